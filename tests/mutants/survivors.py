@@ -106,22 +106,10 @@ SURVIVORS = [
         "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
     ),
     Survivor(
-        "sensor/windows/repeated.py",
-        "drift = (time - time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "drift = (time + time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "Same: the drift is counted from another moment; the level beside it takes the difference.",
-    ),
-    Survivor(
         "sensor/windows/segments.py",
         "left = np.clip(last - number, 0, len(bounds) - 1 - number)",
         "left = np.clip(last - number, 0, len(bounds) - 2 - number)",
         "Same: the last bin of a grid that a reading lies behind; a long sum less a short one has no ends.",
-    ),
-    Survivor(
-        "sensor/windows/repeated.py",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.1))[:, None]",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.2))[:, None]",
-        "Slight: a reading that determines a level leaves next to nothing; then the ordinary variance holds.",
     ),
     Survivor(
         "sensor/calibration/response.py",

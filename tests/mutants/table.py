@@ -286,15 +286,23 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "sensor/windows/repeated.py",
-        [
-            "sensor/windows/test_terms.py",
-            "sensor/windows/test_energy.py::test_intervals_of_repeated_blocks_hold_what_they_say",
-        ],
-        ("response dropped from repeated windows", "Z95 * shift[k]))", "0 * shift[k]))"),
-        ("freedom of all readings", "np.minimum(worth - 1, free)", "np.minimum(free, np.inf * worth)"),
-        ("correlation of readings dropped", "meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)", "meat += 0"),
-        ("leverage dropped", "/ np.maximum(1 - leverage, 0.1))", "/ np.maximum(1 - 0 * leverage, 0.1))"),
+        "attribution/short_spans.py",
+        ["attribution/test_short_spans.py"],
+        ("one power for all of a span", "most = max(min(_MOST_PARTS, _MOST_COLUMNS // len(names)), 1)", "most = 1"),
+        (
+            "a long delay taken in proportion",
+            "cases = response.delays(float(np.median(end - start)))",
+            "cases = [(response, 1.0)]",
+        ),
+    ),
+    *_of(
+        "attribution/program.py",
+        ["attribution/test_short_spans.py"],
+        (
+            "times of single readings dropped",
+            "noise_w = np.hypot(noise_w, (later - earlier) @ above_w / 2)",
+            "noise_w = noise_w + 0 * later[:, 0]",
+        ),
     ),
     *_of(
         "analysis/model.py",
@@ -354,14 +362,9 @@ MUTANTS = [
         ("ends dropped from the whole", "np.hypot(sd_model, _ends(blocks, energy))", "sd_model"),
     ),
     *_of(
-        "analysis/ranges.py",
+        "analysis/span_energies.py",
         ["profiler/record/test_figures.py"],
-        (
-            "response dropped from ranges",
-            "shared = float(weights @ (energies.sd_model_j[good] / counts[good]))",
-            "shared = 0.0",
-        ),
-        ("own uncertainty of few windows dropped", "np.hypot(shared, np.sqrt((weights**2) @ own**2))", "shared"),
+        ("what spans share dropped from their mean", "common_sd=sd_j", "common_sd=0 * sd_j"),
     ),
     *_of(
         "analysis/latency.py",

@@ -5,6 +5,7 @@ import pytest
 
 from live_runs import energy, marked, unit
 from pace import worked
+from records import EXACT, channel
 
 
 def test_a_long_range_is_a_window_and_several_are_a_mean():
@@ -191,6 +192,18 @@ def test_short_ranges_of_which_no_reading_is_have_no_energy():
         marked([("range", "short", 1 + i / 1000, 1.0005 + i / 1000) for i in range(12)], 300.0, 4.0), "short"
     )
     assert (found.value, found.reason) == (None, "no_samples")
+
+
+def test_the_mean_of_a_few_is_no_surer_than_what_isnt_known_of_the_sensor():
+    """Three that are alike share its delay: their mean isn't known better than one of them."""
+    unsure = channel(response={**EXACT, "covariance": [[4e-6, 0, 0], [0, 4e-6, 0], [0, 0, 0]], "origin": "calibrated"})
+
+    def half_of(number):
+        spans = [("range", "a", 1.0 + i, 1.2 + i) for i in range(number)]
+        run = marked(spans, lambda t: np.where(t % 1 < 0.2, 500.0, 100.0), number + 2.0, channels=[unsure])
+        return energy(run, "a").half_width
+
+    assert half_of(3) > 0.5 * half_of(1)
 
 
 def test_two_occurrences_have_the_interval_of_the_sensor():
