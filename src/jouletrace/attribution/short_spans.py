@@ -28,6 +28,9 @@ LEAST = 10
 _MOST_READINGS, _MOST_SPANS = 3000, 100_000
 """Of more those in the middle count: a minute of a record of 20 ms knows a mean as well as power is constant."""
 
+_ENOUGH = 600
+"""Readings that are used however many delays are tried, of which each takes a solve."""
+
 _MOST_KINDS, _OTHERS = 60, 0.05
 """Kinds with a power of their own, those with the most time; and the largest share of the time of the others, which
 have one together."""
@@ -79,7 +82,9 @@ def short_span_energies(
     seen = np.flatnonzero(_within(moment_s, start, until, response))
     if len(seen) < LEAST:
         return [Estimate.null("no_samples", METHOD) for _ in kinds]
-    most = min(_MOST_READINGS, max(len(seen) * _MOST_SPANS // len(start), LEAST))
+    tried = len(response.delays(float(np.median(end - start))))
+    most = max(_MOST_READINGS // tried, _ENOUGH)
+    most = min(most, max(len(seen) * _MOST_SPANS // len(start), LEAST))
 
     def means(first: int) -> dict[int, Estimate]:
         some, near = seen[first:][:most], np.ones(len(start), bool)
@@ -141,7 +146,9 @@ def _means(
         )
         for one, _ in cases
     ]
-    energies = joined([one.energies for one in rows], np.array([weight for _, weight in cases]))
+    # By their prior alone: power that changes within spans looks like another delay
+    tried = [replace(one.energies, log_evidence=0.0) for one in rows]
+    energies = joined(tried, np.array([weight for _, weight in cases]))
     known = resolved(replace(rows[0], energies=energies), each)
     for place, ends in enumerate(zip(*energies.interval(rows[0].together(each)), strict=True)):
         if int(own[place]) not in found:
