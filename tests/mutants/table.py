@@ -289,11 +289,6 @@ MUTANTS = [
         "attribution/short_spans.py",
         ["attribution/test_short_spans.py"],
         ("one power for all of a span", "most = max(min(_MOST_PARTS, _MOST_COLUMNS // len(names)), 1)", "most = 1"),
-        (
-            "a long delay taken in proportion",
-            "cases = response.delays(float(np.median(end - start)))",
-            "cases = [(response, 1.0)]",
-        ),
     ),
     *_of(
         "attribution/program.py",
