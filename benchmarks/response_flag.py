@@ -23,7 +23,7 @@ import numpy as np
 import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.windows import PHASE
+from jouletrace.analysis.iterations import PHASE
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.run import Run

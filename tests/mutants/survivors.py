@@ -106,34 +106,10 @@ SURVIVORS = [
         "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
     ),
     Survivor(
-        "sensor/windows/repeated.py",
-        "drift = (time - time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "drift = (time + time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "Same: the drift is counted from another moment; the level beside it takes the difference.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "left = np.clip(last - number, 0, len(bounds) - 1 - number)",
-        "left = np.clip(last - number, 0, len(bounds) - 2 - number)",
-        "Same: the last bin of a grid that a reading lies behind; a long sum less a short one has no ends.",
-    ),
-    Survivor(
-        "sensor/windows/repeated.py",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.1))[:, None]",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.2))[:, None]",
-        "Slight: a reading that determines a level leaves next to nothing; then the ordinary variance holds.",
-    ),
-    Survivor(
         "sensor/calibration/response.py",
         "time = max(constant, 1e-10)",
         "time = max(constant, 2e-10)",
         "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
-    ),
-    Survivor(
-        "sensor/windows/varied.py",
-        "lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]",
-        "lowest = [float((there[1:] + way * step[1:]).min(initial=1)) for way in (1, -1)]",
-        "Slight: of two ways along an axis on which no time becomes negative either is as good.",
     ),
     Survivor(
         "attribution/activity.py",
@@ -370,36 +346,6 @@ SURVIVORS = [
         "Slight: a fifth of the variance to the last bit.",
     ),
     Survivor(
-        "sensor/windows/segments.py",
-        "size = np.maximum(np.abs(level), 1e-9)",
-        "size = np.maximum(np.abs(level), 2e-09)",
-        "Slight: a level of nothing is one or two billionths of a watt.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "long = min(120, len(cells) - 2)",
-        "long = min(240, len(cells) - 2)",
-        "Slight: a longer sum gains as much with each second.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "forgotten = response.memory_s + 14.0 * max(response.rise_s, response.tail_s)",
-        "forgotten = response.memory_s + 28.0 * max(response.rise_s, response.tail_s)",
-        "Slight: after 14 time constants less than a millionth is left.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2",
-        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 4",
-        "Slight: readings farther away show all of a step or nothing.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "delays = phases[:, None] + period * np.arange(-reach, reach)",
-        "delays = phases[:, None] - period * np.arange(-reach, reach)",
-        "Slight: readings farther away show all of a step or nothing.",
-    ),
-    Survivor(
         "sensor/calibration/fluctuation.py",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 1e-9)",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 2e-09)",
@@ -422,18 +368,6 @@ SURVIVORS = [
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
         "Slight: a billionth of a watt, for readings that don't scatter.",
-    ),
-    Survivor(
-        "sensor/windows/energy.py",
-        "slow = ok & (T95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))",
-        "slow = ok & (T95 * np.hypot(statistical, model) >= 0.5 * np.abs(mean))",
-        "Slight: an interval as wide as the energy to the last bit.",
-    ),
-    Survivor(
-        "sensor/windows/neighbourhoods.py",
-        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 0.0),",
-        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 1),",
-        "Same: the jump at an edge that is none; no reading sees it.",
     ),
     Survivor(
         "sensor/calibration/fit.py",
@@ -484,12 +418,6 @@ SURVIVORS = [
         "Same: times count from the first stamp.",
     ),
     Survivor(
-        "sensor/windows/energy.py",
-        "outside, empty, holed = (a < first) | (b > last), b <= a, missing > 0.05 * (b - a)",
-        "outside, empty, holed = (a <= first) | (b > last), b <= a, missing > 0.05 * (b - a)",
-        "Slight: a window from the very moment from which the record speaks.",
-    ),
-    Survivor(
         "sensor/calibration/fitter.py",
         "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 1e-12)) ** 0.5 / spread",
         "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 2e-12)) ** 0.5 / spread",
@@ -500,12 +428,6 @@ SURVIVORS = [
         "track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)",
         "track = replace(observer.track, start_s=observer.track.start_s - part / observer.track.rate_hz)",
         "Same: quarters of a period earlier or later are the same phases.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "phases = np.arange(32) / 32 * period",
-        "phases = np.arange(64) / 32 * period",
-        "Same: the second period has the phases of the first.",
     ),
     Survivor(
         "sensor/calibration/fluctuation.py",

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.iterations import REGULAR
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.windows import REGULAR
 from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
 from jouletrace.run.readings import ALIASED

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.iterations import SEGMENT, Load, Solved
 from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
-from jouletrace.analysis.windows import SEGMENT, Load, Solved
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment

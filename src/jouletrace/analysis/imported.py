@@ -16,7 +16,7 @@ from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
+from jouletrace.analysis.span_energies import KINDS, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
@@ -82,11 +82,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     if powered:
         for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
             figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
-
-        def unit_of(named: NamedEnergy) -> int | None:
-            return units.get((named.kind, named.name, named.device))
-
-        add_energies(run, figures, unit_of, kinds)
+        add_energies(run, figures, units.get, kinds)
 
 
 def _expected(run: Run, device: DeviceInfo) -> bool:

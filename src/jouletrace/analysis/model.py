@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.iterations import Load, Solved, fill, of_variant, per_iteration, scatter, together
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, readings
-from jouletrace.analysis.windows import Load, Solved, fill, of_variant, per_iteration, scatter, together
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened

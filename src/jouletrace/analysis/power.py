@@ -104,11 +104,15 @@ def energies(
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
         return None
-    response = known[1]
     each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
-    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
-    codes = [code for code, holds in own.items() if holds]
+    codes = sensor_flags(known[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
+
+
+def sensor_flags(response: StepResponse) -> list[str]:
+    """Codes that qualify every energy of a sensor."""
+    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
+    return [code for code, holds in own.items() if holds]
 
 
 def reads_zero(record: Readings) -> bool:

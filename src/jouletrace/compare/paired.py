@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.iterations import fill, of_variant
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
 from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group

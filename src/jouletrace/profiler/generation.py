@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jouletrace.analysis.generation import FIRST_CONTEXT, FIRST_TOKEN, FIRST_UNIT
+from jouletrace.analysis.iterations import SEGMENT
 from jouletrace.analysis.latency import LANE
-from jouletrace.analysis.windows import SEGMENT
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress

@@ -50,7 +50,7 @@ REASONS: dict[str, str] = {
     "work_never_read": "the counter of work could not be read",
     "work_read_once": "the counter of work was read once only",
     "phases_not_spread": "it came always at the same point of the sensor's cycle, or filled all the time",
-    "ranges_overlap": "ranges of several threads ran at once",
+    "ranges_overlap": "several ran at once, in threads or streams",
     "too_many_names": "there are too many names of ranges; those with the most time have energy",
     "ranks_share_device": "ranks share a device: what each drew of it can't be determined",
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be determined; see the rows beneath",

@@ -72,11 +72,11 @@ class Readings:
         """Times in seconds since ``origin_ns``, which goes first, so that nothing is rounded."""
         return np.asarray((np.asarray(time_ns, np.int64) - self.origin_ns) / 1e9, np.float64)
 
-    def take(self, mask: NDArray[np.bool_]) -> Readings:
-        """The readings of a mask, shape (n,), with all that is known of the record."""
-        true_s = None if self.true_s is None else self.true_s[mask]
-        late_s = None if self.late_s is None else self.late_s[mask]
-        return replace(self, time_ns=self.time_ns[mask], value=self.value[mask], true_s=true_s, late_s=late_s)
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Readings:
+        """Some of them, by a mask or by their places, with all that is known of the record."""
+        true_s = None if self.true_s is None else self.true_s[rows]
+        late_s = None if self.late_s is None else self.late_s[rows]
+        return replace(self, time_ns=self.time_ns[rows], value=self.value[rows], true_s=true_s, late_s=late_s)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
         """Mask of the readings within a span of seconds since ``origin_ns``, shape (n,)."""

@@ -181,7 +181,7 @@ def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) 
 def integrate(time_ns: ArrayLike, power_w: ArrayLike, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
     """Joules of each window [start, end] by the readings as they are, shape (m,).
 
-    Response and lag of the sensor are not corrected: ``sensor.windows.energy`` does that. NaN where a window reaches
+    Response and lag of the sensor are not corrected: ``attribution.spans`` does that. NaN where a window reaches
     outside of the stamps, which increase, or ends before it starts.
     """
     time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)

@@ -1,4 +1,4 @@
-"""Filling the ``windows`` table from the samples: energy, time, clock and temperature of each."""
+"""Iterations of a profile, by its windows: energy, time, clock and temperature of each, and what they share."""
 
 from __future__ import annotations
 
