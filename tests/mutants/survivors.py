@@ -88,13 +88,13 @@ SURVIVORS = [
         "Same: the candidates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])",
         "level_var = np.interp(model, [low_w, max(high_w, low_w + 2e-09)], [low_noise**2, high_noise**2 + high_wander**2])",
         "Slight: two levels that are none are one or two billionths of a watt apart.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if excess(0.0) <= 0:",
         "if excess(0.0) < 0:",
         "Same: from a root at its start the search that follows returns that.",
@@ -106,34 +106,10 @@ SURVIVORS = [
         "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
     ),
     Survivor(
-        "sensor/windows/repeated.py",
-        "drift = (time - time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "drift = (time + time.mean()) / max(float(np.ptp(time)), 1e-9)",
-        "Same: the drift is counted from another moment; the level beside it takes the difference.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "left = np.clip(last - number, 0, len(bounds) - 1 - number)",
-        "left = np.clip(last - number, 0, len(bounds) - 2 - number)",
-        "Same: the last bin of a grid that a reading lies behind; a long sum less a short one has no ends.",
-    ),
-    Survivor(
-        "sensor/windows/repeated.py",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.1))[:, None]",
-        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.2))[:, None]",
-        "Slight: a reading that determines a level leaves next to nothing; then the ordinary variance holds.",
-    ),
-    Survivor(
-        "sensor/windows/response.py",
+        "sensor/calibration/response.py",
         "time = max(constant, 1e-10)",
         "time = max(constant, 2e-10)",
         "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
-    ),
-    Survivor(
-        "sensor/windows/response.py",
-        "lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]",
-        "lowest = [float((there[1:] + way * step[1:]).min(initial=1)) for way in (1, -1)]",
-        "Slight: of two ways along an axis on which no time becomes negative either is as good.",
     ),
     Survivor(
         "attribution/activity.py",
@@ -310,7 +286,7 @@ SURVIVORS = [
         "Same: the two are equal only where both are 0, and then nothing moves.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "high = power > threshold",
         "high = power >= threshold",
         "Same: the threshold lies between two readings.",
@@ -346,13 +322,13 @@ SURVIVORS = [
         "Slight: the median of the slopes between almost the same 200 blocks.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "above = rest & (power > _otsu(power[rest]))",
         "above = rest & (power >= _otsu(power[rest]))",
         "Same: the threshold lies between two readings.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "return bool(high_w - low_w > 4 * SD_OVER_MAD * off)",
         "return bool(high_w - low_w >= 4 * SD_OVER_MAD * off)",
         "Slight: four deviations to the last bit.",
@@ -370,70 +346,28 @@ SURVIVORS = [
         "Slight: a fifth of the variance to the last bit.",
     ),
     Survivor(
-        "sensor/windows/segments.py",
-        "size = np.maximum(np.abs(level), 1e-9)",
-        "size = np.maximum(np.abs(level), 2e-09)",
-        "Slight: a level of nothing is one or two billionths of a watt.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "long = min(120, len(cells) - 2)",
-        "long = min(240, len(cells) - 2)",
-        "Slight: a longer sum gains as much with each second.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "forgotten = response.memory_s + 14.0 * max(response.rise_s, response.tail_s)",
-        "forgotten = response.memory_s + 28.0 * max(response.rise_s, response.tail_s)",
-        "Slight: after 14 time constants less than a millionth is left.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2",
-        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 4",
-        "Slight: readings farther away show all of a step or nothing.",
-    ),
-    Survivor(
-        "sensor/windows/segments.py",
-        "delays = phases[:, None] + period * np.arange(-reach, reach)",
-        "delays = phases[:, None] - period * np.arange(-reach, reach)",
-        "Slight: readings farther away show all of a step or nothing.",
-    ),
-    Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 1e-9)",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 2e-09)",
         "Slight: a level of less than a tenth of a milliwatt.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if absolute2 < 0:",
         "if absolute2 <= 0:",
         "Same: at 0 the noise is in proportion to the power already.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "return most_s if excess(most_s) >= 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
         "return most_s if excess(most_s) > 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
         "Same: from a root at its end the search returns that.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
         "Slight: a billionth of a watt, for readings that don't scatter.",
-    ),
-    Survivor(
-        "sensor/windows/energy.py",
-        "slow = ok & (T95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))",
-        "slow = ok & (T95 * np.hypot(statistical, model) >= 0.5 * np.abs(mean))",
-        "Slight: an interval as wide as the energy to the last bit.",
-    ),
-    Survivor(
-        "sensor/windows/neighbourhoods.py",
-        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 0.0),",
-        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 1),",
-        "Same: the jump at an edge that is none; no reading sees it.",
     ),
     Survivor(
         "sensor/calibration/fit.py",
@@ -484,12 +418,6 @@ SURVIVORS = [
         "Same: times count from the first stamp.",
     ),
     Survivor(
-        "sensor/windows/energy.py",
-        "outside, empty, holed = (a < first) | (b > last), b <= a, missing > 0.05 * (b - a)",
-        "outside, empty, holed = (a <= first) | (b > last), b <= a, missing > 0.05 * (b - a)",
-        "Slight: a window from the very moment from which the record speaks.",
-    ),
-    Survivor(
         "sensor/calibration/fitter.py",
         "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 1e-12)) ** 0.5 / spread",
         "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 2e-12)) ** 0.5 / spread",
@@ -502,19 +430,13 @@ SURVIVORS = [
         "Same: quarters of a period earlier or later are the same phases.",
     ),
     Survivor(
-        "sensor/windows/segments.py",
-        "phases = np.arange(32) / 32 * period",
-        "phases = np.arange(64) / 32 * period",
-        "Same: the second period has the phases of the first.",
-    ),
-    Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if hidden * high_w**2 < 2 * scatter * np.sqrt(2 / count[1]):",
         "if hidden * high_w**2 <= 2 * scatter * np.sqrt(2 / count[1]):",
         "Slight: a scatter at the limit to the last bit.",
     ),
     Survivor(
-        "sensor/windows/response.py",
+        "sensor/calibration/response.py",
         "width = max(self.window_s, 1e-7)",
         "width = max(self.window_s, 2e-07)",
         "Slight: either stands for a width of zero.",
@@ -545,8 +467,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/prior.py",
-        "return float(np.median(values_w[:5])) if self.idle_w is None else self.idle_w[0]",
-        "return float(np.median(values_w[:10])) if self.idle_w is None else self.idle_w[0]",
+        "return float(np.median(values_w[:5])) if self.known_idle_w is None else self.known_idle_w[0]",
+        "return float(np.median(values_w[:10])) if self.known_idle_w is None else self.known_idle_w[0]",
         "Slight: any level near idle power serves, of which the chain then says nothing more.",
     ),
     Survivor(
@@ -635,8 +557,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/solve.py",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[1].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
     ),
     Survivor(

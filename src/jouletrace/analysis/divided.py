@@ -14,10 +14,9 @@ from functools import partial
 import numpy as np
 
 from jouletrace.analysis.analyse import analyse
-from jouletrace.analysis.power import RESPONSE
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
-from jouletrace.run.division import Division, divisions_of
+from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import BEFORE, OUTSIDE, of_equal_layers

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_times import IDLE, KernelTimes
 from jouletrace.analysis.pools import by_operator, pools
-from jouletrace.analysis.power import RESPONSE, most_kernels_w, no_power_reason
+from jouletrace.analysis.power import most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import Recorded, recorded
 from jouletrace.attribution.checks import said_of_powers, said_of_rest, verdict
 from jouletrace.attribution.outcome import Outcome
@@ -19,7 +19,7 @@ from jouletrace.attribution.rows import PRIOR_SHARE, check_powers, check_rest
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
-from jouletrace.run.division import Powers
+from jouletrace.run.division import RESPONSE, Powers
 from jouletrace.stats.interval import Z95
 
 Array = NDArray[np.float64]

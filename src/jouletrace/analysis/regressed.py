@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jouletrace.analysis.kernel_times import KernelTimes
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import known_rate_hz, power_record
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
@@ -20,9 +20,7 @@ from jouletrace.attribution.program import Rows, attribute_program
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
-from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import on_grid
@@ -67,9 +65,9 @@ class Recorded:
         fit, activity = self.lock.fit, self.activity
         spans = (np.asarray(spans_ns, np.int64).reshape(-1, 2) - self.origin_ns) / 1e9
         whole = [[activity.begin_s, activity.finish_s]]
-        sampled, prior = None, Prior(idle_w=self.idle_w, power_w=OTHERS_W)
+        sampled, prior = None, Prior(known_idle_w=self.idle_w, power_w=OTHERS_W)
         if isinstance(fit.observer, Sampled):
-            sampled, prior = fit.observer, Prior(idle_w=self.idle_w)
+            sampled, prior = fit.observer, Prior(known_idle_w=self.idle_w)
         every = np.vstack([whole, spans])
         return attribute_program(
             fit.time_s, fit.watts, every, activity, response=self.response, sampled=sampled, prior=prior
@@ -130,5 +128,4 @@ def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: 
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
     """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
-    known = run.stored.get(SAMPLE_RATE, {}).get(channel.device, StoredLevel())
-    return kinds.models(channel, known.get("value"))
+    return kinds.models(channel, known_rate_hz(run, channel.device))

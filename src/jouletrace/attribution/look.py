@@ -67,7 +67,7 @@ class Look:
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         density = density_s * (height**2 if self.swing is None else self.swing)
         outside = np.where(cuts.inside, 0.0, self.moves)
-        idle = ANY if self.prior.idle_w is None else self.prior.idle_w[1] ** 2
+        idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
         course = Course(density, walk, fresh, np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + outside), idle)
         jolt = self.jolt + density_s * self.missed
         return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
@@ -95,11 +96,11 @@ def add_serving(run: Run, figures: Figures) -> None:
     found = [one for one in found if len(one[2])]
     if not found:
         return
-    edges = [r.nanoseconds(edge) for _, _, r in found for edge in (0.0, float(np.nanmax(r.last)))]
+    bursts = [[r.nanoseconds(edge) for edge in (0.0, float(np.nanmax(r.last)))] for _, _, r in found]
     servers = serving.get("servers") or []
     divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
     steady = [
-        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, edges, divided.get(number))
+        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, bursts, divided.get(number))
         for number, load, requests in found
     ]
     if divided:  # bills need the power of a server, of which only the GPU's sum is measured
@@ -108,7 +109,7 @@ def add_serving(run: Run, figures: Figures) -> None:
         add_energies(run, figures, steady, doubts)
         for level in steady:
             start_ns, end_ns = (level.requests.nanoseconds(edge) for edge in level.window)
-            _add_sources(run, figures, level.unit, level.load, start_ns, end_ns, edges)
+            _add_sources(run, figures, level.unit, level.load, start_ns, end_ns, bursts)
     for level in steady:
         _add_prices(run, figures, level)
 
@@ -120,13 +121,13 @@ def _add_level(
     number: int,
     load: Load,
     requests: Requests,
-    edges_ns: Sequence[int],
+    bursts_ns: ArrayLike,
     own: Division | None,
 ) -> Steady:
     figures.unit(unit, "load", load["name"], MODEL_UNIT, count=len(requests))
     start, end, is_steady = steady_window(requests) if own is None else (*own.window, own.is_steady)
     if own is None:
-        energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), edges_ns)
+        energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), bursts_ns)
     else:
         energy, flags = own.total, own.flags
     flags = (*(() if is_steady else ("load_not_steady",)), *flags)
@@ -155,14 +156,14 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
         own: dict[str, Estimate] = {}
         flags: tuple[str, ...] = ()
         if totals is not None and run.devices:
-            energy, flags = _energy(run, start_ns, end_ns, [start_ns, end_ns])
+            energy, flags = _energy(run, start_ns, end_ns, [[start_ns, end_ns]])
             if energy.value is not None or "energy_total_j" not in stated:
                 own = {
                     "power_w": energy.scaled(1 / seconds),
                     "energy_total_j": energy,
                     **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
                 }
-                _add_sources(run, figures, unit, load, start_ns, end_ns, [start_ns, end_ns])
+                _add_sources(run, figures, unit, load, start_ns, end_ns, [[start_ns, end_ns]])
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
@@ -190,18 +191,17 @@ def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[in
             figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
 
 
-def _energy(run: Run, start_ns: int, end_ns: int, edges_ns: Sequence[int]) -> tuple[Estimate, tuple[str, ...]]:
+def _energy(run: Run, start_ns: int, end_ns: int, bursts_ns: ArrayLike) -> tuple[Estimate, tuple[str, ...]]:
     """Energy of all devices in a window within a steady load; its ends are no edges."""
     parts: list[Estimate] = []
     flags: list[tuple[str, ...]] = []
     for device in run.devices:
-        found = energies(run, device.id, [start_ns], [end_ns], edges_ns)
+        found = energies(run, device.id, [start_ns], [end_ns], bursts_ns)
         reason = no_power_reason(run, device.id) if found is None else found.reason[0]
         if found is None or reason is not None:
             return Estimate.null(str(reason), "window"), ()
         parts.append(Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), 1, "window"))
-        # under a load that changes all the time readings near the ends fit no step, which says nothing of the sensor
-        flags.append(tuple(code for code in found.flags[0] if code != "unmodelled"))
+        flags.append(found.flags[0])
     if not parts:
         return Estimate.null("no_power_sensor", "window"), ()
     return parts[0] if len(parts) == 1 else total(parts, method="window"), tuple(join(flags))
@@ -246,12 +246,12 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
 
 
 def _add_sources(
-    run: Run, figures: Figures, unit: int, load: Load, start_ns: int, end_ns: int, edges_ns: Sequence[int]
+    run: Run, figures: Figures, unit: int, load: Load, start_ns: int, end_ns: int, bursts_ns: ArrayLike
 ) -> None:
     """Add what the interval of a load's energy consists of, if the load is valid."""
     if not doubts(run, load["name"]):
         devices = [device.id for device in run.devices]
-        figures.sources[unit, "energy_total_j"] = lambda: window_sources(run, devices, start_ns, end_ns, edges_ns)
+        figures.sources[unit, "energy_total_j"] = lambda: window_sources(run, devices, start_ns, end_ns, bursts_ns)
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
