@@ -98,7 +98,7 @@ def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
 
 
 def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
-    run, _ = simulated(Truth(saturation_w=400.0))
+    run, _ = simulated(Truth(saturation_w=800.0))
     results = Parts(analyse(run))
     own = [results[unit].get("energy_output_token_j").value for unit in units(results)]
     assert all(one is not None for one in own)

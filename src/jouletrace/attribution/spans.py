@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.outcome import Outcome, width_outcome
+from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Energies
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
@@ -104,6 +105,7 @@ def span_energies(
     *,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
+    prior: Prior = Prior(),  # noqa: B008  # frozen
 ) -> SpanEnergies:
     """Energy of each span [start, end], with what all of them have in common.
 
@@ -115,6 +117,7 @@ def span_energies(
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
             ends. None for the spans themselves.
         period_s: Period of the load's swings, where it is known.
+        prior: What is believed of power.
 
     Raises:
         BadInputError: If starts and ends don't match.
@@ -139,6 +142,7 @@ def span_energies(
             bursts=bursts,
             period_s=period_s,
             times_sd_s=record.unsure_s[near],
+            prior=prior,
         )
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
@@ -174,7 +178,7 @@ def _judged(
 
 
 def _memory(energies: Energies, response: Response) -> Outcome | None:
-    if not len(energies.unknowns_sd):  # momentary readings have none
+    if not len(energies.unknowns_sd) or not response.width_sd:  # momentary readings have none; or it is known exactly
         return None
     return width_outcome(energies.unknowns[-1] / response.width_sd, energies.unknowns_sd[-1] / response.width_sd)
 

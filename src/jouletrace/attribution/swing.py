@@ -9,6 +9,8 @@ for, and the error of the energy that such a density leaves unexplained, an offs
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
@@ -16,9 +18,6 @@ from scipy.special import ndtri
 
 from jouletrace.attribution.prior import Prior
 from jouletrace.sensor.shares import Floats, Response, both_seen, seen
-
-DENSITIES_S = np.array([3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3])
-"""Spectral densities of scatter over the squared power above idle: from none to a swing of all of it at 60 ms."""
 
 CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
@@ -67,9 +66,21 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
         period_s: Their period, if it is known.
 
     Returns:
-        Weight of each of ``DENSITIES_S``, shape (d,), and the hidden offset over the power above idle, root mean square
-        in each of ``CHANCES``, shape (d, chances, l).
+        Weight of each of the prior's densities, shape (d,), and the hidden offset over the power above idle, root mean
+        square in each of ``CHANCES``, shape (d, chances, l).
     """
+    capped = np.minimum(lengths_s, _LONGEST * response.period_s)
+    tables = [
+        _of_lengths(span_s, max(span_s, burst_s), response, prior, period_s) for span_s, burst_s in capped.tolist()
+    ]
+    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
+
+
+@lru_cache(maxsize=256)
+def _of_lengths(
+    span_s: float, burst_s: float, response: Response, prior: Prior, period_s: float | None
+) -> tuple[Floats, Floats]:
+    """Weights and offsets as of ``swing_prior``, shapes (d,) and (d, chances), for one length of span and burst."""
     sizes = prior.swing * ndtri((np.arange(_SIZES) + _SIZES + 0.5) / (2 * _SIZES))  # a half-normal's equal shares
     generator, draws = np.random.default_rng(0), _DRAWS[period_s is not None]
     place = (np.arange(draws) + generator.random(draws)) / draws
@@ -78,21 +89,19 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
     real, imaginary = generator.standard_normal((2, draws, len(_HARMONICS)))
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
-    tables = []
-    for span_s, burst_s in np.minimum(lengths_s, _LONGEST * response.period_s).tolist():
-        taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, max(span_s, burst_s), response, prior)
-        tables.append(_table(taken, np.sqrt(excess) / span_s, prior.steady))
-    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
+    taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, burst_s, response, prior)
+    return _table(taken, np.sqrt(excess) / span_s, prior)
 
 
-def _table(place: NDArray[np.intp], offset: Floats, steady: float) -> tuple[Floats, Floats]:
+def _table(place: NDArray[np.intp], offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
     """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of draws of equal weight.
 
     ``place`` and ``offset`` are the number of each draw's density and its offset, shape (draws,).
     """
+    steady, count = prior.steady, len(prior.densities_s)
     one = (1 - steady) / len(place)
-    weights, offsets = np.zeros(len(DENSITIES_S)), np.zeros((len(DENSITIES_S), len(CHANCES)))
-    for d in range(len(DENSITIES_S)):
+    weights, offsets = np.zeros(count), np.zeros((count, len(CHANCES)))
+    for d in range(count):
         values = np.sort(offset[place == d])
         none = steady if d == 0 else 0.0  # loads without swing have the least density and no offset
         weights[d] = none + one * len(values)
@@ -156,7 +165,7 @@ def _taken(
         fits, estimates, claims = [], [], []
         for slow in walks:
             moved, moved_j = slow * walk, slow * walk_j
-            for density in DENSITIES_S.tolist():
+            for density in prior.densities_s:
                 covariance = density * white + moved @ moved.T + known
                 solved = np.linalg.solve(covariance, np.stack([a, density * c + moved @ moved_j], axis=1))
                 level = solved[:, 0] / max(float(a @ solved[:, 0]), _BLIND)
@@ -172,7 +181,7 @@ def _taken(
         missed = np.abs(energy[..., None] - shown @ np.transpose(estimates)) ** 2
         errors = np.einsum("dhg,dh->gd", missed, power, optimize=True)
         error = squares[:, None] * errors[best, np.arange(len(wave))]
-        taken.append(best % len(DENSITIES_S))
+        taken.append(best % len(prior.densities_s))
         excess.append(np.maximum(error - np.array(claims)[best], 0.0))
     return np.array(taken).ravel(), np.array(excess).ravel()
 
