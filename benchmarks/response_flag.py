@@ -31,6 +31,7 @@ from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.windows.energy import _Edges
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
+from jouletrace.sensor.windows.varied import stretched
 
 OWN = Path(__file__).resolve().parent / "attribution" / "models.py"
 PROFILES = (
@@ -58,7 +59,7 @@ def fit(run: Run) -> tuple[str, str]:
     if not large:
         return "–", "–"
     near = Neighbourhoods(edges.time, edges.time_sd, edges.power, edges.stretches, response)
-    (misfit, own), *others = (near.fit(np.array(large), response.stretched(by)) for by in (1.0, 1.2, 1 / 1.2))
+    (misfit, own), *others = (near.fit(np.array(large), stretched(response, by)) for by in (1.0, 1.2, 1 / 1.2))
     return f"{misfit.max():.2f}", f"{max(likely.sum() for _, likely in others) - own.sum():+.1f}"
 
 

@@ -16,7 +16,6 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files
 from jouletrace.report import budget as shown
 from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.sensor.windows.energy import T95
 from jouletrace.stats.interval import Z95
 from places import REPOSITORY
 
@@ -88,7 +87,7 @@ def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program)
     assert found.unit == MODEL_UNIT
     stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
-    assert stated == pytest.approx(found.figure.half_width / 2.086, rel=0.02)
+    assert stated == pytest.approx(found.figure.half_width / Z95)
 
 
 def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
@@ -97,7 +96,7 @@ def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     (found,) = budgets(run)
     assert found.unit == next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
     stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
-    assert stated == pytest.approx(found.figure.half_width / T95)
+    assert stated == pytest.approx(found.figure.half_width / Z95)
     assert all(term.u > 0 for term in found.terms)
     (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(OFFSET_W * run.result("time_s", found.unit).value / math.sqrt(3))
@@ -132,7 +131,7 @@ def test_a_valid_load_has_a_budget_and_no_other():
     assert [one.name for one in found] == ["4/s", "8/s", "16/s"]
     for one in found:
         stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
-        assert stated == pytest.approx(one.figure.half_width / T95)
+        assert stated == pytest.approx(one.figure.half_width / Z95)
         (offset,) = (term.u for term in one.terms if term.source.startswith("offset"))
         assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
     assert "(show --budget)" in report.render([run], width=120)
@@ -141,7 +140,7 @@ def test_a_valid_load_has_a_budget_and_no_other():
 def test_a_budget_is_printed_and_given_as_json(windows):
     found = budgets(windows)
     text = shown.render("deit", found, "table")
-    assert text.splitlines()[2].startswith("deit-base, energy: 4.714")
+    assert text.splitlines()[2].startswith("deit-base, energy: 4.712")
     assert "gain of the sensor" in text
     assert "95 %" in text
     stated, *_ = json.loads(shown.render("deit", found, "json"))

@@ -1,15 +1,16 @@
 """The whole model's figures, from records whose joules are known."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.model import with_model_error
-from jouletrace.analysis.windows import fill
-from jouletrace.run import Estimate, load, save, tables
-from jouletrace.sensor.windows.response import Response
+from jouletrace.run import load, save, tables
+from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.stats.interval import Z95
+from jouletrace.stats.quantiles import student
 from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
 
 IDLE, CONTEXT, LOAD = 70.0, 120.0, 420.0
@@ -98,19 +99,15 @@ def bursting(noise=0.3, response=None, before=CONTEXT, after=CONTEXT):
     return analyse(profile(readings(watts, 18, noise=noise), window_rows=rows, spans=spans, channels=channels))
 
 
-def test_what_is_not_known_of_the_response_is_in_energies_and_power_in_full():
-    """A delay known to 2 ms: every window is off by 2 ms of the jump at either end, all by the same."""
-    known = replace(Response.from_dict(EXACT), noise_w=0.3)
-    unsure = replace(known, covariance=((0.002**2, 0, 0), (0, 0, 0), (0, 0, 0)))
-    one, other = (bursting(response=response.to_dict()) for response in (known, unsure))
-    shared = with_model_error(Estimate(1.0, 1.0, 1.0, 8), fill(other)).half_width
-    assert shared > 0.001
-    off = {metric: shared * one.result(metric).value for metric in ("energy_total_j", "power_w")}
-    off["energy_active_over_context_idle_j"] = off["energy_total_j"]  # idle power has no edges
-    for metric, half in off.items():
-        plain, widened = one.result(metric), other.result(metric)
-        assert widened.half_width == pytest.approx(np.hypot(plain.half_width, half), rel=0.02)
-        assert widened.half_width > 1.5 * plain.half_width
+def test_what_windows_share_is_in_energies_and_power_in_full():
+    """Of eight windows' spread the mean has an eighth of the variance; what they share it has in full."""
+    run = bursting(response=replace(StepResponse.from_dict(EXACT), noise_w=0.3).to_dict())
+    for metric in ("energy_total_j", "power_w", "energy_active_over_context_idle_j"):
+        figure = run.result(metric)
+        sources = dict(figure.budget)
+        own = student(0.975, 7) * sources.pop("spread of windows")
+        assert figure.half_width == pytest.approx(math.hypot(own, *(Z95 * u for u in sources.values())))
+        assert figure.half_width > 1.1 * own
 
 
 def test_what_is_not_known_of_the_baseline_is_in_active_energy():

@@ -6,6 +6,7 @@ import pytest
 from covering import fewest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.work import ratio_of_sums
+from jouletrace.stats.interval import Z95
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 
@@ -141,5 +142,6 @@ def test_cost_and_carbon_are_the_energy_times_the_factors():
 def test_a_block_is_no_surer_than_the_times_of_its_readings():
     run = counted(100.0 * np.arange(41), took=2.0)
     first = next(row["id"] for row in run.units.to_pylist() if row["level"] == "range")
-    either_end = 1.96 * 300 * 2 / 12**0.5
-    assert run.result("energy_total_j", first).half_width > 2**0.5 * either_end
+    energy = run.result("energy_total_j", first)
+    either_end = Z95 * energy.value / 2 * 2 / 12**0.5  # at its mean power over 2 s
+    assert energy.half_width > 2**0.5 * either_end

@@ -88,13 +88,13 @@ SURVIVORS = [
         "Same: the candidates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])",
         "level_var = np.interp(model, [low_w, max(high_w, low_w + 2e-09)], [low_noise**2, high_noise**2 + high_wander**2])",
         "Slight: two levels that are none are one or two billionths of a watt apart.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if excess(0.0) <= 0:",
         "if excess(0.0) < 0:",
         "Same: from a root at its start the search that follows returns that.",
@@ -124,13 +124,13 @@ SURVIVORS = [
         "Slight: a reading that determines a level leaves next to nothing; then the ordinary variance holds.",
     ),
     Survivor(
-        "sensor/windows/response.py",
+        "sensor/calibration/response.py",
         "time = max(constant, 1e-10)",
         "time = max(constant, 2e-10)",
         "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
     ),
     Survivor(
-        "sensor/windows/response.py",
+        "sensor/windows/varied.py",
         "lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]",
         "lowest = [float((there[1:] + way * step[1:]).min(initial=1)) for way in (1, -1)]",
         "Slight: of two ways along an axis on which no time becomes negative either is as good.",
@@ -400,25 +400,25 @@ SURVIVORS = [
         "Slight: readings farther away show all of a step or nothing.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 1e-9)",
         "hidden = 0.5 * low_noise**2 / max(low_w**2, 2e-09)",
         "Slight: a level of less than a tenth of a milliwatt.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if absolute2 < 0:",
         "if absolute2 <= 0:",
         "Same: at 0 the noise is in proportion to the power already.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "return most_s if excess(most_s) >= 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
         "return most_s if excess(most_s) > 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
         "Same: from a root at its end the search returns that.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
         "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
         "Slight: a billionth of a watt, for readings that don't scatter.",
@@ -508,13 +508,13 @@ SURVIVORS = [
         "Same: the second period has the phases of the first.",
     ),
     Survivor(
-        "sensor/windows/noise.py",
+        "sensor/calibration/fluctuation.py",
         "if hidden * high_w**2 < 2 * scatter * np.sqrt(2 / count[1]):",
         "if hidden * high_w**2 <= 2 * scatter * np.sqrt(2 / count[1]):",
         "Slight: a scatter at the limit to the last bit.",
     ),
     Survivor(
-        "sensor/windows/response.py",
+        "sensor/calibration/response.py",
         "width = max(self.window_s, 1e-7)",
         "width = max(self.window_s, 2e-07)",
         "Slight: either stands for a width of zero.",
@@ -635,8 +635,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/solve.py",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[1].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
     ),
     Survivor(

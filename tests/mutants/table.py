@@ -176,11 +176,6 @@ MUTANTS = [
             "return mean_estimate(power_w, method=method)",
         ),
         (
-            "correlation dropped from a slope with temperature",
-            "worth = min(effective_n(residual), effective_n(centred * residual))",
-            "worth = float(len(t))",
-        ),
-        (
             "correlation dropped from the level of idle",
             "power[lower], correlated=True",
             "power[lower], correlated=False",
@@ -210,8 +205,8 @@ MUTANTS = [
         ("one standard deviation in place of an interval", "mean - T95 * sd, mean + T95 * sd", "mean - sd, mean + sd"),
         (
             "only one axis of the response's uncertainty",
-            "for moved in response.varied():",
-            "for moved in response.varied()[:1]:",
+            "for moved in varied(response):",
+            "for moved in varied(response)[:1]:",
         ),
         ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
     ),
@@ -221,7 +216,11 @@ MUTANTS = [
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
         ("fluctuation that readings don't follow dropped", "+ shape_error**2 + unseen**2", "+ shape_error**2"),
-        ("noise of readings dropped", "np.sqrt(response.noise_sd(power_w) ** 2 + mistimed", "np.sqrt(1e-12 + mistimed"),
+        (
+            "noise of readings dropped",
+            "np.sqrt(noise_sd(response, power_w) ** 2 + mistimed",
+            "np.sqrt(1e-12 + mistimed",
+        ),
         ("start of a window dropped", "left.variance + right.variance + self", "right.variance + self"),
         ("end of a window dropped", "left.variance + right.variance + self", "left.variance + self"),
         (
@@ -277,13 +276,13 @@ MUTANTS = [
         ("sign in the error of a sum over a step", "np.var(shown - phases)", "np.var(shown + phases)"),
     ),
     *_of(
-        "sensor/windows/response.py",
+        "sensor/windows/varied.py",
         ["sensor/windows/test_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
         (
             "noise in proportion to power dropped",
-            "np.hypot(self.noise_w, self.noise_relative * power_w)",
-            "np.hypot(self.noise_w, 0 * power_w)",
+            "np.hypot(response.noise_w, response.noise_relative * power_w)",
+            "np.hypot(response.noise_w, 0 * power_w)",
         ),
     ),
     *_of(
@@ -300,20 +299,18 @@ MUTANTS = [
     *_of(
         "analysis/model.py",
         ["analysis/test_budget.py"],
-        ("idle power dropped from the budget above idle", "{RESPONSE: shared_j, IDLE: idle_j}", "{RESPONSE: shared_j}"),
+        ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
         ("spread of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
     ),
     *_of(
         "analysis/model.py",
         ["analysis/test_model.py"],
         (
-            "response uncertainty dropped from the headline interval",
-            "total = with_model_error(own, energies)",
-            "total = own",
+            "what windows share dropped from an interval",
+            "widened(own, Z95 * math.hypot(*shared.values()))",
+            "own",
         ),
-        ("response uncertainty dropped from power", "with_model_error(power, energies)", "power"),
-        ("baseline uncertainty dropped from active energy", "shared_j), Z95 * idle_j)", "shared_j), 0.0)"),
-        ("response uncertainty dropped from active energy", "widened(above, Z95 * shared_j)", "above"),
+        ("baseline uncertainty dropped from active energy", "{**shared, IDLE: idle_j}", "shared"),
         (
             "windows of all runs taken as one run's",
             "    if len(blocks) > 1:\n        return mean_estimate(np.array",
@@ -323,8 +320,20 @@ MUTANTS = [
     *_of(
         "analysis/model.py",
         ["analysis/test_baselines.py"],
-        ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
-        ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),
+        ("drift between phases dropped", "half = math.hypot((high - low) / 2, apart)", "half = (high - low) / 2"),
+        ("chance dropped from an idle level", "half = math.hypot((high - low) / 2, apart)", "half = apart"),
+    ),
+    *_of(
+        "attribution/spans.py",
+        ["attribution/test_spans.py"],
+        ("noise dropped from long sums", "+ response.noise_w**2) * gap_s**2", ") * gap_s**2"),
+        ("changes dropped from long sums", "(np.diff(value) ** 2 / (6 if covers else 2) + ", "("),
+        (
+            "a hole taken for a part of its burst",
+            "bursts = _segments(bursts, holes)",
+            "bursts = _segments(bursts, holes[:0])",
+        ),
+        ("memory of what was before an end kept", "far - np.array([0.0, fades_s])", "far"),
     ),
     *_of(
         "analysis/monitor.py",

@@ -10,9 +10,9 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis import power as power_module
 from jouletrace.analysis.power import power_record
 from jouletrace.run import Run, model, tables
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.windows import segments as steady
-from jouletrace.sensor.windows.response import Response
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 
 ROWS = [
@@ -120,7 +120,7 @@ def test_threads_read_series_while_newer_samples_come():
     "response",
     [
         *(kind.response for kind in KINDS.values()),
-        Response(0.02, 0.025, rise_s=0.01, tail_share=0.2, tail_s=0.3, lag_s=-0.01),
+        StepResponse(0.02, 0.025, rise_s=0.01, tail_share=0.2, tail_s=0.3, lag_s=-0.01),
     ],
     ids=[*KINDS, "tail"],
 )

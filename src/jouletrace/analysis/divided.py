@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from jouletrace.analysis.analyse import analyse
-from jouletrace.analysis.power import RESPONSE
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import Division, divisions_of
@@ -31,6 +30,8 @@ NOT_RECORDED = "kernels not recorded"
 
 _MISSING = {"phase": "(no phase)", "module": OUTSIDE, "op": "(no operator)", "shapes": "(no shapes)"}
 """Names of steps that a path lacks."""
+
+_RESPONSE = "response of the sensor"
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,9 @@ def _summed(
     if len(rows) > 1 and energy.value is not None:
         causes = dict.fromkeys(cause for one in energies for cause in one.budget)
         budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
-        own = [one.budget.get(RESPONSE, 0.0) for one in energies] if alike else []
+        own = [one.budget.get(_RESPONSE, 0.0) for one in energies] if alike else []
         if more := sum(own) ** 2 - sum(u**2 for u in own):
-            budget[RESPONSE] = sum(own)
+            budget[_RESPONSE] = sum(own)
         energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
     share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)

@@ -7,6 +7,7 @@ weights that the Run states.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.model import inverse, with_model_error
+from jouletrace.analysis.model import inverse, relative_sources
 from jouletrace.analysis.power import METHOD
+from jouletrace.analysis.windows import Solved
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment
-from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import difference, mean_estimate, ratio
+from jouletrace.run.readings import ALIASED
+from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +66,7 @@ class _Rounds:
         return mean_estimate(values, method=METHOD)
 
 
-def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) -> None:
+def add_generation(run: Run, figures: Figures, energies: Solved | None) -> None:
     """Add phases, lengths and figures a token; nothing where nothing was generated."""
     stated = run.workload.get("generation")
     if not stated:
@@ -110,13 +113,13 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
 class _Costs:
     """Adds what pieces take."""
 
-    def __init__(self, run: Run, figures: Figures, rounds: dict[str, _Rounds], energies: WindowEnergies | None) -> None:
+    def __init__(self, run: Run, figures: Figures, rounds: dict[str, _Rounds], energies: Solved | None) -> None:
         self._run, self._figures, self._rounds, self._energies = run, figures, rounds, energies
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
         # What the whole aliases with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != aliasing.FLAG]
+        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != ALIASED]
 
     def flags(self, pieces: list[Segment]) -> list[str]:
         """Those of the energy of pieces."""
@@ -133,7 +136,7 @@ class _Costs:
         if self._energies is None:
             energy = Estimate.null(self._figures.get(MODEL_UNIT, "energy_total_j").reason or "not_measured", METHOD)
         else:
-            energy = with_model_error(energy, self._energies)
+            energy = widened(energy, Z95 * self._shared_j(weights))
         self._figures.add(unit, "energy_total_j", energy, flags)
         self._figures.add(unit, "energy_active_j", self._active(energy, time), flags)
         self._figures.add(unit, "power_w", ratio(energy, time, METHOD), flags)
@@ -144,6 +147,15 @@ class _Costs:
         whole = self._whole[column]
         if share and of.value is not None and whole:
             self._figures.add(unit, "share", of.scaled(1 / whole))
+
+    def _shared_j(self, weights: dict[int, float]) -> float:
+        """Standard uncertainty that the windows of a sum of pieces share, J; pieces are alike in how they err."""
+        assert self._energies is not None
+        rounds, shared = self._rounds["energy_j"], 0.0
+        for unit, weight in weights.items():
+            energy = float(np.nanmean(rounds.pieces[unit]))
+            shared += weight * energy * math.hypot(*relative_sources(self._run, self._energies, unit).values())
+        return shared
 
     def _mean(self, column: str, weights: dict[int, float]) -> Estimate:
         rounds = self._rounds[column]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import METHOD, RESPONSE, join, no_power_reason, power_record
-from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
+from jouletrace.analysis.power import METHOD, energies, join, no_power_reason, readings
+from jouletrace.analysis.windows import Solved, fill, of_variant, per_iteration, scatter, together
+from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.baseline import quiet_level
-from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
@@ -25,24 +28,24 @@ Floats = NDArray[np.float64]
 
 SPREAD = "spread of windows"
 IDLE = "idle power"
-"""Sources of the uncertainty of a mean over windows, beside ``RESPONSE``."""
+"""Sources of the uncertainty of a mean over windows, beside those of the estimator."""
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
 
 
-IDLE_PHASES = {"deep_idle": ("deep idle",), "context_idle": ("context idle before", "context idle after")}
+IDLE_PHASES = {"context_idle": ("context idle before", "context idle after"), "deep_idle": ("deep idle",)}
 
 
-def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
+def add_model(run: Run, figures: Figures) -> Solved | None:
     """Add the model's row: everything that a profile without further detail states.
 
     Returns:
-        The energies of all windows, in the order of the table; None without a power record.
+        The energies of all windows; None without a power record.
     """
     name = run.workload.get("name", "model")
     figures.unit(MODEL_UNIT, "model", name, count=1)
-    energies = fill(run)
+    found = fill(run)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")
     if len(run.windows):
@@ -51,30 +54,28 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
     device = run.devices[0].id if run.devices else ""
-    if energies is None:
+    if found is None:
         _without_power(run, figures, no_power_reason(run, device))
         return None
-    flags = [*join(energies.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
-    own, shared = _mean(run, "energy_j"), shared_error(energies)
-    total = with_model_error(own, energies)
-    figures.add(MODEL_UNIT, "energy_total_j", total, flags)
-    shared_j = shared * abs(total.value or 0.0)
-    _add_sources(figures, "energy_total_j", own, {RESPONSE: shared_j})
+    flags = [*join(found.windows.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
+    own, relative = _mean(run, "energy_j"), relative_sources(run, found)
+    shared = {source: u * abs(own.value or 0.0) for source, u in relative.items()}
+    _add_shared(figures, "energy_total_j", own, shared, flags)
     power = _power(run)
-    figures.add(MODEL_UNIT, "power_w", with_model_error(power, energies), flags)
-    _add_sources(figures, "power_w", power, {RESPONSE: shared * abs(power.value or 0.0)})
-    for kind in ("context_idle", "deep_idle"):
-        level, level_flags = idle_level(run, device, kind)
+    _add_shared(
+        figures, "power_w", power, {source: u * abs(power.value or 0.0) for source, u in relative.items()}, flags
+    )
+    idle = idle_energies(run, device)
+    for kind in IDLE_PHASES:
+        level, level_flags = idle_level(run, idle, kind)
         figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
-        metric = f"energy_active_over_{kind}_j"
         above, idle_j = _above(run, level)
-        active = widened(widened(above, Z95 * shared_j), Z95 * idle_j)
-        figures.add(MODEL_UNIT, metric, active, [*flags, *level_flags])
-        _add_sources(figures, metric, above, {RESPONSE: shared_j, IDLE: idle_j})
+        metric = f"energy_active_over_{kind}_j"
+        _add_shared(figures, metric, above, {**shared, IDLE: idle_j}, [*flags, *level_flags])
     figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
-    return energies
+    return found
 
 
 def _mean(run: Run, column: str) -> Estimate:
@@ -117,15 +118,16 @@ def _shortfall(run: Run) -> list[str]:
     return flags
 
 
-def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
-    """Widen by what all windows share: what isn't known of the sensor's response."""
-    return widened(estimate, Z95 * shared_error(energies) * abs(estimate.value or 0.0))
+def relative_sources(run: Run, found: Solved, unit: int | None = None) -> Sources:
+    """Relative standard uncertainties, by source, that windows share; of the untouched ones, or those of a unit.
 
-
-def shared_error(energies: WindowEnergies) -> float:
-    """Relative standard uncertainty that all windows share; 0 without a window."""
-    known = np.isfinite(energies.energy_j) & (energies.energy_j != 0)
-    return float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known]))) if known.any() else 0.0
+    They are of the sum of all: how windows differ doesn't show them.
+    """
+    mine = pc.equal(run.windows["variant"], "untouched") if unit is None else pc.equal(run.windows["unit"], unit)
+    rows = np.unique(found.row[pc.fill_null(mine, False).to_numpy(zero_copy_only=False)])
+    weights = np.isin(np.arange(len(found.rows)), rows) & found.rows.known
+    energy = float(np.sum(found.rows.energy_j[weights]))
+    return {source: u / energy for source, u in found.rows.sources(weights).items()} if energy else {}
 
 
 def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
@@ -145,8 +147,9 @@ def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
     return _mean_of(run, joules - level.value * seconds, block), idle_j
 
 
-def _add_sources(figures: Figures, metric: str, own: Estimate, shared: Sources) -> None:
-    """What the interval of a figure consists of: the spread of windows, and what they share."""
+def _add_shared(figures: Figures, metric: str, own: Estimate, shared: Sources, flags: Iterable[str]) -> None:
+    """Add a mean over windows with the interval of their spread and of what they share, by source."""
+    figures.add(MODEL_UNIT, metric, widened(own, Z95 * math.hypot(*shared.values())), flags)
     if own.value is not None:
         figures.sources[MODEL_UNIT, metric] = lambda: {SPREAD: standard_error(own)[0], **shared}
 
@@ -169,7 +172,7 @@ def _why_none(run: Run) -> str:
 
 
 def _without_power(run: Run, figures: Figures, reason: str) -> None:
-    if len(run.windows) == 0 and run.devices and power_record(run, run.devices[0].id) is not None:
+    if len(run.windows) == 0 and run.devices and readings(run, run.devices[0].id) is not None:
         reason = "not_measured"
     for metric in (
         "energy_total_j",
@@ -197,41 +200,55 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
 
 
-def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
+class Idle(NamedTuple):
+    """Energies of the settled parts of all idle phases."""
+
+    energies: SpanEnergies | None  # None without a phase or a power record
+    seconds: Floats  # of each, shape (m,)
+    phase: NDArray[np.str_]  # name of each one's phase, shape (m,)
+
+
+def idle_energies(run: Run, device: str) -> Idle:
+    """Energies of a device in idle phases, without the time in which it settles."""
+    found, phases = readings(run, device), spans_of(run, "phase")
+    if found is None or not len(found[0]):
+        return Idle(None, np.empty(0), np.empty(0, str))
+    record, response = found
+    settle_ns, last_ns = (round(s * 1e9) for s in (SETTLE_S + response.lasts_s, response.delay_s + response.middle_s))
+    shown = np.clip(record.time_ns[[0, -1]] - last_ns, 0, None)
+    rows = [
+        (name, *np.clip([start + settle_ns, end], *shown))
+        for name in itertools.chain(*IDLE_PHASES.values())
+        for start, end in zip(*phases.named(name).edges_ns, strict=True)
+    ]
+    rows = [(name, start, end) for name, start, end in rows if end > start]
+    if not rows:
+        return Idle(None, np.empty(0), np.empty(0, str))
+    names, start, end = zip(*rows, strict=True)
+    return Idle(energies(run, device, start, end), (np.array(end) - start) / 1e9, np.array(names))
+
+
+def idle_level(run: Run, idle: Idle, kind: str) -> tuple[Estimate, list[str]]:
     """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle", with its flags.
 
     Returns:
-        The mean over the phases of that kind. Half of what they differ by goes into the interval,
+        The mean over the phases of that kind. Half of the difference between them goes into the interval,
         since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
         flagged "stored", or null.
     """
-    found = power_record(run, device)
-    if found is None:
-        return Estimate.null("no_power_sensor", "idle"), []
-    record, response = found
-    settle_ns = int((SETTLE_S + response.memory_s) * 1e9)
-    levels: list[Estimate] = []
-    by_phase: list[float] = []
-    phases = spans_of(run, "phase")
-    for name in IDLE_PHASES[kind]:
-        of_name = [
-            quiet_level(record.value[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
-            for start, end in zip(*phases.named(name).edges_ns, strict=True)
-        ]
-        seen = [level for level in of_name if level.value is not None]
-        levels += seen
-        if seen:
-            by_phase.append(sum(level.value or 0.0 for level in seen) / len(seen))
-    if not levels:
+    found = idle.energies
+    mine = np.isin(idle.phase, IDLE_PHASES[kind]) & (False if found is None else found.known)
+    if found is None or not mine.any():
         return _stored(run) if kind == "deep_idle" else (Estimate.null("not_measured", "idle"), [])
-    value = sum(by_phase) / len(by_phase)
-    statistical = math.sqrt(sum((level.half_width or 0.0) ** 2 for level in levels)) / len(levels)
-    apart = (max(by_phase) - min(by_phase)) / 2
-    half = math.hypot(statistical, apart)
+    # Each phase counts alike, whatever its pauses are
+    per_s = np.stack([mine * (idle.phase == name) / idle.seconds for name in np.unique(idle.phase[mine])])
+    per_s /= (per_s > 0).sum(axis=1, keepdims=True)
+    value, low, high = (float(end[0]) for end in found.sums(per_s.mean(axis=0)))
+    apart = float(np.ptp(found.sums(per_s)[0])) / 2
+    half = math.hypot((high - low) / 2, apart)
     flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
-    if any(record.implausible(*phases.named(name).edges_ns).any() for name in IDLE_PHASES[kind]):
-        flags.append(IMPLAUSIBLE)
-    return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags
+    flags += [IMPLAUSIBLE] if any(IMPLAUSIBLE in found.flags[i] for i in np.flatnonzero(mine)) else []
+    return Estimate(value, value - half, value + half, int(mine.sum()), "idle"), flags
 
 
 def _stored(run: Run) -> tuple[Estimate, list[str]]:

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record, reads_zero
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record, reads_zero
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.baseline import idle_and_working_levels
-from jouletrace.sensor.windows.energy import T95
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.interval import Z95
 
 _DOUBTS = ("interval_assumed", "power_implausible")
@@ -144,17 +143,12 @@ def _energy(
             reason = "too_uncertain"  # it is all that there is, however long
         return Estimate.null(reason, "record"), (end - start) / 1e9, [], {}
     seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
-    value = float(window.energy_j[known].sum())
-    # what isn't known of the response is the same in all
-    sources = {
-        NOISE: float(np.linalg.norm(window.sd_statistical_j[known])),
-        RESPONSE: float(window.sd_model_j[known].sum()),
-    }
-    half = T95 * math.hypot(*sources.values())
+    all_known = window.known.astype(np.float64)
+    value, low, high = (float(end[0]) for end in window.sums(all_known))
     flags = join(window.flags[n] for n in known)
     if len(covered) > 1:
         flags.append("covered_alone")
-    return Estimate(value, value - half, value + half, len(record), "record"), seconds, flags, sources
+    return Estimate(value, low, high, len(record), "record"), seconds, flags, window.sources(all_known)
 
 
 def printed_step(power_w: NDArray[np.float64]) -> float:
@@ -168,7 +162,7 @@ def printed_step(power_w: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def _watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:
+def _watched(run: Run, device: str, record: Readings, response: StepResponse) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in

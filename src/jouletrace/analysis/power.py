@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,21 +13,19 @@ from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.spans import SpanEnergies, span_energies
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import shares
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
 from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import find_grid, published
-from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
-from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
 NO_READING = "no_power_reading"
 """Why a device of a log has no power record: the log should have its power, and has no reading of it."""
-
-NOISE, RESPONSE = "noise of the readings, stamps", "response of the sensor"
-"""Sources of the uncertainty of a window's energy."""
 
 _OVER_MEDIAN = 10.0
 """A meter of machines reads no more than so many times its median."""
@@ -49,14 +47,14 @@ def tail_s(channel: ChannelInfo) -> float:
     return response_of(channel).reach_s
 
 
-def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
+def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
     """The cleaned power record of a device with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[Readings, Response]:
+    def computed(_: pa.Table) -> tuple[Readings, StepResponse]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):
@@ -72,6 +70,11 @@ def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 
 
+def known_rate_hz(run: Run, device: str) -> float | None:
+    """Samples per second behind a device's readings, if an earlier recording of it determined them."""
+    return run.stored.get(SAMPLE_RATE, {}).get(device, StoredLevel()).get("value")
+
+
 def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     """The cleaned power record of a device, and what a reading shows of power; None if there is none.
 
@@ -81,7 +84,7 @@ def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     if channel is None or found is None:
         return None
     record, known = found
-    response = replace(readings_of(channel), period_s=known.period_s)
+    response = replace(readings_of(channel, known_rate_hz(run, device)), period_s=known.period_s)
     if not known.stamp_grid or len(record) < 2:
         return record, response
     grid = find_grid(record.time_ns, known.period_s)
@@ -90,7 +93,7 @@ def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     return replace(record, true_s=taken, late_s=grid.unsure_s).take(later), response
 
 
-def energies_of(
+def energies(
     run: Run,
     device: str,
     start_ns: ArrayLike,
@@ -105,8 +108,7 @@ def energies_of(
         return None
     response = known[1]
     each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
-    refuted = bursts_ns is None and response.origin == "calibrated" and each.memory and not each.memory.passed
-    own = {"unmodelled": refuted or not response.modelled, "nominal_response": response.origin == "nominal"}
+    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
     codes = [code for code, holds in own.items() if holds]
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
 
@@ -145,27 +147,15 @@ def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
     return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < 0.9e9 * period_s
 
 
-def energies(
-    run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike, edges_ns: ArrayLike | None = None
-) -> WindowEnergies | None:
-    """Energies of windows on one device, with edges as of ``window_energy``; None if it has no power record."""
-    found = power_record(run, device)
-    if found is None:
-        return None
-    record, response = found
-    return window_energy(record, response, start_ns, end_ns, edges_ns=edges_ns)
-
-
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
     """Energy of one block of code in joules; null with the reason where the sensor can't support it.
 
     Shorter than one update of the sensor is too short whatever the readings around it say: what
     the block drew could be anything that is lost in one of them.
     """
-    found = power_record(run, device)
-    if found is None:
+    found, energy = power_record(run, device), energies(run, device, [start_ns], [end_ns])
+    if found is None or energy is None:
         return Estimate.null(no_power_reason(run, device), "window")
-    energy = window_energy(*found, [start_ns], [end_ns])
     reason = energy.reason[0]
     if reason is None and end_ns - start_ns < found[1].period_s * 1e9:
         reason = "sensor_too_slow"
@@ -175,13 +165,16 @@ def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estima
 
 
 def window_sources(
-    run: Run, devices: Iterable[str], start_ns: int, end_ns: int, edges_ns: ArrayLike | None = None
+    run: Run, devices: Iterable[str], start_ns: int, end_ns: int, bursts_ns: ArrayLike | None = None
 ) -> dict[str, float]:
     """Standard uncertainties by source of what devices drew together in a window, J; of ``window_estimate`` for one."""
-    each = (energies(run, device, [start_ns], [end_ns], edges_ns) for device in devices)
-    found = [one for one in each if one is not None]
-    parts = {NOISE: [one.sd_statistical_j[0] for one in found], RESPONSE: [one.sd_model_j[0] for one in found]}
-    return {source: float(np.linalg.norm(each)) for source, each in parts.items()}
+    found = (energies(run, device, [start_ns], [end_ns], bursts_ns) for device in devices)
+    return together([one.sources([1.0]) for one in found if one is not None])
+
+
+def together(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Standard uncertainties of a sum by source, of independent parts."""
+    return {name: float(np.linalg.norm([one.get(name, 0.0) for one in each])) for one in each for name in one}
 
 
 def join(flags: Iterable[tuple[str, ...]]) -> list[str]:

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.aliasing import FLAG, of_paths
+from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.readings import Readings
+from jouletrace.run.readings import ALIASED, Readings
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.energy import T95, WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
-from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import mean_estimate, total
 
 OF_RANKS = "ranks"
@@ -103,7 +103,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
                 parts.append(_energy(device, *found, spans, marked, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
-        more += [FLAG] if spans.path in aliased and energy.value is not None else []
+        more += [ALIASED] if spans.path in aliased and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
     return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
 
@@ -197,7 +197,7 @@ def _time(spans: PathSpans) -> Estimate:
 def _energy(
     device: str,
     record: Readings,
-    response: Response,
+    response: StepResponse,
     spans: PathSpans,
     marked: Sequence[PathSpans],
     short: dict[tuple[str, Path], dict[Path, Estimate]],
@@ -227,7 +227,7 @@ def _follow(spans: PathSpans) -> NDArray[np.bool_]:
     return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
-def _of_blocks(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_blocks(record: Readings, response: StepResponse, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Many steps in a row as one window, divided by how many they are."""
     if np.any(spans.end_ns[:-1] > spans.start_ns[1:]):  # of several threads: what was drawn was for all of them
         return Estimate.null("ranges_overlap", "windows"), []
@@ -249,7 +249,7 @@ def _of_blocks(record: Readings, response: Response, spans: PathSpans) -> tuple[
     return _mean(energies, np.array(counts, np.float64)[chosen])
 
 
-def _of_windows(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_windows(record: Readings, response: StepResponse, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Each span as a window; of very many, so many as are enough, evenly spread."""
     chosen = _spread(len(spans))
     # Shorter than an update, whatever the readings around it say, could be lost in one of them.
@@ -298,7 +298,7 @@ def _together(energies: WindowEnergies, good: NDArray[np.bool_], counts: NDArray
     return Estimate(value, value - half, value + half, 1, TOGETHER)
 
 
-def _of_repetitions(record: Readings, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
+def _of_repetitions(record: Readings, response: StepResponse, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
     """Regression over all spans with the same parent, which share the readings; of very many, those in the middle."""
     number = np.concatenate([np.full(len(spans), i) for i, spans in enumerate(siblings)])
     start, end = (np.concatenate(some) for some in zip(*(spans.edges_ns for spans in siblings), strict=True))
@@ -317,7 +317,7 @@ def _of_repetitions(record: Readings, response: Response, siblings: Sequence[Pat
     return {spans.path: found[i] for i, spans in enumerate(siblings)}
 
 
-def _apart(record: Readings, response: Response, start: Ints, end: Ints) -> Readings:
+def _apart(record: Readings, response: StepResponse, start: Ints, end: Ints) -> Readings:
     """The record without readings that see what ran outside: before, after, or in a long pause between the spans.
 
     A regression treats all that as the same rest as lies between spans, of which it may contain little
@@ -341,7 +341,7 @@ def _apart(record: Readings, response: Response, start: Ints, end: Ints) -> Read
     return record.take(keep)
 
 
-def _regression(record: Readings, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
+def _regression(record: Readings, response: StepResponse, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
     """Mean energy by number of the kind of spans in order of start."""
     there, kinds = np.unique(number, return_inverse=True)
     if np.any(end[:-1] > start[1:]):

@@ -46,7 +46,7 @@ other processes | no | other_processes
 other processes | yes | context_exists
 warm-up | no | not_settled
 idle power | with care | baseline_drifted
-idle power | yes | temperature_did_not_vary stored
+idle power | yes | stored
 clocks | with care | hw_slowdown sw_thermal hw_thermal hw_power_brake
 clocks | yes | sw_power_cap sync_boost display_clocks applications_clocks clock_not_as_told load_capped
 aliasing | with care | aliased_with_sensor phases_not_spread

@@ -20,9 +20,9 @@ from jouletrace.analysis.power import join, no_power_reason, power_record
 from jouletrace.run import Estimate, Run
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import Spans, spans_of
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
-from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
@@ -130,7 +130,7 @@ def _of_kind(
     spans: Spans,
     kind: str,
     device: str,
-    found: tuple[Readings, Response] | None,
+    found: tuple[Readings, StepResponse] | None,
     flags: list[str],
     no_power: str,
 ) -> list[NamedEnergy]:
@@ -163,7 +163,7 @@ def _of_kind(
     return named
 
 
-def _own_flags(response: Response) -> list[str]:
+def _own_flags(response: StepResponse) -> list[str]:
     flags = [] if response.modelled else ["unmodelled"]
     return [*flags, "nominal_response"] if response.origin == "nominal" else flags
 
@@ -213,7 +213,7 @@ class _Followed:
         return max(sorted(set(reasons)), key=reasons.count) if reasons else "sensor_too_slow"
 
 
-def _followed(spans: Spans, record: Readings, response: Response, use: NDArray[np.bool_]) -> _Followed:
+def _followed(spans: Spans, record: Readings, response: StepResponse, use: NDArray[np.bool_]) -> _Followed:
     """Integrate the spans that last an update of the sensor or longer; shorter ones hold no reading of their own."""
     long = use & (spans.end_ns - spans.start_ns >= response.period_s * 1e9)
     place = np.full(len(spans.start_ns), -1, np.int64)
@@ -225,7 +225,7 @@ def _followed(spans: Spans, record: Readings, response: Response, use: NDArray[n
 class _Repeated:
     """Mean energy of spans too short to be followed, by regression over all that repeat beside them."""
 
-    def __init__(self, spans: Spans, record: Readings, response: Response, seconds: NDArray[np.float64]) -> None:
+    def __init__(self, spans: Spans, record: Readings, response: StepResponse, seconds: NDArray[np.float64]) -> None:
         self._spans, self._record, self._response = spans, record, response
         share = seconds / max(float(seconds.sum()), 1e-12)
         # other names are pooled: a regression can separate only so many

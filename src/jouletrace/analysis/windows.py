@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,27 +12,41 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, mean_over
+from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import Run, tables
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.windows.energy import WindowEnergies
 
 Floats = NDArray[np.float64]
 
 PHASE = "energy"
 """The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
 
+_GAP_NS = 1_000_000
+"""Shorter than a sample of any sensor's: windows so near are of one load."""
 
-def fill(run: Run) -> WindowEnergies | None:
+
+class Solved(NamedTuple):
+    """Energies of windows, in the order of the table, and of those that follow each other, as one."""
+
+    windows: SpanEnergies
+    rows: SpanEnergies  # of r rows of windows: a swing hides less in a long row than in each of its windows
+    row: NDArray[np.intp]  # shape (windows,): the row of each
+
+
+def fill(run: Run) -> Solved | None:
     """Compute ``energy_j``, ``time_s``, ``clock_mhz``, ``temperature_c`` and ``flags`` of every window.
 
     Returns:
-        The energies with their uncertainties, in the order of the table; None without a power record.
+        The energies; None without a power record.
     """
     if len(run.windows) == 0:
         return None
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
-    found = energies(run, device, start, end, _edges(run))
+    row, first_ns, last_ns = _rows(run)
+    edges = np.append(start, first_ns), np.append(end, last_ns)
+    every = energies(run, device, *edges, _bursts(run), _period_s(run))
+    found = None if every is None else every.some(np.arange(len(start)))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
     if found is not None:
@@ -45,19 +61,45 @@ def fill(run: Run) -> WindowEnergies | None:
         means = [mean_over(stamps, values, int(a), int(b)) for a, b in zip(start, end, strict=True)]
         columns[column] = pa.array(means, pa.float64())
     run.windows = tables.conform(pa.table(columns), "windows")
-    return found
+    return None if every is None or found is None else Solved(found, every.some(np.arange(len(start), len(every))), row)
 
 
-def _edges(run: Run) -> NDArray[np.int64]:
-    """When the load changed: at the ends of windows, or of the runs that contain them, and where their ramps began.
+def _rows(run: Run) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """The row of each window, shape (windows,), and starts and ends of rows, shape (r,): windows of one load."""
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    order = np.argsort(start)
+    loads = [(row["variant"], row["unit"]) for row in run.windows.select(["variant", "unit"]).to_pylist()]
+    other = np.array([loads[a] != loads[b] for a, b in pairwise(order.tolist())], bool)
+    first = np.append(0, np.flatnonzero(other | (start[order[1:]] > end[order[:-1]] + _GAP_NS)) + 1)
+    row = np.empty(len(start), np.intp)
+    row[order] = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
+    return row, start[order[first]], end[order[np.append(first[1:], len(start)) - 1]]
 
-    Without the latter a ramp would count as part of the idle time before, which fluctuates far less.
+
+def _bursts(run: Run) -> NDArray[np.int64]:
+    """From when to when the load of windows ran, shape (b, 2): windows in a row, with what ran beside them.
+
+    A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
     """
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy() for name in ("replays", "beyond"))
     margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)
-    ramps = spans_of(run, "phase").named(PHASE).start_ns
-    return np.concatenate([start - margin_ns, end + margin_ns, ramps])
+    begun, ended = np.sort(start - margin_ns), np.sort(end + margin_ns)
+    apart = np.flatnonzero(begun[1:] > ended[:-1] + _GAP_NS) + 1
+    begun, ended = begun[np.append(0, apart)], ended[np.append(apart - 1, -1)]
+    for ramp in spans_of(run, "phase").named(PHASE).start_ns.tolist():
+        following = np.searchsorted(begun, ramp)
+        if following < len(begun) and (following == 0 or ended[following - 1] <= ramp):
+            begun[following] = ramp
+    return np.stack([begun, ended], axis=1)
+
+
+def _period_s(run: Run) -> float | None:
+    """Seconds of an iteration, if all windows are of one load and it repeats alike; else None."""
+    loads = {(row["variant"], row["unit"]) for row in run.windows.select(["variant", "unit"]).to_pylist()}
+    replays = pc.fill_null(run.windows["replays"], 0).to_numpy()
+    seconds = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy()) / 1e9
+    return float(np.median(seconds / replays)) if len(loads) == 1 and replays.all() else None
 
 
 def of_variant(run: Run, variant: str) -> pa.Table:

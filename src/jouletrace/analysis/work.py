@@ -18,8 +18,7 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, no_power_reason
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
-from jouletrace.sensor.windows.energy import T95
-from jouletrace.stats.interval import mean_estimate, total
+from jouletrace.stats.interval import Z95, mean_estimate, total
 
 METHOD = "counted work"
 
@@ -67,7 +66,7 @@ def _add_counted(run: Run, figures: Figures) -> None:
         edges = [(int(at[i]) - origin) / 1e9 for at in (blocks.start_ns, blocks.end_ns)]
         unit = figures.unit(first + i, "range", f"{edges[0]:.1f} to {edges[1]:.1f} s", MODEL_UNIT)
         flags = ["work_reset"] if blocks.reset[i] else []
-        seconds, half = edges[1] - edges[0], T95 * float(blocks.edge_s[i])
+        seconds, half = edges[1] - edges[0], Z95 * float(blocks.edge_s[i])
         figures.add(unit, "time_s", Estimate(seconds, seconds - half, seconds + half, 1, METHOD))
         figures.add(unit, "work_done", _exact(float(blocks.done[i])), flags)
         reason = reasons[i]
@@ -75,7 +74,7 @@ def _add_counted(run: Run, figures: Figures) -> None:
             figures.add(unit, "energy_total_j", Estimate.null(reason, METHOD))
             figures.add(unit, "energy_per_work_j", Estimate.null(reason, METHOD), flags)
             continue
-        value, half = float(energy[i]), T95 * float(sd[i])
+        value, half = float(energy[i]), Z95 * float(sd[i])
         drawn = figures.add(unit, "energy_total_j", Estimate(value, value - half, value + half, 1, METHOD))
         each = drawn.scaled(1 / blocks.done[i]) if blocks.done[i] > 0 else Estimate.null("no_work_counted", METHOD)
         figures.add(unit, "energy_per_work_j", each, flags)
@@ -177,8 +176,10 @@ def _energies(run: Run, blocks: _Blocks) -> tuple[Floats, Floats, Floats, list[s
         if found is None:
             return energy, variance, model, [no_power_reason(run, device.id)] * k
         energy = energy + found.energy_j
-        variance = variance + found.sd_j**2
-        model = np.hypot(model, found.sd_model_j)
+        variance = variance + ((found.high_j - found.low_j) / (2 * Z95)) ** 2
+        # Of the sum a block has its share by energy
+        whole = found.sums(found.known)
+        model = np.hypot(model, (whole[2] - whole[1]) / (2 * Z95 * whole[0]) * found.energy_j)
         reasons = [mine or theirs for mine, theirs in zip(reasons, found.reason, strict=True)]
     power = energy / np.maximum((blocks.end_ns - blocks.start_ns) / 1e9, 1e-9)
     return energy, np.sqrt(variance + (power * blocks.edge_s) ** 2), model, reasons

@@ -10,6 +10,7 @@ of swings and of slow change, are summed over a grid, weighed by prior and readi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +46,7 @@ def attribute(
     prior: Prior = Prior(),  # noqa: B008  # frozen
     period_s: float | None = None,
     times_sd_s: Floats | None = None,
+    known: Known | None = None,
 ) -> Energies:
     """Energies of spans from the readings of any sensor.
 
@@ -58,6 +60,7 @@ def attribute(
         prior: What is believed of power.
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
         times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
+        known: Segments far from all edges, whose readings are left out.
     """
     refuse_unordered(times_s, values_w)
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
@@ -69,10 +72,20 @@ def attribute(
     response = replace(response, period_s=response.period_s * response.stride)
     unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s
     delays = response.delays(float(np.median(np.diff(bursts))))
-    cases = [_Case.of(times_s[some], values_w[some], unsure_s[some], spans, bursts, one, prior) for one, _ in delays]
+    known = known or Known(np.empty((0, 2)), np.empty(0), np.empty(0))
+    readings = times_s[some], values_w[some], unsure_s[some]
+    cases = [_Case.of(*readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
     likely = np.flatnonzero(seem > seem.max() - _UNLIKELY)
     return joined([cases[i].energies(period_s) for i in likely], np.array([delays[i][1] for i in likely]))
+
+
+class Known(NamedTuple):
+    """Segments whose energies are those of their readings: no edge of a span or a burst is near."""
+
+    segments_s: Floats  # starts and ends, disjoint, shape (m, 2)
+    energies_j: Floats  # shape (m,)
+    variance: Floats  # of each, J², shape (m,)
 
 
 @dataclass
@@ -84,7 +97,9 @@ class _Case:
     prior: Prior
     problem: Problem  # readings and spans, above the base
     base_w: float
-    seconds: Floats  # shape (spans,)
+    seconds: Floats  # shape (spans,), without what is known
+    known: Known
+    holds: Floats  # shape (spans, known): 1 where a span holds a known segment
     unsure_s: Floats  # shape (readings,)
     look: Look
 
@@ -96,14 +111,18 @@ class _Case:
         unsure_s: Floats,
         spans: Floats,
         bursts: Floats,
+        known: Known,
         response: Response,
         prior: Prior,
     ) -> _Case:
         """Arguments are those of ``attribute``."""
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
-        cuts = Cuts.of(read_s, response.begins(read_s), spans, bursts, step_s)
-        base_w, cover = float(np.median(values_w[:5])), share_of(cuts.time_s, spans)
+        cuts = Cuts.of(read_s, response.begins(read_s), np.vstack([spans, known.segments_s]), bursts, step_s)
+        open_, shut = known.segments_s.T
+        holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
+        base_w, left = float(np.median(values_w[:5])), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1
+        cover = csr_matrix(share_of(cuts.time_s, spans).multiply(left))
         # Half of the variance of bursts' levels is in common: what some show counts for those that no window meets
         every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))
         prior = replace(prior, level_w=prior.level_w / np.sqrt(2))
@@ -111,7 +130,7 @@ class _Case:
         common = Unknowns(shares(read_s, every, response), wanted, np.zeros(1), variance)
         problem = Problem(values_w - base_w, np.full(len(times_s), response.noise_w), cover, common)
         look = first_look(cuts, problem, response, prior)
-        return cls(cuts, response, prior, problem, base_w, np.diff(spans)[:, 0], unsure_s, look)
+        return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, known, holds, unsure_s, look)
 
     def energies(self, period_s: float | None) -> Energies:
         """Energies under all sizes of swing and slow change."""
@@ -125,10 +144,11 @@ class _Case:
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
         slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
-        weights, unseen = _swings(cuts, problem.spans, look, response, self.prior, period_s)
-        aliased = None
-        if period_s is None:
-            aliased = _swings(cuts, problem.spans, look, response, self.prior, response.period_s)[1]
+        over = share_of(cuts.time_s, cuts.bursts)
+        above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
+        swung_w = np.maximum(look.height_w, above_w)
+        look.swing = np.where(cuts.inside, swung_w[cuts.burst], 0.0) ** 2
+        weights, unseen = _swings(cuts, self._within(), swung_w, response, self.prior, period_s)
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -136,26 +156,37 @@ class _Case:
         ]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        if aliased is not None:
-            aliased = replace(aliased, sizes=aliased.sizes[taken])
         chains = [look.chain(self.prior.densities_s[d], slow, local) for d, slow, local, _ in grid]
-        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, aliased)
-        base_j = self.base_w * self.seconds
-        return replace(result, mean_j=result.mean_j + base_j, tried_j=result.tried_j + base_j)
+        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+        more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
+        covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
+        return replace(result, mean_j=result.mean_j + more_j, tried_j=result.tried_j + more_j, covariance=covariance)
+
+    def _within(self) -> csr_matrix:
+        """Seconds of each span in each burst, shape (spans, bursts); known ones count to the burst before them."""
+        cuts, (begin, end) = self.cuts, self.known.segments_s.T
+        before = np.maximum(np.searchsorted(cuts.bursts[:, 0], begin, side="right") - 1, 0)
+        shape = len(self.seconds), len(cuts.bursts)
+        more = csr_matrix(self.holds) @ csr_matrix(
+            (end - begin, (np.arange(len(begin)), before)), (len(begin), shape[1])
+        )
+        return csr_matrix(self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T + more)
 
 
 def _swings(
-    cuts: Cuts, cover: csr_matrix, look: Look, response: Response, prior: Prior, period_s: float | None
+    cuts: Cuts, within: csr_matrix, swung_w: Floats, response: Response, prior: Prior, period_s: float | None
 ) -> tuple[Floats, Unseen]:
-    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans."""
-    within = csr_matrix(cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T)  # seconds, shape (spans, bursts)
+    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
+
+    ``swung_w`` is the power of each burst that may swing, shape (b,).
+    """
     count = np.diff(within.indptr)
     lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
     lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
     lengths_s /= np.maximum(count, 1)[:, None]
     classes, which = _classes(lengths_s)
     weights, offsets = swing_prior(classes, response, prior, period_s)
-    return weights, Unseen(csr_matrix(within.multiply(look.height_w)), offsets[:, :, which], CHANCES)
+    return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
 
 
 def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:

@@ -19,6 +19,8 @@ from jouletrace.sensor.shares import Floats
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+_Z95 = 1.959963984540054
+
 READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
 """Sources of an energy's uncertainty."""
 
@@ -85,7 +87,6 @@ class Energies:
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
-    aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then
 
@@ -110,12 +111,22 @@ class Energies:
         return self.weight @ mean, low, high
 
     def sources(self, row: Floats) -> dict[str, float]:
-        """Standard uncertainties of a sum of energies by source, in J; ``row`` has shape (1, spans)."""
-        variance, hidden = self.moments(row)[1], 0.0
-        if self.unseen is not None:
-            each = [self.unseen.chances @ self.unseen.variance(row, g)[:, 0] for g in range(len(self.weight))]
-            hidden = float(self.weight @ each)
-        return {READINGS: float(np.sqrt(variance[0, 0])), SWINGS: float(np.sqrt(hidden))}
+        """Standard uncertainties of a sum of energies by source, in J, which together make its interval.
+
+        Offsets that are unseen aren't normal: a standard uncertainty is 1/1.96 of a half-width here. ``row`` has shape
+        (1, spans).
+        """
+        _, low, high = self.interval(row)
+        seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
+        scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
+        return {READINGS: scale * seen, SWINGS: scale * hidden}
+
+    def hidden_sd(self, rows: Floats) -> Floats:
+        """Standard uncertainties of sums of energies by swings between readings, in J, shape (r,)."""
+        if self.unseen is None:
+            return np.zeros(len(rows))
+        each = [self.unseen.chances @ self.unseen.variance(rows, g) for g in range(len(self.weight))]
+        return np.asarray(np.sqrt(self.weight @ each))
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
@@ -123,16 +134,6 @@ class Energies:
         mean = self.weight @ means
         seen = sum(weight * part for weight, part in zip(self.weight, self.covariance, strict=True))
         return mean, rows @ seen @ rows.T + (means - mean).T @ (self.weight[:, None] * (means - mean))
-
-    def aliased_j(self) -> Floats | None:
-        """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
-
-        None where a period or a timeline is known.
-        """
-        if self.aliased is None:
-            return None
-        _, low, high = replace(self, unseen=self.aliased).interval()
-        return (high - low) / 2
 
 
 def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
@@ -264,7 +265,6 @@ def mixture(
     prior: Floats,
     problem: Problem,
     unseen: Unseen | None = None,
-    aliased: Unseen | None = None,
     blocks: int = 0,
 ) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
@@ -274,7 +274,6 @@ def mixture(
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
-        aliased: The same if the load repeats in the readings' rhythm.
         blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
@@ -294,7 +293,6 @@ def mixture(
         unknowns_sd=np.sqrt(np.maximum(weight @ sds, 0.0)),  # one burst leaves what bursts share to the prior: rounding
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
-        aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
     )
 
@@ -306,14 +304,10 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     evidence = np.array([one.log_evidence for one in parts])
     weight = np.exp(evidence - evidence.max()) * prior
     weight = weight / weight.sum()
-
-    def hidden(of: Sequence[Unseen | None]) -> Unseen | None:
-        mine = [one for one in of if one is not None]
-        if not mine:
-            return None
-        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))  # they differ by how high bursts seem
-        return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
-
+    unseen, hidden = None, [one.unseen for one in parts if one.unseen is not None]
+    if hidden:
+        share = sum(w * one.share for w, one in zip(weight, hidden, strict=True))  # they differ by how high bursts seem
+        unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)
     return Energies(
         weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
         mean_j=np.concatenate([one.mean_j for one in parts]),
@@ -322,6 +316,5 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
         tried_j=np.concatenate([one.tried_j for one in parts]),
-        unseen=hidden([one.unseen for one in parts]),
-        aliased=hidden([one.aliased for one in parts]),
+        unseen=unseen,
     )

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.outcome import Outcome, width_outcome
+from jouletrace.attribution.attribute import Known, attribute
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Energies
+from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
-from jouletrace.run.readings import IMPLAUSIBLE, Readings
+from jouletrace.run.channels import GAIN_PCT
+from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
+from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
 _REACH = 25.0
 """Periods of the readings, beyond what one remembers, from which power around a span is taken."""
 
+_GAPLESS = 0.9
+"""Share of the time between readings from which on what they remember leaves none unseen."""
+
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
+
+ALIASED_FROM = GAIN_PCT / 100
+"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -33,15 +40,13 @@ class SpanEnergies:
     energies: Energies | None  # of those that have one; None if none has
     place: NDArray[np.intp]  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
-    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy), or the
-    # estimator's own reason
+    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
+    # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
     # "implausible_readings" (some were left out)
     flags: list[tuple[str, ...]]
-    # The check that readings agree with the sensor's memory, where they show it: a load that follows its marks later
-    # changes them too
-    memory: Outcome | None
+    period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
 
     def __len__(self) -> int:
@@ -67,6 +72,12 @@ class SpanEnergies:
         """Upper ends, likewise."""
         return self._each[2]
 
+    def some(self, which: NDArray[np.intp]) -> SpanEnergies:
+        """Those of some spans, by number."""
+        reason, flags = ([one[i] for i in which.tolist()] for one in (self.reason, self.flags))
+        low, mean, high = (one[which] for one in self._each)
+        return replace(self, place=self.place[which], reason=reason, flags=flags, _each=(low, mean, high))
+
     def sums(self, weights: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of weighted sums of energies that are known, in J, each of shape (r,).
 
@@ -87,6 +98,21 @@ class SpanEnergies:
         if self.energies is None:
             return {}
         return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
+
+    def hidden(self, weights: ArrayLike) -> float:
+        """Half-width of a weighted sum by swings of the known period alone, over the sum; 0 if no period is known.
+
+        Readings, or the samples behind them, meet few phases of such a load, and no reading shows it. Infinite where
+        that leaves no energy. ``weights`` have shape (m,).
+        """
+        weights = np.asarray(weights, np.float64)
+        if self.period_s is None:
+            return 0.0
+        if self.energies is None or not np.any(weights[self.known]):
+            return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
+        rows = self._rows(weights[None])
+        (mean,), _ = self.energies.moments(rows)
+        return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
 
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
@@ -128,12 +154,11 @@ def span_energies(
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
     place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
-    ok, energies, memory = np.flatnonzero([one is None for one in reason]), None, None
+    ok, energies = np.flatnonzero([one is None for one in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None else record.seconds(bursts_ns).reshape(-1, 2)
-        bursts = _segments(bursts, _holes(record, response))
-        near = _near(record, response, np.vstack([spans, bursts]))
+        known, bursts, near = _far(record, response, spans, bursts)
         energies = attribute(
             record.time_s[near],
             record.value[near],
@@ -143,22 +168,22 @@ def span_energies(
             period_s=period_s,
             times_sd_s=record.unsure_s[near],
             prior=prior,
+            known=known,
         )
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or "sensor_too_slow"
+            reason[ok[i]] = energies.reason or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
             values[ok[good]] = own[good]
         energies = energies if good.any() else None
-        memory = None if energies is None else _memory(energies, response)
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
-    flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, memory, each)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
+    flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
+    return SpanEnergies(energies, place, reason, flags, period_s, each)
 
 
 def _judged(
@@ -177,32 +202,68 @@ def _judged(
     return [code or None for code in codes.tolist()]
 
 
-def _memory(energies: Energies, response: Response) -> Outcome | None:
-    if not len(energies.unknowns_sd) or not response.width_sd:  # momentary readings have none; or it is known exactly
-        return None
-    return width_outcome(energies.unknowns[-1] / response.width_sd, energies.unknowns_sd[-1] / response.width_sd)
+def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
+    """The reason of an interval that is as wide as the energy."""
+    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
+    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
 
 
 def _holes(record: Readings, response: Response) -> Floats:
-    """Segments of which no reading shows anything, in s, shape (h, 2)."""
+    """Segments of which no reading shows more than its memory, in s, shape (h, 2).
+
+    An exponential memory reaches back into a hole: what it shows of the end is no level of the whole.
+    """
     if response.back_to_back:
         return np.empty((0, 2))
-    holes = record.seconds(record.holes).reshape(-1, 2) - response.delay_s
-    holes[:, 1] -= response.width_s
+    begin, end = record.seconds(record.holes).reshape(-1, 2).T - response.delay_s
+    back_s = np.append(np.arange(response.width_s, response.lasts_s, response.period_s), response.lasts_s)
+    edges = np.maximum(np.column_stack([begin, *(end - late_s for late_s in back_s[::-1])]), begin[:, None])
+    holes = np.stack([edges[:, :-1], edges[:, 1:]], axis=-1).reshape(-1, 2)
     return holes[holes[:, 1] > holes[:, 0]]
 
 
 def _segments(bursts: Floats, holes: Floats) -> Floats:
     """Bursts as disjoint segments, cut at all of their edges and at holes: the level in a hole is its own."""
     edges = np.unique(np.concatenate([bursts.ravel(), holes.ravel()]))
-    begun, ended = np.sort(bursts[:, 0]), np.sort(bursts[:, 1])
-    covered = np.searchsorted(begun, edges[:-1], side="right") > np.searchsorted(ended, edges[:-1], side="right")
-    return np.stack([edges[:-1], edges[1:]], axis=1)[covered]
+    return np.stack([edges[:-1], edges[1:]], axis=1)[_within(edges[:-1], bursts)]
 
 
-def _near(record: Readings, response: Response, around: Floats) -> NDArray[np.bool_]:
-    """Mask of the readings that show power in segments, or next to them."""
-    reach_s = response.lasts_s + _REACH * response.period_s
-    begun, ended = np.sort(around[:, 0]) - reach_s, np.sort(around[:, 1]) + reach_s
-    read_s = record.time_s - response.delay_s
-    return np.searchsorted(begun, read_s, side="right") > np.searchsorted(ended, read_s, side="left")
+def _far(
+    record: Readings, response: Response, spans: Floats, bursts: Floats
+) -> tuple[Known, Floats, NDArray[np.bool_]]:
+    """Segments of bursts that are far from all edges, with their energies; what is left of bursts; and of readings.
+
+    The readings that are left, shape (n,), show power in bursts and spans or next to them. A burst goes on before the
+    end of a known segment, so that those after it have forgotten what was before the burst.
+    """
+    reach_s, fades_s = response.lasts_s + _REACH * response.period_s, 2 * response.lasts_s
+    holes, read_s = _holes(record, response), record.time_s - response.delay_s
+    bursts = _segments(bursts, holes)
+    edges = np.unique(np.concatenate([spans.ravel(), bursts.ravel()]))
+    piece = np.stack([edges[:-1], edges[1:]], axis=1)
+    long = (np.diff(piece)[:, 0] > 4 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
+    far = piece[long] + np.array([reach_s, -reach_s])
+    gone = far - np.array([0.0, fades_s])
+    left = _segments(bursts, gone)
+    around = np.vstack([spans, bursts]) + np.array([-reach_s, reach_s])
+    near = _within(read_s, around) & ~_within(read_s, far)
+    return _summed(record, response, far), left[~np.isin(left[:, 0], gone[:, 0])], near
+
+
+def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
+    """True for times in one of some segments, shape of ``time_s``."""
+    begun, ended = np.sort(segments[:, 0]), np.sort(segments[:, 1])
+    return np.searchsorted(begun, time_s, side="right") > np.searchsorted(ended, time_s, side="right")
+
+
+def _summed(record: Readings, response: Response, far: Floats) -> Known:
+    """Energies of segments by the sum of readings; a change between two of them may lie anywhere between."""
+    gap_s, value = np.diff(record.time_s), record.value
+    between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
+    covers = response.window_s + 2 * response.rise_s >= _GAPLESS * response.period_s
+    error = (np.diff(value) ** 2 / (6 if covers else 2) + response.noise_w**2) * gap_s**2
+    read_s = record.time_s - response.delay_s - response.middle_s
+    energies, variance = (
+        np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
+    )
+    return Known(far, energies, variance)

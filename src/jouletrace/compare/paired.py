@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from jouletrace.analysis.aliasing import FLAG, of_whole
+from jouletrace.analysis.aliasing import of_whole
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
@@ -27,6 +27,7 @@ from jouletrace.compare.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
+from jouletrace.run.readings import ALIASED
 from jouletrace.stats.quantiles import student
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -152,7 +153,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
         for row in comparison.rows:
             if row.metric != "latency_s":
                 metric = "time_s" if row.metric == "iteration_time_s" else row.metric
-                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == FLAG])
+                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == ALIASED])
     run.results, run.units = results.results(), results.units()
 
 

@@ -82,7 +82,7 @@ FLAGS: dict[str, str] = {
     "pooled": "known with others alone: their row has the sum",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or their samples: one phase may weigh too "
-    "much, and no interval holds that; another batch size or mode avoids it",
+    "much; another batch size or mode avoids it",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",

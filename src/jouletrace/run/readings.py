@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 IMPLAUSIBLE = "implausible_readings"
 """Flag of figures near which readings were left out since no GPU draws so much."""
 
+ALIASED = "aliased_with_sensor"
+"""Flag of loads of which readings, or the samples behind them, meet few phases."""
+
 
 def _none() -> NDArray[np.int64]:
     return np.empty(0, np.int64)

@@ -29,6 +29,9 @@ _Weigh = Callable[[Floats], Floats]
 _COARSE = 0.125
 """Standard deviation of a delay over the width, or a burst's length, up to which it changes readings in proportion."""
 
+_RATE_SD = 1e-3
+"""Relative standard deviation of a sample rate that a recording determined: it changes by 0.0003 with temperature."""
+
 _FEW = 4
 """Windows that overlap at a time; of more, readings between them are left out. A window of 1 s that is read each 0.1 s
 then counts each 0.3 s: noise is averaged over a third of the readings, and a state has four sums in place of ten."""
@@ -63,11 +66,12 @@ class Response:
             rate_hz: Samples per second of this GPU; None if unknown: then it lies anywhere in the sensor's range.
         """
         low, high = sensor.any_rate_hz
-        rate = rate_hz or (low + high) / 2
-        spread = 1e-3 if rate_hz else (high - low) / math.sqrt(12) / rate
+        rate = (low + high) / 2
+        spread = (high - low) / math.sqrt(12) / rate
         weight = 1 / sensor.averages
         rise_s = -1 / (rate * math.log1p(-weight))
-        return cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
+        found = cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
+        return found.at_rate(rate_hz) if rate_hz else found
 
     @property
     def sample_s(self) -> float:
@@ -98,6 +102,10 @@ class Response:
         """The response with a memory ``by`` times as long, and the delay that goes with it."""
         delay_s = self.delay_s + self.delay_by_width_s * math.log(by)
         return replace(self, rise_s=by * self.rise_s, window_s=by * self.window_s, delay_s=delay_s)
+
+    def at_rate(self, rate_hz: float) -> Response:
+        """The response if it takes so many momentary samples per second."""
+        return replace(self.widened(1 / (rate_hz * self.sample_s)), width_sd=_RATE_SD)
 
     def begins(self, time_s: Floats) -> Floats:
         """Beginnings of the windows that end at ``time_s``, of the same shape."""

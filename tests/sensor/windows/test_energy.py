@@ -9,11 +9,11 @@ import pytest
 from covering import fewest
 from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.repeated import repeated_energy
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import stretches
 
 
@@ -142,7 +142,7 @@ def test_an_empty_record_gives_nulls(n):
 
 def test_a_record_of_a_few_readings_does_not_break():
     stamps = ns(np.arange(6) * 0.02)
-    found = window_energy(clean(stamps, np.full(6, 100.0)), Response(0.02, 0.02), stamps[1:2], stamps[4:5])
+    found = window_energy(clean(stamps, np.full(6, 100.0)), StepResponse(0.02, 0.02), stamps[1:2], stamps[4:5])
     assert found.energy_j == pytest.approx([6.0], rel=0.05)
 
 
@@ -163,15 +163,15 @@ def test_a_hole_is_never_bridged_silently():
 def test_flags_of_the_response_reach_every_window():
     stamps, power, start, end, _ = bursts("h100", 3, 0.2, 3)
     record = clean(stamps, power)
-    nominal = window_energy(record, Response(0.02, 0.025), ns(start), ns(end))
+    nominal = window_energy(record, StepResponse(0.02, 0.025), ns(start), ns(end))
     assert all("nominal_response" in flags for flags in nominal.flags)
-    bad = Response(0.02, 0.025, flags=("unmodelled", "drifting"), origin="calibrated")
+    bad = StepResponse(0.02, 0.025, flags=("unmodelled", "drifting"), origin="calibrated")
     assert all("unmodelled" in flags for flags in window_energy(record, bad, ns(start), ns(end)).flags)
 
 
 def test_readings_that_contradict_the_response_are_flagged():
     stamps, power, start, end, _ = bursts("h100", 3, 0.3, 20)
-    wrong = Response(0.02, 0.025, lag_s=0.05, origin="calibrated")
+    wrong = StepResponse(0.02, 0.025, lag_s=0.05, origin="calibrated")
     found = window_energy(clean(stamps, power), wrong, ns(start), ns(end))
     doubtful = ["unmodelled" in f or r is not None for f, r in zip(found.flags, found.reason, strict=True)]
     assert np.mean(doubtful) > 0.9
@@ -180,8 +180,8 @@ def test_readings_that_contradict_the_response_are_flagged():
 def test_what_is_not_known_of_the_response_is_in_the_interval():
     stamps, power, start, end, truth = bursts("h100", 3, 0.05, 20)
     record = clean(stamps, power)
-    sure = Response(0.02, 0.025, origin="calibrated")
-    unsure = Response(0.02, 0.025, origin="calibrated", covariance=((0, 0, 0), (0, 0.004**2, 0), (0, 0, 0)))
+    sure = StepResponse(0.02, 0.025, origin="calibrated")
+    unsure = StepResponse(0.02, 0.025, origin="calibrated", covariance=((0, 0, 0), (0, 0.004**2, 0), (0, 0, 0)))
     a, b = (window_energy(record, r, ns(start), ns(end)) for r in (sure, unsure))
     assert np.all(a.sd_model_j == 0)
     assert np.median(b.sd_model_j / truth) > 0.002
@@ -218,7 +218,7 @@ def test_short_blocks_repeated_at_spread_phases_are_measured_by_a_slow_sensor(co
 @pytest.mark.parametrize(("count", "known"), [(10, 85), (60, 100)])
 def test_intervals_of_repeated_blocks_hold_what_they_say(count, known):
     """By a response that is known: what three calibrations get wrong all of their blocks would share."""
-    exact = Response(0.1, 0.025, lag_s=0.010, jitter_s=0.002, origin="calibrated")
+    exact = StepResponse(0.1, 0.025, lag_s=0.010, jitter_s=0.002, origin="calibrated")
     error, covered = repeated(count, 100, lambda _: exact)
     assert len(error) >= known
     assert sum(covered) >= fewest(len(covered))
@@ -238,7 +238,7 @@ def repeated(count, seeds, response):
 
 def test_blocks_that_readings_hardly_saw_are_null():
     record, start, end, _ = blocks(4, 10)
-    found = repeated_energy(record, Response(0.1, 0.025, lag_s=0.010, origin="calibrated"), start, end)[0]
+    found = repeated_energy(record, StepResponse(0.1, 0.025, lag_s=0.010, origin="calibrated"), start, end)[0]
     assert found.reason in ("sensor_too_slow", "phases_not_spread")
 
 
@@ -246,7 +246,7 @@ def test_a_grid_that_is_a_little_off_does_not_bias_repeated_blocks():
     shift = []
     for seed in range(6):
         record, start, end, truth = blocks(seed, 60)
-        exact = Response(0.1, 0.025, lag_s=0.010, origin="calibrated")
+        exact = StepResponse(0.1, 0.025, lag_s=0.010, origin="calibrated")
         off = replace(exact, lag_s=0.0115)
         found = [repeated_energy(record, response, start, end)[0].value / truth for response in (exact, off)]
         shift.append(found[1] - found[0])
@@ -258,7 +258,7 @@ def test_a_gpu_that_dips_now_and_then_is_not_taken_for_calm():
     time = 0.1 * np.arange(400)
     dips = np.where(rng.random(400) < 0.25, -rng.uniform(5, 20, 400), 0.0)
     calm = 350 + 0.3 * rng.standard_normal(400)
-    response = Response(0.1, 0.025, noise_w=0.3, wander_relative=0.003, noise_tau_s=0.05)
+    response = StepResponse(0.1, 0.025, noise_w=0.3, wander_relative=0.003, noise_tau_s=0.05)
     level = [stretches(time, power, np.empty(0), response).wander_w[0] for power in (calm, calm + dips)]
     assert level[0] < 1.5
     assert level[1] == pytest.approx(np.std(dips), rel=0.3)
@@ -269,7 +269,7 @@ def test_one_wrong_edge_does_not_make_a_calm_gpu_look_wild():
     time = 0.02 * np.arange(600)
     edges = np.array([3.0, 6.0, 9.0])
     power = np.where((time // 3).astype(int) % 2, 400.0, 120.0) + 0.5 * rng.standard_normal(600)
-    late = Response(0.02, 0.02, lag_s=0.05, noise_w=0.5, wander_relative=0.001)
+    late = StepResponse(0.02, 0.02, lag_s=0.05, noise_w=0.5, wander_relative=0.001)
     assert stretches(time, power, edges, late).wander_w.max() < 5
 
 
@@ -277,7 +277,7 @@ def test_blocks_always_at_one_phase_are_null():
     nulls = 0
     for seed in range(6):
         record, start, end, _ = blocks(seed, 40, spread=False)
-        found = repeated_energy(record, Response(0.1, 0.025, origin="calibrated"), start, end)[0]
+        found = repeated_energy(record, StepResponse(0.1, 0.025, origin="calibrated"), start, end)[0]
         nulls += found.value is None
     assert nulls >= 3  # by luck of the phase the sensor may see them whole
 
@@ -299,6 +299,6 @@ def test_too_few_blocks_are_null():
 def test_a_window_within_a_steady_load_has_no_edges_of_its_own(edges, length):
     power = 300 + 0.3 * np.random.default_rng(0).normal(size=500)
     record = clean(ns(0.02 * np.arange(500)), power)
-    found = window_energy(record, Response(0.02, 0.025), [ns(3.0)], [ns(3.0 + length)], edges_ns=ns(edges))
+    found = window_energy(record, StepResponse(0.02, 0.025), [ns(3.0)], [ns(3.0 + length)], edges_ns=ns(edges))
     assert found.energy_j == pytest.approx([300 * length], rel=5e-3)
     assert found.sd_j[0] < 0.05 * found.energy_j[0]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from energy_signals import ns
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import energy as windows
 from jouletrace.sensor.windows.energy import _chunks, _Edges, window_energy
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import stretches
 
-KNOWN = Response(0.02, 0.025, lag_s=0.005, origin="calibrated", noise_w=0.3, wander_relative=0.005)
+KNOWN = StepResponse(0.02, 0.025, lag_s=0.005, origin="calibrated", noise_w=0.3, wander_relative=0.005)
 DELAY = 0.0175
 
 
@@ -155,7 +155,8 @@ def test_readings_are_summed_over_the_periods_that_they_stand_for():
 
 
 @pytest.mark.parametrize(
-    ("response", "width"), [(Response(0.02, 0.025), 0.02), (Response(0.02, 0.005), 0.01), (Response(0.1, 0.075), 0.075)]
+    ("response", "width"),
+    [(StepResponse(0.02, 0.025), 0.02), (StepResponse(0.02, 0.005), 0.01), (StepResponse(0.1, 0.075), 0.075)],
 )
 def test_bins_are_an_eighth_of_what_a_reading_sees_and_of_half_a_period_to_one(response, width):
     assert neighbourhoods(response).bin == pytest.approx(width / 8)
@@ -232,7 +233,7 @@ def test_around_the_first_edge_of_a_record_its_first_reading_counts():
 
 def test_two_readings_are_enough_for_a_window_between_them():
     given = clean(ns(np.array([0.0, 0.02])), np.array([300.0, 300.0]), 0.02)
-    found = window_energy(given, Response(0.02, 0.02, noise_w=0.1), [ns(0.0)], [ns(0.01)], edges_ns=[])
+    found = window_energy(given, StepResponse(0.02, 0.02, noise_w=0.1), [ns(0.0)], [ns(0.01)], edges_ns=[])
     assert found.reason == [None]
     assert found.energy_j == pytest.approx([3.0], rel=1e-3)
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import edge_variance, exponentially_smoothed, stretches, sum_rate
 
 RESPONSES = [
-    Response(0.02, 0.01),
-    Response(0.02, 0.02),
-    Response(0.02, 0.025, lag_s=-0.004),
-    Response(0.1, 0.025, lag_s=0.01),
-    Response(0.02, rise_s=0.0125, lag_s=0.002),
-    Response(0.02, 0.005, tail_share=0.2, tail_s=0.03),
+    StepResponse(0.02, 0.01),
+    StepResponse(0.02, 0.02),
+    StepResponse(0.02, 0.025, lag_s=-0.004),
+    StepResponse(0.1, 0.025, lag_s=0.01),
+    StepResponse(0.02, rise_s=0.0125, lag_s=0.002),
+    StepResponse(0.02, 0.005, tail_share=0.2, tail_s=0.03),
 ]
 
 
@@ -61,7 +61,7 @@ def test_a_sum_of_readings_that_leave_time_unseen_gains_variance_with_its_length
 
 
 def test_a_sum_of_readings_without_gaps_gains_none():
-    assert sum_rate(0.02 * np.arange(200), Response(0.02, 0.02)) == pytest.approx(0.0, abs=1e-12)
+    assert sum_rate(0.02 * np.arange(200), StepResponse(0.02, 0.02)) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("hole_s", [1e4, 1e8])
@@ -83,7 +83,7 @@ def test_of_a_few_readings_with_a_hole_of_hours_among_them_too():
 
 
 def test_variance_of_sums_counts_segments_and_edges_within():
-    response = Response(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
+    response = StepResponse(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
     time = 0.02 * np.arange(1500)
     edges = np.array([10.0, 20.0])
     power = np.array([100.0, 400.0, 300.0])[np.searchsorted(edges, time)]
@@ -97,7 +97,7 @@ def test_variance_of_sums_counts_segments_and_edges_within():
 
 def test_levels_and_sums_of_a_record_with_edges():
     """Noise alone: each reading's variance over its period; and at each edge the square of the jump."""
-    response = Response(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
+    response = StepResponse(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
     time, edges = 0.02 * np.arange(1500), np.array([10.0, 20.0])
     power = np.array([100.0, 400.0, 300.0])[np.searchsorted(edges, time - 0.005)]
     found = stretches(time, power, edges, response)
@@ -110,7 +110,7 @@ def test_levels_and_sums_of_a_record_with_edges():
 @pytest.mark.parametrize("begin", [5.004, 5.007, 5.01])
 def test_a_burst_too_short_for_a_reading_of_its_own_has_the_level_of_the_one_a_delay_after_its_middle(begin):
     """In these phases it is the one that saw most of the burst."""
-    response = Response(0.02, 0.025, lag_s=0.005)
+    response = StepResponse(0.02, 0.025, lag_s=0.005)
     time, edges = 0.02 * np.arange(500), np.array([begin, begin + 0.024])
     power = 100 + 400 * (response.step(time - edges[0]) - response.step(time - edges[1]))
     found = stretches(time, power, edges, response)
@@ -120,13 +120,13 @@ def test_a_burst_too_short_for_a_reading_of_its_own_has_the_level_of_the_one_a_d
 
 def test_a_sum_of_a_few_readings_of_a_sensor_that_forgets_slowly_gains_what_a_fluctuation_does_at_most():
     """Its memory is longer than all of the record."""
-    response = Response(0.02, rise_s=0.5)
+    response = StepResponse(0.02, rise_s=0.5)
     assert 0 <= sum_rate(0.02 * np.arange(20), response) <= 2 * response.noise_tau_s
 
 
 def test_a_burst_that_a_single_reading_saw_alone_has_its_level():
     """The one at 5.04 s; that at 5.06 s, which comes a delay after the middle, saw what followed as well."""
-    response = Response(0.02, 0.025, lag_s=0.005)
+    response = StepResponse(0.02, 0.025, lag_s=0.005)
     time, edges = 0.02 * np.arange(500), np.array([5.005, 5.05])
     power = 100 + 400 * (response.step(time - edges[0]) - response.step(time - edges[1]))
     assert stretches(time, power, edges, response).level_w == pytest.approx([100.0, 500.0, 100.0])
@@ -176,7 +176,7 @@ def fluctuating(response, *segments):
 
 
 # A reading is its own time's power alone, so readings of a fluctuation differ by all that it decays within a period
-POINT = Response(0.02, 1e-6, noise_w=3.0, wander_relative=0.01, noise_tau_s=0.05, origin="calibrated")
+POINT = StepResponse(0.02, 1e-6, noise_w=3.0, wander_relative=0.01, noise_tau_s=0.05, origin="calibrated")
 DECAYED = 1 - np.exp(-0.02 / 0.05)
 
 
@@ -218,6 +218,6 @@ def test_a_difference_counts_for_no_more_than_five_deviations():
 
 def test_readings_that_overlap_almost_wholly_say_nothing_of_a_fluctuation():
     """A mean over a second differs from that of 20 ms before by noise alone: the calibration's fluctuation holds."""
-    slow = Response(0.02, 1.0, noise_w=0.1, wander_relative=0.03)
+    slow = StepResponse(0.02, 1.0, noise_w=0.1, wander_relative=0.03)
     assert fluctuating(slow, (400.0, 200, 20.0)).wander_w == pytest.approx([12.0])
     assert fluctuating(replace(slow, window_s=0.1), (400.0, 200, 20.0)).wander_w[0] > 15.0

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from energy_signals import Load, Sensor, bursts, ns
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
 from jouletrace.sensor.windows.energy import T95, window_energy
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
 from jouletrace.sensor.windows.repeated import _regress, _why_not, repeated_energy
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import UNSEEN_SHARE, edge_variance, stretches, sum_rate
 
-KNOWN = Response(0.02, 0.025, origin="calibrated", noise_w=0.3, wander_relative=0.02)
+KNOWN = StepResponse(0.02, 0.025, origin="calibrated", noise_w=0.3, wander_relative=0.02)
 
 
 def measured(response, length=0.2):
@@ -339,7 +339,7 @@ def repetitions(seed=0, count=60, relative=0.0, noise=0.3):
 
 
 def test_the_response_is_in_the_interval_of_repeated_windows():
-    sure = Response(0.1, 0.025, origin="calibrated")
+    sure = StepResponse(0.1, 0.025, origin="calibrated")
     unsure = replace(sure, covariance=((0, 0, 0), (0, 0.003**2, 0), (0, 0, 0)))
     record, start, end = repetitions()
     one, other, moved = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies_of, join, no_power_reason, readings
+from jouletrace.analysis.power import energies, join, no_power_reason, readings
 from jouletrace.analysis.serving.steady import Floats
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
@@ -52,7 +52,7 @@ def measured(run: Run, windows_ns: Sequence[tuple[int, int]], loads_ns: Sequence
 def _measured(run: Run, windows_ns: Sequence[tuple[int, int]], loads_ns: Sequence[tuple[int, int]]) -> list[Measured]:
     edges = np.array([np.linspace(0, end - start, BLOCKS + 1).astype(np.int64) + start for start, end in windows_ns])
     starts, ends = np.hstack([edges[:, :1], edges[:, :-1]]), np.hstack([edges[:, -1:], edges[:, 1:]])
-    found = [energies_of(run, one.id, starts.ravel(), ends.ravel(), loads_ns, prior=MOVING) for one in run.devices]
+    found = [energies(run, one.id, starts.ravel(), ends.ravel(), loads_ns, prior=MOVING) for one in run.devices]
     reasons = [no_power_reason(run, one.id) for one, each in zip(run.devices, found, strict=True) if each is None]
     if reasons or not found:
         null = Estimate.null((*reasons, "no_power_sensor")[0], "window")

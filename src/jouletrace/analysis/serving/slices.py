@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from jouletrace.analysis.power import energies_of
+from jouletrace.analysis.power import energies
 from jouletrace.analysis.serving.measured import estimate_of
 from jouletrace.analysis.serving.steady import Floats, Requests, steady_window
 from jouletrace.analysis.split import METHOD, SplitModel, fit, shifted, split
@@ -127,7 +127,7 @@ def _powers(
     edges = zip(*(edge.tolist() for edge in spans_of(run, "phase").named("idle").edges_ns), strict=True)
     pauses = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
     starts, ends = np.array([*pauses, *windows], np.int64).T
-    found, seconds = energies_of(run, run.devices[0].id, starts, ends, extents, prior=MOVING), (ends - starts) / 1e9
+    found, seconds = energies(run, run.devices[0].id, starts, ends, extents, prior=MOVING), (ends - starts) / 1e9
     if found is None:
         return (np.zeros(0), np.zeros(0)), [Estimate.null("no_power_sensor", METHOD)] * len(windows)
     count, middle = len(pauses), (starts + ends) / 2

@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.neighbourhoods import CHUNK, Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import Stretches, stretches
+from jouletrace.sensor.windows.varied import stretched, varied
 from jouletrace.stats.one_thread import one_thread
 
 Floats = NDArray[np.float64]
@@ -67,7 +68,7 @@ class WindowEnergies:
 @one_thread
 def window_energy(
     record: Readings,
-    response: Response,
+    response: StepResponse,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
     *,
@@ -129,7 +130,7 @@ def window_energy(
 
 
 def _judge(
-    record: Readings, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
+    record: Readings, response: StepResponse, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
 ) -> NDArray[np.bool_]:
     """Which windows the record can speak for at all; the others get their reason."""
     if len(record) < 2:
@@ -143,7 +144,7 @@ def _judge(
     return np.asarray(~(outside | empty | holed))
 
 
-def _flags(response: Response, missing: float, doubted: bool, left_out: bool) -> tuple[str, ...]:
+def _flags(response: StepResponse, missing: float, doubted: bool, left_out: bool) -> tuple[str, ...]:
     flags = [IMPLAUSIBLE] if left_out else []
     if missing > 0:
         flags.append("hole_in_record")
@@ -157,7 +158,7 @@ def _flags(response: Response, missing: float, doubted: bool, left_out: bool) ->
 class _Edges:
     """The record, its edges and what lies between them: all that windows share."""
 
-    def __init__(self, record: Readings, response: Response, edges_ns: NDArray[np.int64]) -> None:
+    def __init__(self, record: Readings, response: StepResponse, edges_ns: NDArray[np.int64]) -> None:
         self.time = record.seconds(record.time_ns)
         self.time_sd = np.full(len(self.time), response.jitter_s)
         if response.stamp_grid:
@@ -171,7 +172,7 @@ class _Edges:
         self.edges = edges[np.append(True, np.diff(edges) > 0.02 * response.period_s)[: len(edges)]]
         self.stretches: Stretches = stretches(self.time, self.power, self.edges, response)
 
-    def energies(self, a: Floats, b: Floats, response: Response) -> tuple[Posterior, NDArray[np.bool_]]:
+    def energies(self, a: Floats, b: Floats, response: StepResponse) -> tuple[Posterior, NDArray[np.bool_]]:
         """Posterior of each window's energy, and where edges were too many."""
         near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
         total = Posterior(*(np.empty(len(a)) for _ in range(4)))
@@ -185,7 +186,9 @@ class _Edges:
             total.put(part, found)
         return total, crowded
 
-    def doubted(self, a: Floats, b: Floats, response: Response, found: Posterior, *, exact: bool) -> NDArray[np.bool_]:
+    def doubted(
+        self, a: Floats, b: Floats, response: StepResponse, found: Posterior, *, exact: bool
+    ) -> NDArray[np.bool_]:
         """True where readings at a large edge near a window contradict the response, whose posteriors are ``found``.
 
         They misfit by more than the uncertainty of its delay explains, which intervals contain. Of a calibrated
@@ -202,18 +205,18 @@ class _Edges:
             bad = large if self._refuted(own_ends, response) else bad
         return _within(response.reach_s, bad, a) | _within(response.reach_s, bad, b)
 
-    def _refuted(self, edges: Floats, response: Response) -> bool:
+    def _refuted(self, edges: Floats, response: StepResponse) -> bool:
         """True if readings at edges fit a wider or narrower response better."""
         if not len(edges):
             return False
         near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
-        own, *others = (near.fit(edges, response.stretched(by))[1].sum() for by in (1.0, _WIDER, 1 / _WIDER))
+        own, *others = (near.fit(edges, stretched(response, by))[1].sum() for by in (1.0, _WIDER, 1 / _WIDER))
         return bool(max(others) - own > _SURE)
 
-    def model_sd(self, a: Floats, b: Floats, response: Response, energy: Floats) -> Floats:
+    def model_sd(self, a: Floats, b: Floats, response: StepResponse, energy: Floats) -> Floats:
         """What the uncertainty of the response's shape does to each energy, by moving it."""
         variance = np.zeros(len(a))
-        for moved in response.varied():
+        for moved in varied(response):
             variance += (self.energies(a, b, moved)[0].mean - energy) ** 2
         return np.asarray(np.sqrt(variance))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, fit, solve
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import Stretches
+from jouletrace.sensor.windows.varied import noise_sd
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +22,7 @@ class Neighbourhoods:
     """The record around the ends of windows, for one response."""
 
     def __init__(
-        self, time_s: Floats, time_sd: Floats, power_w: Floats, between: Stretches, response: Response
+        self, time_s: Floats, time_sd: Floats, power_w: Floats, between: Stretches, response: StepResponse
     ) -> None:
         self.time, self.power, self.between, self.response = time_s, power_w, between, response
         period = response.period_s
@@ -39,7 +40,7 @@ class Neighbourhoods:
         shape_error = response.misfit_relative * recent
         unseen = between.unseen_w[between.index(time_s)]
         mistimed = time_sd / period * self.change
-        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + mistimed**2 + shape_error**2 + unseen**2)
+        self.noise = np.sqrt(noise_sd(response, power_w) ** 2 + mistimed**2 + shape_error**2 + unseen**2)
 
     def plain_sum(self, start_s: Floats, end_s: Floats) -> Floats:
         """Joules of [start, end] by summing readings over their cells."""
@@ -65,7 +66,7 @@ class Neighbourhoods:
         misfit, strain = np.maximum(left.misfit, right.misfit), np.maximum(left.strain, right.strain)
         return Posterior(mean, variance, misfit, strain), crowded_left | crowded_right
 
-    def fit(self, edge: Floats, other: Response) -> tuple[Floats, Floats]:
+    def fit(self, edge: Floats, other: StepResponse) -> tuple[Floats, Floats]:
         """Misfit and log likelihood of the readings around each edge if the response were another one; same shape."""
         parts = (edge[i : i + CHUNK] for i in range(0, len(edge), CHUNK))
         cuts = (self._cut(part - self.margin, part + self.margin, part)[0] for part in parts)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.segments import exponentially_smoothed
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ class Posterior:
         self.misfit[rows], self.strain[rows] = part.misfit, part.strain
 
 
-def kernels(problems: Problems, response: Response) -> Floats:
+def kernels(problems: Problems, response: StepResponse) -> Floats:
     """Weight of each bin's power in each reading, rows of sum 1, shape (N, K, B)."""
     bounds = problems.bounds()
     share = response.step(problems.time_s[:, :, None] - bounds[:, None, :])
@@ -83,7 +83,7 @@ def kernels(problems: Problems, response: Response) -> Floats:
     return np.asarray(share[:, :, :-1] - share[:, :, 1:])
 
 
-def solve(problems: Problems, response: Response, target: Target) -> Posterior:
+def solve(problems: Problems, response: StepResponse, target: Target) -> Posterior:
     """Posterior of the target of each neighbourhood.
 
     Where readings scatter more than chance allows, the fluctuation there is taken to be three, then
@@ -104,7 +104,7 @@ def solve(problems: Problems, response: Response, target: Target) -> Posterior:
     return Posterior(mean, variance, found.misfit, strain)
 
 
-def fit(problems: Problems, response: Response) -> tuple[Floats, Floats]:
+def fit(problems: Problems, response: StepResponse) -> tuple[Floats, Floats]:
     """Misfit of each neighbourhood's readings, and their log likelihood up to a constant, both of shape (N,)."""
     nothing = Target(problems.left_s, problems.left_s, np.zeros_like(problems.time_s))
     found, likelihood = _conditioned(problems, response, nothing)
@@ -121,11 +121,11 @@ def _some(batch: Batch, rows: NDArray[np.intp]) -> Batch:
     return replace(batch, **cut)
 
 
-def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
+def _solve(problems: Problems, response: StepResponse, target: Target) -> Posterior:
     return _conditioned(problems, response, target)[0]
 
 
-def _conditioned(problems: Problems, response: Response, target: Target) -> tuple[Posterior, Floats]:
+def _conditioned(problems: Problems, response: StepResponse, target: Target) -> tuple[Posterior, Floats]:
     """The posterior of each neighbourhood, and the log likelihood of its readings, shape (N,)."""
     kernel = kernels(problems, response)
     n, k, bins = kernel.shape
@@ -184,7 +184,7 @@ def _conditioned(problems: Problems, response: Response, target: Target) -> tupl
     return Posterior(mean + base * wanted[:, 0], np.maximum(variance, 0.0), misfit, misfit), likely
 
 
-def _seen(problems: Problems, response: Response, kernel: Floats) -> Floats:
+def _seen(problems: Problems, response: StepResponse, kernel: Floats) -> Floats:
     """Level, and a jump and the settlings at each edge, as readings see them, shape (N, K, 1 + 3 J).
 
     Jumps are exact: an edge may lie anywhere in a bin. Settlings are smooth but for their start.

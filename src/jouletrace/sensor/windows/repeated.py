@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.stamps import find_grid
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.varied import varied
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.quantiles import student
 
@@ -30,7 +31,7 @@ _MAX_RELATIVE = 0.5
 
 def repeated_energy(
     record: Readings,
-    response: Response,
+    response: StepResponse,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
     kinds: ArrayLike | None = None,
@@ -116,7 +117,7 @@ def _why_not(record: Readings, start: NDArray[np.int64], end: NDArray[np.int64])
     return "hole_in_record" if record.hole_seconds(start[:1], end[-1:]).sum() > 0 else None
 
 
-def _design(time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], kinds: int, response: Response) -> Floats:
+def _design(time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], kinds: int, response: StepResponse) -> Floats:
     """Share of each kind, of the rest, and the rest's drift in each reading, shape (n, kinds + 2)."""
     share = np.zeros((len(time), kinds))
     # Only windows within a reading's memory count: a band of the full matrix.
@@ -133,7 +134,7 @@ def _design(time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], kinds: 
 
 
 def _shiftable(
-    design: Floats, time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: Response, power: Floats
+    design: Floats, time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: StepResponse, power: Floats
 ) -> tuple[Floats, Floats]:
     """The design with one more column: what all readings change by if they come a little later.
 
@@ -182,11 +183,11 @@ def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _model_sd(
-    time: Floats, power: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: Response, level: Floats
+    time: Floats, power: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: StepResponse, level: Floats
 ) -> Floats:
     """What the uncertainty of the response's shape does to each level, shape of ``level``."""
     variance = np.zeros(len(level))
-    for moved in response.varied():
+    for moved in varied(response):
         design = _design(time, a, b, kind, len(level) - 3, moved)
         variance += (_regress(*_shiftable(design, time, a, b, kind, moved, power))[0] - level) ** 2
     return np.asarray(np.sqrt(variance))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.noise import seen_correlation
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.fluctuation import seen_correlation
+from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.windows.varied import noise_sd
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +68,7 @@ class Stretches:
         return np.maximum(until(np.maximum(start_s, end_s)) - until(start_s), 0.0)
 
 
-def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Response) -> Stretches:
+def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: StepResponse) -> Stretches:
     """Level and fluctuation of each segment, from the readings that cover nothing else."""
     begin = np.append(-np.inf, edges_s)
     end = np.append(edges_s, np.inf)
@@ -81,7 +82,7 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     after = np.minimum(np.searchsorted(time_s, middle), len(time_s) - 1)
     level = np.where(count > 0, mean, power_w[after])
     wander = _wander(power_w, first, last, level, response)
-    noise = response.noise_sd(level)
+    noise = noise_sd(response, level)
     # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
     # follow, and then it is noise of each of them, not power that the next one shows too.
     # The calibrated fluctuation counts twice, since a short segment shows more by chance; a nominal one is no reading.
@@ -95,7 +96,7 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
 
 
 def _wander(
-    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, response: Response
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, response: StepResponse
 ) -> Floats:
     """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
 
@@ -112,7 +113,7 @@ def _wander(
     alike = np.round(np.log(size) / 0.1).astype(np.intp)
     alike -= alike.min()
     squares, count = _squared_differences(power_w, first, last, alike)
-    seen = count * np.maximum(squares / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
+    seen = count * np.maximum(squares / 2 - noise_sd(response, level) ** 2, 0.0) / lost / size**2
     prior = _PRIOR_COUNT * response.wander_relative**2
     pooled = (prior + np.bincount(alike, seen)) / (_PRIOR_COUNT + np.bincount(alike, count))
     return np.asarray(size * np.sqrt((_PRIOR_COUNT * pooled[alike] + seen) / (_PRIOR_COUNT + count)))
@@ -142,7 +143,7 @@ def _squared_differences(
     return np.asarray(total / np.maximum(count, 1)), count
 
 
-def sum_rate(time_s: Floats, response: Response) -> float:
+def sum_rate(time_s: Floats, response: StepResponse) -> float:
     """Variance in s (J²/s for a fluctuation of 1 W) that a plain sum gains with its length.
 
     It is computed on a piece of the record itself, since unevenly spaced readings tile time unevenly:
@@ -167,7 +168,7 @@ def sum_rate(time_s: Floats, response: Response) -> float:
     return max(float(np.mean(gains)), 0.0) if gains else 2 * response.noise_tau_s
 
 
-def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: Response) -> float:
+def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: StepResponse) -> float:
     """Variance in s² of the sum of readings over cells first to last, for a fluctuation of 1 W."""
     step = response.period_s / 8
     since, until = cells[first] - response.memory_s, cells[last] + response.memory_s
@@ -178,7 +179,7 @@ def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response
     return float(missed @ exponentially_smoothed(missed[None], decay)[0])
 
 
-def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> Floats:
+def _seen(taken: Floats, width: Floats, bounds: Floats, response: StepResponse) -> Floats:
     """Weight of each bin's power in a sum of readings, each of which counts for its width; of the bins' shape.
 
     A reading has forgotten what is long past: only bins in its memory are looked at.
@@ -211,7 +212,7 @@ def exponentially_smoothed(values: Floats, decay: float) -> Floats:
     return np.asarray((ahead + back).T - values, np.float64)
 
 
-def edge_variance(response: Response) -> float:
+def edge_variance(response: StepResponse) -> float:
     """Variance in s² of the plain sum over a unit step inside a window, over all phases."""
     period = response.period_s
     phases = np.arange(32) / 32 * period
