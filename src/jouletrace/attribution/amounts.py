@@ -1,4 +1,4 @@
-"""Energy of a unit of what a load does: tokens read, sequences in a batch, the activity of a slice.
+"""Energy of a unit of what a load does: tokens read, steps of a scheduler, sequences in a batch.
 
     readings = shares of amounts * energy of a unit + chain
 
@@ -34,9 +34,10 @@ _MOMENT = 1e-3
 """Memory of momentary readings over the time between them."""
 
 _MOST_W = 1e4
-"""Standard deviation of the power by any kind of amount, where nothing is known of it."""
+"""Standard deviation of the power by any kind of amount before the readings: nothing is known of it."""
 
 _STILL = 1e-4
+"""Sizes of change, in W and relative, that are none."""
 
 _PRIOR = replace(Prior(), level_w=_STILL, slow=((_STILL, 0.0, 1.0),), idle_walk=0.1, after=(0.0, 1.0))
 """Power that doesn't go with amounts is that of idle, which goes on as in pauses: an H200's falls from 129.9 to 128 W
@@ -69,7 +70,6 @@ def attribute_amounts(
     *,
     response: Response,
     bursts: ArrayLike,
-    units_j: tuple[Floats, Floats] | None = None,
 ) -> Units:
     """Idle power and energies of a unit of each kind.
 
@@ -79,8 +79,6 @@ def attribute_amounts(
         timeline: Rates of the amounts, in units per second, by kind.
         response: What a reading shows of power.
         bursts: Disjoint segments in which the load runs, in order, shape (b, 2): outside of them the GPU is idle.
-        units_j: Energy of a unit of each kind before the readings and its standard deviation, each of shape (kinds,);
-            anything that a GPU can draw if None.
     """
     refuse_unordered(times_s, values_w)
     times_s, values_w = times_s[:: response.stride], values_w[:: response.stride]
@@ -90,10 +88,9 @@ def attribute_amounts(
     moment_s = times_s - response.delay_s
     cuts = Cuts.of(moment_s, response.begins(moment_s), bursts, bursts, np.inf)
     part, shown = timeline.seconds(cuts.time_s), shares(moment_s, timeline, response)
-    mean_j, sd_j = units_j or (np.zeros(timeline.kinds), _MOST_W / _size(shown))
     load = csr_matrix(cuts.inside / (cuts.inside @ cuts.h))
     rows = vstack([load, csr_matrix((timeline.kinds, len(part)))]).tocsr()
-    units = Unknowns(shown, np.eye(timeline.kinds + 1)[:, 1:], mean_j, sd_j**2)
+    units = Unknowns(shown, np.eye(timeline.kinds + 1)[:, 1:], np.zeros(timeline.kinds), (_MOST_W / _size(shown)) ** 2)
     base_w = float(np.median(values_w[:5]))
     noise_w = np.full(len(times_s), max(response.noise_w, 0.01))
     problem = Problem(values_w - base_w, noise_w, rows, units)
@@ -108,7 +105,7 @@ def attribute_amounts(
     found = solve(chain, problem)
     around = left_out(chain, problem, found, _BLOCKS)
     for slope_w in _slopes(times_s, timeline, found.unknowns, response):
-        moved = solve(chain, replace(problem, values_w=slope_w + shown @ mean_j), covariance=False).unknowns - mean_j
+        moved = solve(chain, replace(problem, values_w=slope_w), covariance=False).unknowns
         around += np.outer(moved, moved)
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])

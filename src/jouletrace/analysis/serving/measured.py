@@ -140,11 +140,11 @@ class Record:
         shown = shares(times_s - response.delay_s, timeline, response)
         return np.column_stack([np.ones(len(shown)), shown])
 
-    def units(self, timeline: Timeline, units_j: tuple[Floats, Floats] | None = None) -> Units:
-        """Idle power and the energy of a unit of each kind, of all devices; arguments as of ``attribute_amounts``."""
+    def units(self, timeline: Timeline) -> Units:
+        """Idle power and the energy of a unit of each kind, of all devices."""
         found: Units | None = None
         for times_s, values_w, response in self.each:
-            one = attribute_amounts(times_s, values_w, timeline, response=response, bursts=self.loads, units_j=units_j)
+            one = attribute_amounts(times_s, values_w, timeline, response=response, bursts=self.loads)
             found = one if found is None else found + one
         assert found is not None
         return found
