@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,9 +14,7 @@ class Prior:
     """Beliefs about power before any reading; sizes of swings are relative to a burst's power above idle."""
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
-    known_idle_w: tuple[float, float] | None = (
-        None  # idle power and its standard deviation, if it was measured
-    )
+    known_idle_w: tuple[float, float] | None = None  # idle power and its standard deviation, if it was measured
     # The most that a GPU draws at rest: H100s and H200s with a context take 110 to 140 W. What a burst draws beyond it
     # may swing, where no readings show idle power beside it
     idle_w: float = 140.0
@@ -31,6 +29,8 @@ class Prior:
     swing: float = 1.0
     periods_s: tuple[float, float] = (0.0001, 0.06)
     steady: float = 0.2
+    # Spectral densities of scatter over the squared power above idle, s: from none to a swing of all of it at 60 ms
+    densities_s: tuple[float, ...] = (3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
     # Change of a burst's level: its size over 1 s, or the burst's length if that is shorter, spread evenly; a factor of
     # changes that a first look saw, where it saw them; weight
     slow: tuple[tuple[float, float, float], ...] = (
@@ -58,3 +58,18 @@ class Prior:
     def base_w(self, values_w: Floats) -> float:
         """Idle power about which a chain is: as it was measured, else that of the first readings."""
         return float(np.median(values_w[:5])) if self.known_idle_w is None else self.known_idle_w[0]
+
+    @property
+    def placed(self) -> bool:
+        """True if readings may say where a burst's level changes."""
+        return any(local > 0 for _, local, _ in self.slow)
+
+
+MOVING = replace(
+    Prior(),
+    slow=((0.1, 0.0, 0.5), (0.6, 0.0, 0.5)),
+    densities_s=(*Prior.densities_s[2:], 1e-2, 3e-2),
+)
+"""Of a load of many requests, whose power is many times its mean for some tens of ms and moves all the time. If changes
+were placed where readings show them, readings at peaks would weigh more than those beside them: energies of 15 to 20 s
+of a server (serving-rates-a-h200) were 0.2 to 1.9 % above the sum of their readings."""
