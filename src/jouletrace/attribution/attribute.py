@@ -76,8 +76,11 @@ def attribute(
     readings = times_s[some], values_w[some], unsure_s[some]
     cases = [_Case.of(*readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
-    likely = np.flatnonzero(seem > seem.max() - _UNLIKELY)
-    return joined([cases[i].energies(period_s) for i in likely], np.array([delays[i][1] for i in likely]))
+    likely = [i for i in np.argsort(-seem).tolist() if seem[i] > seem.max() - _UNLIKELY]
+    best = cases[likely[0]].energies(period_s)
+    # A delay changes little of what is believed of swings and slow change
+    others = [cases[i].energies(period_s, best.kept) for i in likely[1:]]
+    return joined([best, *others], np.array([delays[i][1] for i in likely]))
 
 
 class Known(NamedTuple):
@@ -135,8 +138,8 @@ class _Case:
         look = first_look(cuts, problem, response, prior)
         return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, known, holds, unsure_s, look)
 
-    def energies(self, period_s: float | None) -> Energies:
-        """Energies under all sizes of swing and slow change."""
+    def energies(self, period_s: float | None, some: NDArray[np.intp] | None = None) -> Energies:
+        """Energies under all sizes of swing and slow change, or ``some`` of them."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
         level_w = look.level_w + self.base_w
@@ -157,6 +160,7 @@ class _Case:
             for d, weight in enumerate(weights.tolist())
             for slow, local, share in self.prior.slow
         ]
+        grid = grid if some is None else [grid[i] for i in some.tolist()]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
         chains = [look.chain(self.prior.densities_s[d], slow, local) for d, slow, local, _ in grid]

@@ -89,6 +89,7 @@ class Energies:
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
+    kept: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -292,6 +293,7 @@ def mixture(
         unknowns=weight @ unknowns,
         unknowns_sd=np.sqrt(np.maximum(weight @ sds, 0.0)),  # one burst leaves what bursts share to the prior: rounding
         tried_j=means,
+        kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
     )
