@@ -4,14 +4,13 @@
 
 A row for each program and length of bursts, for each operator of the chain, for each program at the power limit. Ways:
 *library* is ``attribute`` for each burst alone, *together* with all bursts of a program in one solve, and *timeline*
-either of these with kernels, whose names are their kinds. Of operators, *today* is the regression on kernels.
+either of these with kernels, whose names are their kinds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,6 @@ from gpu_files import Kernels, read
 from gpu_truth import Truth, edges, steps_of
 from gpu_ways import AFTER_S, BEFORE_S, Case, Ends, alone, attributed, together
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
-from energy_tables import Rows
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts
 from jouletrace.attribution.program import attribute_program
@@ -125,12 +122,12 @@ def chain(case: Case) -> Iterator[dict]:
     operators, kind = operators_of(case)
     (whole,) = _chosen(case, name="chain")
     rest_w = gpu_truth.idle_w(steps, whole["start_ns"] - 1_300_000_000, whole["start_ns"])
-    old, new, seconds = _locked(case, kernels, kind, operators)
+    new, seconds = _locked(case, kernels, kind, operators)
     for place, name in enumerate(operators):
         if not seconds[place]:
             continue
         row = {"section": "chain", "operator": name, "share_of_time": float(seconds[place] / seconds.sum())}
-        row |= {"timeline": new[place], "today": old[place]}
+        row |= {"timeline": new[place]}
         row["ms"] = float(1e3 * seconds[place] / whole["iterations"])
         if name != "others":
             (span,) = _chosen(case, name=name)
@@ -143,10 +140,8 @@ def chain(case: Case) -> Iterator[dict]:
         yield row
 
 
-def _locked(
-    case: Case, kernels: Kernels, kind: np.ndarray, operators: list[str]
-) -> tuple[list[dict], list[dict], np.ndarray]:
-    """W of each operator by the present regression and by the estimator, and seconds; with the samples' times."""
+def _locked(case: Case, kernels: Kernels, kind: np.ndarray, operators: list[str]) -> tuple[list[dict], np.ndarray]:
+    """W of each operator, and seconds; with the samples' times."""
     since, until = int(kernels.start_ns[0]) - 1_000_000_000, int(kernels.end_ns[-1]) + 1_000_000_000
     record = case.record
     mine = (record.time_ns > since) & (record.time_ns < until)
@@ -156,10 +151,6 @@ def _locked(
     kinds = [Kind(name, operators[one]) for name, one in zip(kernels.names, kind.tolist(), strict=True)]
     activity = activity_of(kernels.start_ns, kernels.end_ns, kernels.name, kinds, readings.origin_ns)
     fit = next(iter(attempts(activity, HOPPER_SENSOR, readings))).fit
-    rows, old = Rows(fit, lambda one: one.operator), []
-    for name in operators:
-        power = rows.row([name]).power if name in rows.names else None
-        old.append({"watts": power and power.value, "half_w": power and power.half_width})
     response = Response.sampled(fit.observer.sensor, 0.02, fit.observer.track.rate_hz)
     moment_s = readings.time_s - response.delay_s
     ran = (moment_s > activity.begin_s) & (moment_s < activity.finish_s)
@@ -170,7 +161,7 @@ def _locked(
     seconds = groups @ found.seconds
     mean, low, high = (one / np.maximum(seconds, 1e-9) for one in found.energies.interval(found.together(groups)))
     new = [{"watts": float(m), "half_w": float(h)} for m, h in zip(mean, (high - low) / 2, strict=True)]
-    return old, new, seconds
+    return new, seconds
 
 
 def cap(case: Case) -> Iterator[dict]:

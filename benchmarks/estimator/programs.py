@@ -24,7 +24,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
-from energy_tables import Rows as Today
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.attribute import attribute
@@ -69,16 +68,6 @@ def judged(group, seed, seconds):
     locked, asked = trusted(activity, HOPPER_SENSOR.searches(None), readings, len(recording.kind), 0)
     if not all(check.passed for check in asked):
         return [{"way": "refused", "why": [check.name for check in asked if not check.passed]}]
-    old = Today(locked.fit, kinds.index)
-    for name in old.names[:-1]:
-        energy = old.row([name]).energy
-        ends = [energy.value, energy.low, energy.high]
-        add("today", "row", truth.kind_j[name], ends, old.resolved([name]))
-    half = rng.random((6, len(old.names))) < np.append(np.full(len(old.names) - 1, 0.5), 0.0)
-    for some in half:
-        energy = old.mixture(some.astype(float)).energy
-        true = sum(truth.kind_j[name] for name, there in zip(old.names, some, strict=True) if there)
-        add("today", "half of the rows", true, [energy.value, energy.low, energy.high], True)
     sampled = locked.fit.observer
     rate = truth.sensor.rate_hz
     ways = [("samples known", Response.sampled(sampled.sensor, 0.02, sampled.track.rate_hz), sampled)]

@@ -3,8 +3,7 @@
     python benchmarks/estimator/recorded.py -o FILE.json
 
 Truth as in ``benchmarks/bursts.py``: the counter from one of its own steps to another around the burst, less idle
-power, by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit;
-``tests/data/h100_copies.npz`` has pulses of copies, of which those with pauses long enough for that are taken.
+power, by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit.
 """
 
 import argparse
@@ -19,16 +18,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 from bursts import true_energies
 from counter import steps_of
-from energy_tables import Rows
 from gpu_recordings import load as recording
 from jouletrace.analysis.power import readings
 from jouletrace.attribution.attempts import attempts
 from jouletrace.attribution.program import attribute_program
 from jouletrace.run import load
 from jouletrace.run.readings import Readings
-from jouletrace.sensor.counter import find_steps
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.power_record import at_slots, clean
 from jouletrace.sensor.shares import Response as Shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +57,7 @@ def operator_of(name: str) -> str:
 
 
 def operators() -> list[dict]:
-    """Power of each operator by the kernel timeline: the present regression, the new estimator, and alone."""
+    """Power of each operator by the kernel timeline, and alone."""
     found = recording(CHAIN)
     names = [operator_of(kind.name) for kind in found.kinds]
     used, activity = sorted(set(names)), found.activity
@@ -78,11 +74,9 @@ def operators() -> list[dict]:
         )
         ends = program.energies.interval(program.together(groups))
         new[name] = [one / (groups @ program.seconds) for one in ends]
-    rows = Rows(fit, lambda one: operator_of(one.name))
     table = []
     for i, name in enumerate(used):
-        old = rows.row([name]).power
-        row = {"operator": name, "alone_w": ALONE_W.get(name), "today": {"watts": old.value, "half_w": old.half_width}}
+        row = {"operator": name, "alone_w": ALONE_W.get(name)}
         for way, (mean, low, high) in new.items():
             row[way] = {"watts": mean[i], "half_w": (high[i] - low[i]) / 2}
         table.append(row)
@@ -99,17 +93,6 @@ def encoder() -> tuple:
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     steps = steps_of(place.with_name("bursts-h200-counter.npz"))
     return found[0], start, end, *true_energies(steps, start, end)
-
-
-def copies() -> tuple:
-    """The same of pulses of copies on an H100."""
-    with np.load(ROOT / "tests" / "data" / "h100_copies.npz") as data:
-        record = at_slots(clean(data["stamp_us"] * 1000, data["milliwatt"] / 1e3, 0.02), 0.02, 2)
-        edges = data["edge_ns"]
-        steps = find_steps(data["energy_counter_j_ns"], data["energy_counter_j"])
-    start, end = edges[::2], edges[1::2]
-    start = start[: len(end)]
-    return record, start, end, *true_energies(steps, start, end)
 
 
 def judged(record: Readings, start: np.ndarray, end: np.ndarray) -> dict:
@@ -163,8 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", help="write the rows here, as JSON")
     arguments = parser.parse_args()
-    rows = [*table("encoder, H200", encoder()), *table("copies, H100", copies())]
-    rows += operators()
+    rows = [*table("encoder, H200", encoder()), *operators()]
     for row in rows:
         print(json.dumps(row))
     if arguments.output:

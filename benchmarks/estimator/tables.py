@@ -66,11 +66,9 @@ def recorded(rows: list[dict]) -> list[str]:
         cells = [f"{one['hold']} hold, ± {one['half_pct']:.2g}, rms error {one['rms_pct']:.2g}" for one in ones]
         about = f"{row['recording']}, {row['seconds']:.2g} s ({row['n']}) | {row['truth_pct']:.2g}"
         lines.append(f"| {about} | " + " | ".join(cells) + " |")
-    lines += ["", "| operator | alone, W | today | library | samples known |", "|---|---|---|---|---|"]
+    lines += ["", "| operator | alone, W | library | samples known |", "|---|---|---|---|"]
     for row in (row for row in rows if "operator" in row):
-        cells = [
-            f"{row[name]['watts']:.0f} ± {row[name]['half_w']:.0f}" for name in ("today", "library", "samples known")
-        ]
+        cells = [f"{row[name]['watts']:.0f} ± {row[name]['half_w']:.0f}" for name in ("library", "samples known")]
         lines.append(f"| {row['operator']} | {row['alone_w'] or '–'} | " + " | ".join(cells) + " |")
     return lines
 
