@@ -17,9 +17,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.models import Means
 from jouletrace.sensor.readout import on_grid

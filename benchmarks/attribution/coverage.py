@@ -28,10 +28,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid

@@ -19,9 +19,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid

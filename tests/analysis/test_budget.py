@@ -75,12 +75,11 @@ def test_the_budget_of_a_part_is_its_interval(program):
     assert len(found) >= 4
     for one in found:
         stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
-        # the covariance is estimated, so that an interval is wider than 1.96 standard errors
-        assert one.figure.half_width / 2.3 < stated < one.figure.half_width / 1.96
+        assert stated == pytest.approx(one.figure.half_width / 1.96, rel=1e-3)
         assert "noise of the readings" in {term.source for term in one.terms}
         assert all(term.u > 0 for term in one.terms if term.stated)  # what adds nothing is no term
     every = {term.source for one in found for term in one.terms}
-    assert {"noise of the readings", "drift", "samples in time", "response of the sensor"} <= every
+    assert {"noise of the readings", "response of the sensor"} <= every
 
 
 def test_the_budget_of_a_program_is_that_of_its_window(program):

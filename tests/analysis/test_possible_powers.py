@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import jouletrace as jt
+from energy_tables import recorded_of
 from jouletrace.analysis import analyse
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import p_of_powers
+from jouletrace.attribution.rows import check_powers
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
@@ -77,18 +78,12 @@ def test_a_run_of_an_earlier_version_does_not_claim_the_check():
 @pytest.mark.samples
 @pytest.mark.slow
 @pytest.mark.skipif(not PROGRAMS.is_dir(), reason="no recorded programs beside the repository")
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [
-        ("jax_train", 0.0, 1e-3),
-        *((name, 0.2, 1.0) for name in ("chain", "lora_accum", "mamba_infer", "moe", "whisper")),
-    ],
-)
-def test_of_recorded_programs_one_has_powers_that_cannot_be(name, least, most):
-    """Training in JAX: kernels in fixed order, one of which came out at 1510 W."""
+@pytest.mark.parametrize("name", ["jax_train", "chain", "lora_accum", "mamba_infer", "moe", "whisper"])
+def test_recorded_programs_have_powers_that_can_be(name):
+    """In training with JAX kernels run in fixed order: without a prior from other programs one came out at 1510 W."""
     run = analyse(jt.load(PROGRAMS / f"{name}.zip"))
-    assert least <= run.result("powers_possible").value <= most
-    assert (CHECK in fact_of(run, "Passed")) == (name != "jax_train")
+    assert run.result("powers_possible").value > 1e-2
+    assert CHECK in fact_of(run, "Passed")
     assert all(0.0 <= watts <= 1.6 * 700.0 for watts in powers(run))
 
 
@@ -113,4 +108,4 @@ def test_powers_of_simulated_programs_are_possible(group):
         activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
         sensor = replace(HOPPER_SENSOR, rates_hz=(rate - 1.5, rate + 1.5))
         found, _ = trusted(activity, [sensor], readings, len(recording.kind), 0)
-        assert p_of_powers(found.fit, 1.6 * 700.0) >= 1e-3
+        assert check_powers(recorded_of(found.fit).rows(), 1.6 * 700.0).passed

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from energy_tables import energy_table
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.observer import Averaged
 from jouletrace.run import ChannelInfo

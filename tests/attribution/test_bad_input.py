@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from energy_tables import energy_table
+from energy_tables import energy_table, rest_of
 from gpu_recordings import load
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import Check, checks, verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -37,7 +37,7 @@ def analysed(group="long_varied", start=lambda t: t, keep=None, watts=lambda w: 
     activity = activity_of(begin[kept], (begin + length)[kept], recording.kind[kept], kinds, readings.origin_ns)
     rate = truth.sensor.rate_hz
     found = lock(activity, replace(HOPPER_SENSOR, rates_hz=(rate - 3, rate + 3)), readings)
-    asked = checks(found, readings, 1, 0)
+    asked = [*checks(found, readings, 1, 0), rest_of(found.fit)]
     trusted = all(check.passed for check in asked)
     return verdict(asked), energy_table(found.fit, by_operator) if trusted else [], recording, truth
 

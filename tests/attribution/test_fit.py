@@ -19,7 +19,6 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
 from jouletrace.sensor.sampler import Track
-from jouletrace.stats.regression import quantile95
 from readings import taken
 
 WATTS = {"a": 400.0, "b": 700.0, "": 130.0}
@@ -56,14 +55,11 @@ def expected(found):
     return np.array([*(WATTS[activity.kinds[members[0]].name] for members in activity.members), WATTS[""]])
 
 
-def test_powers_come_out_within_their_errors():
+def test_powers_come_out():
     activity = timeline()
     found = fit(activity, MEANS, read(activity))
     assert found.power_w == pytest.approx(expected(found), abs=3.0)
-    off = (found.power_w - expected(found)) / np.sqrt(np.diag(found.covariance))[:-1]
-    assert np.abs(off).max() < 4
     assert found.residual_rms_w == pytest.approx(1.0, abs=0.1)
-    assert found.noise_w == pytest.approx(1.0, abs=0.15)
     assert found.clock_exponent == pytest.approx(0.0, abs=0.5)
     assert found.seen.sum() == pytest.approx(1.0)
     assert found.seen[:-1].sum() == pytest.approx(activity.seconds[:-1].sum() / 20.0, abs=0.03)
@@ -130,7 +126,6 @@ def test_idle_that_was_measured_beforehand_is_taken_where_the_readings_show_none
     given = read(activity, rest_w=(121.0, 6.0))
     found = fit(activity, MEANS, given)
     assert found.power_w[-1] == pytest.approx(121.0, abs=0.5)
-    assert np.sqrt(found.covariance[len(found.power_w) - 1, len(found.power_w) - 1]) == pytest.approx(6.0, rel=0.05)
 
 
 def test_half_of_the_readings_are_used_where_only_those_may_be():
@@ -140,39 +135,6 @@ def test_half_of_the_readings_are_used_where_only_those_may_be():
     found = fit(activity, MEANS, given, use=use)
     assert len(found.watts) == pytest.approx(len(fit(activity, MEANS, given).watts) / 2, abs=1)
     assert set(found.time_s) <= set(given.time_s[use])
-    assert found.lags == 25  # of readings 40 ms apart, over 1 s
-
-
-def test_residuals_are_taken_to_be_correlated_over_a_second_or_a_window():
-    activity = timeline()
-    found = fit(activity, MEANS, read(activity))
-    assert found.lags == 50
-    assert found.errors95 == pytest.approx(quantile95(50 / len(found.watts)))
-    assert replace(found, lags=2 * len(found.watts)).errors95 == quantile95(1.0)
-    slow = fit(activity, Averaged(Means(2.0, delay_s=0.0), 0.0), read(activity))
-    assert slow.lags == pytest.approx(100, abs=2)
-
-
-@pytest.mark.parametrize("apart_s", [1, 3])
-def test_of_readings_1_s_apart_and_more_neighbours_are_taken_to_be_correlated(apart_s):
-    activity = timeline(40.0)
-    given = read(activity)
-    few = taken(given.time_s[:: 50 * apart_s], given.value[:: 50 * apart_s])
-    assert fit(activity, MEANS, few).lags == 1
-
-
-def test_uncertainty_grows_with_the_unknowns_that_are_counted():
-    activity = timeline()
-    found = fit(activity, MEANS, read(activity))
-    covariances = found.covariances
-    assert list(covariances) == ["noise of the readings", "drift", "samples in time"]
-    assert sum(found.columns.values()) == found.design.shape[1]
-    assert covariances["samples in time"] == pytest.approx(found.covariance)
-    assert covariances["drift"].shape == found.covariance.shape
-    # what is counted last has no part in what comes before it
-    powers = found.columns["noise of the readings"]
-    other = replace(found, design=found.design * np.where(np.arange(found.design.shape[1]) < powers, 1.0, 7.0))
-    assert other.covariances["noise of the readings"] == pytest.approx(covariances["noise of the readings"])
 
 
 def test_the_prior_of_powers_is_a_common_power_and_what_parts_of_kernels_differ_by():
@@ -242,24 +204,23 @@ def seen(fit_response):
 
 def test_the_place_moves_by_a_bounded_step_and_the_response_by_all_that_fits():
     observer, given = seen(True)
-    nuisance = _Nuisance(observer, True, True, given)
+    nuisance = _Nuisance.of(observer, given, len(given.shares), True, True)
     places = len(observer.place)
-    assert nuisance.widths == {"samples in time": places, "response of the sensor": 46}
     assert nuisance.columns.shape == (len(given.shares), places + 46)
     assert nuisance.now == pytest.approx(np.concatenate([observer.place, observer.change]))
     assert nuisance.prior.rows.shape[1] == places + 46
     far = np.append(observer.place + np.resize([1.0, -20.0, 20.0], places), np.full(46, 0.5))
-    moved = nuisance.made(far)
+    moved = nuisance.made(observer, far)
     assert moved.place - observer.place == pytest.approx(np.resize([1.0, -STEP, STEP], places))
     assert moved.change == pytest.approx(np.full(46, 0.5))
 
 
 def test_what_is_not_fitted_stays():
     observer, given = seen(False)
-    assert _Nuisance(observer, False, False, given).made(np.zeros(0)) is observer
-    nuisance = _Nuisance(observer, True, False, given)
-    assert nuisance.widths == {"samples in time": len(observer.place), "response of the sensor": 0}
-    assert nuisance.made(observer.place + 1.0).change is observer.change
+    n = len(given.shares)
+    assert _Nuisance.of(observer, given, n, False, False).made(observer, np.zeros(0)) is observer
+    nuisance = _Nuisance.of(observer, given, n, True, False)
+    assert nuisance.made(observer, observer.place + 1.0).change is observer.change
 
 
 def test_ten_readings_are_needed_and_of_a_whole_recording_as_many_as_columns():

@@ -9,6 +9,7 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution import acquire
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution import checks as judging
@@ -16,7 +17,6 @@ from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.attribution import fit as fitting
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -18,8 +17,9 @@ from simulated_power import Board
 from simulated_programs import from_timeline
 
 KINDS, LENGTH_NS, GAP_NS, SECONDS = 8, 20_000, 2_000, 20.0
-APART = 0.05
-"""How far the powers of copies are from those of their kernels, up or down."""
+APART = 0.03
+"""How far the powers of copies are from those of their kernels, up or down: 4 % of what these draw above idle, the most
+that was recorded."""
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +72,6 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, 
     error, half = errors(fitted, recorded[1])
     assert (np.abs(error) <= half).sum() >= KINDS - 1
     assert half.max() < 0.2
-
-
-@pytest.mark.slow  # what the test above would miss without that term; its mutant says the same
-def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
-    monkeypatch.setattr(fitting, "REPEAT_SPREAD", 1e-3)
-    recording, truth = recorded
-    error, half = errors(made(recording, truth), truth)
-    assert (np.abs(error) <= half).sum() < KINDS - 2
 
 
 def test_repeats_are_in_no_row(fitted):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.attribution.program import Rows
-from jouletrace.attribution.rows import check_powers, check_response, resolved
+from jouletrace.attribution.rows import check_powers, check_response, check_rest, resolved
 from jouletrace.attribution.solve import Energies
 
 
@@ -17,6 +17,8 @@ def rows(mean_j, covariance, seconds=None, before=None, width=(0.0, 0.5)):
         Energies(np.ones(1), mean, joint[None], np.zeros(0), mean),
         np.ones(size) if seconds is None else np.array(seconds),
         np.eye(size) * 1e6 if before is None else np.array(before),
+        np.array(covariance),
+        np.zeros((size, size)),
         width,
         0.02,
     )
@@ -74,3 +76,13 @@ def test_kinds_that_always_run_at_once_are_judged_by_their_sum():
     found = rows([800.0, -700.0], 1e6 * np.array([[1, -1], [-1, 1]]))
     assert check_powers(found, 700.0).passed
     assert not check_powers(rows([1300.0, 200.0], 1e6 * np.array([[1, -1], [-1, 1]])), 700.0).passed
+
+
+@pytest.mark.parametrize(("rest_j", "passed"), [(28.9, True), (29.1, False)])
+def test_a_gpu_that_rests_draws_at_most_280_w_within_its_interval(rest_j, passed):
+    """Of 100 J that are known to 0.49 J kernels took the others; the rest took 0.1 s."""
+    found = rows([100.0 - rest_j], [[0.0]])
+    found.energies.covariance[0, 0, 0] = 0.25
+    outcome = check_rest(found, 0.1)
+    assert (outcome.code, outcome.passed) == ("rest", passed)
+    assert outcome.estimate == pytest.approx((10 * rest_j, 10 * rest_j - 9.8, 10 * rest_j + 9.8), rel=1e-3)

@@ -93,7 +93,7 @@ def test_every_division_comes_to_the_same_sum(by):
 def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, name):
     """Be what is left one path or many; no row is null where the powers are known."""
     path = PROGRAMS / f"{name}.zip"
-    run = load(path)
+    run = analyse(load(path))
     sums = [together(by(kinds, path)) for kinds in ("op", "module", "device", "kernel", "phase,module,op,shapes")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
     before = named(by("op", path))[("before the first kernel",)]["value"]
@@ -176,7 +176,7 @@ def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):
 
 def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
     """What is listed by operator and module in the Run is one row of a division by these."""
-    run = load(LAYERS)
+    run = analyse(load(LAYERS))
     found = named(by("module,op,shapes"))
     known = 0
     for unit in run.units.to_pylist():

@@ -155,8 +155,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 0.002)) * spread",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 0.002)) * spread",
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(
@@ -185,8 +185,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "if round_ >= 2 and np.std(found.residual_w) > GAINED * np.std(before.residual_w):",
-        "if round_ >= 2 and np.std(found.residual_w) >= GAINED * np.std(before.residual_w):",
+        "if round_ >= 2 and before is not None and np.std(left) > GAINED * np.std(before.residual_w):",
+        "if round_ >= 2 and before is not None and np.std(left) >= GAINED * np.std(before.residual_w):",
         "Same: the two are never equal to the last bit.",
     ),
     Survivor(
@@ -466,9 +466,9 @@ SURVIVORS = [
         "Same: the unknown's sign is the other one, and its prior is even.",
     ),
     Survivor(
-        "attribution/program.py",
-        "base_w, noise_w = float(np.median(values_w[:5])), np.full(len(times_s), response.noise_w)",
-        "base_w, noise_w = float(np.median(values_w[:10])), np.full(len(times_s), response.noise_w)",
+        "attribution/prior.py",
+        "return float(np.median(values_w[:5])) if self.known_idle_w is None else self.known_idle_w[0]",
+        "return float(np.median(values_w[:10])) if self.known_idle_w is None else self.known_idle_w[0]",
         "Slight: any level near idle power serves, of which the chain then says nothing more.",
     ),
     Survivor(
@@ -509,8 +509,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/rows.py",
-        "return np.asarray((half <= WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))",
-        "return np.asarray((half < WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))",
+        "return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
+        "return np.asarray(((high - low) / 2 < WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "Slight: a half-width of half the energy to the last bit.",
     ),
     Survivor(

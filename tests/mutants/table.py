@@ -70,7 +70,6 @@ MUTANTS = [
         ("response of samples about the last guess", "shape_mean, [0.0]", "0 * shape_mean, [0.0]"),
         ("no spread within kinds", "density = part_s @", "density = 0 * part_s @"),
         ("spread by readings alone", "weight = np.exp(-0.5 *", "weight = np.exp(-0.0 *"),
-        ("energy counted for each that overlaps", "list(members), 1 / len(members))", "list(members), 1)"),
         ("idle power unknown between kernels", "replace(prior, level_w=prior.rest_w)", "prior"),
     ),
     *_of(
@@ -89,9 +88,14 @@ MUTANTS = [
         ("prior in blocks", " + solved.inverse / problem.unknowns.variance @ solved.inverse)", ")"),
     ),
     *_of(
-        "attribution/contrasts.py",
-        ["attribution/test_contrasts.py"],
-        ("clock's change of an overlap counted for each", "+= slow[k] / len(members)", "+= slow[k] * len(members)"),
+        "attribution/activity.py",
+        ["attribution/test_program_terms.py"],
+        ("energy counted for each that overlaps", "list(members), 1 / len(members))", "list(members), 1)"),
+    ),
+    *_of(
+        "analysis/kernel_powers.py",
+        ["analysis/test_kernel_powers.py"],
+        ("the sensor's part left out", "white @ (left - sensor) @ white.T", "np.eye(len(watts))"),
     ),
     *_of(
         "run/division.py",
@@ -284,13 +288,6 @@ MUTANTS = [
     *_of(
         "stats/regression.py",
         ["stats/test_regression.py"],
-        ("leverage dropped from the residuals", "(residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))", "residuals"),
-        (
-            "correlation of residuals dropped",
-            "np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)",
-            "1.0 * (np.arange(len(residuals)) == 0)",
-        ),
-        ("the prior's own variance dropped", "(meat + noise**4 * prior.rows.T @ prior.rows)", "meat"),
         ("sign of the neighbours' correlation", "np.sqrt((1 + r) / (1 - r))", "np.sqrt((1 - r) / (1 + r))"),
     ),
     *_of(

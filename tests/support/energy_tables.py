@@ -1,12 +1,18 @@
-"""The table of a fit: a row for each thing or pool that the readings resolve, the unresolved rest, and idle."""
+"""The table of a lock: a row for each thing or pool that the readings resolve, the unresolved rest, and idle."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.attribution.contrasts import pools, powers_of_kinds
+from jouletrace.analysis.kernel_powers import powers_of_kinds
+from jouletrace.analysis.pools import pools
+from jouletrace.analysis.regressed import Recorded, placed
+from jouletrace.attribution.checks import said_of_rest
+from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.rows import check_rest
 from jouletrace.run import Estimate
 from jouletrace.run.division import METHOD
+from jouletrace.sensor.shares import Response
 
 IDLE = "idle"
 
@@ -34,12 +40,38 @@ class Row:
         return self.energy.scaled(1 / self.seconds)
 
 
+def recorded_of(fit, idle_w=(130.0, 30.0)):
+    """The recording of a fit, whose zero of seconds is that of its times."""
+    sensor, known = fit.observer.sensor, Response(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.02)
+    if hasattr(sensor, "window_s"):
+        width_sd, period_s = max(sensor.stretch_spread, 1e-4), float(np.median(np.diff(fit.time_s)))
+        known = Response(0.0, width_sd, 0.0, sensor.delay_spread_s, 0.0, 1.0, period_s, sensor.window_s)
+    locked = Lock(None, fit)
+    return Recorded(locked, placed(locked, known), idle_w, 0)
+
+
+def rest_of(fit):
+    """The check of the power between kernels."""
+    return said_of_rest(check_rest(recorded_of(fit).rows(), float(fit.activity.seconds[-1])))
+
+
 class Rows:
-    """Groups of kinds of a fit, which last as long as the recording; idle last."""
+    """Groups of kinds of a recording, which last as long as it; idle last."""
 
     def __init__(self, fit, group, most_w=1e9):
-        kinds = fit.activity.kinds
-        self.powers, place = powers_of_kinds(fit, np.ones(len(kinds)), most_w)
+        recording = recorded_of(fit)
+        self.of(recording, recording.rows(), group, most_w)
+
+    @classmethod
+    def given(cls, recording, rows, group, most_w=1e9):
+        """Of energies that are given."""
+        self = cls.__new__(cls)
+        self.of(recording, rows, group, most_w)
+        return self
+
+    def of(self, recording, rows, group, most_w):
+        kinds = recording.activity.kinds
+        self.powers, place = powers_of_kinds(recording, rows, np.ones(len(kinds)), most_w)
         self.groups = {}
         for i, kind in enumerate(kinds):
             if not kind.repeat:
@@ -47,7 +79,7 @@ class Rows:
                 if i in place:
                     whole[place[i]] = 1.0
         self.kernels = dict(self.groups)
-        self.groups[IDLE] = np.append(np.zeros(len(place)), fit.activity.seconds[-1])
+        self.groups[IDLE] = np.append(np.zeros(len(place)), recording.activity.seconds[-1])
         self.names = list(self.groups)
         self.seconds = [float(whole @ self.powers.own) for whole in self.groups.values()]
 

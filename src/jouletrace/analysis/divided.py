@@ -16,7 +16,7 @@ import numpy as np
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
-from jouletrace.run.division import Division, divisions_of
+from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import BEFORE, OUTSIDE, of_equal_layers
@@ -30,8 +30,6 @@ NOT_RECORDED = "kernels not recorded"
 
 _MISSING = {"phase": "(no phase)", "module": OUTSIDE, "op": "(no operator)", "shapes": "(no shapes)"}
 """Names of steps that a path lacks."""
-
-_RESPONSE = "response of the sensor"
 
 
 @dataclass(frozen=True)
@@ -150,9 +148,9 @@ def _summed(
     if len(rows) > 1 and energy.value is not None:
         causes = dict.fromkeys(cause for one in energies for cause in one.budget)
         budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
-        own = [one.budget.get(_RESPONSE, 0.0) for one in energies] if alike else []
+        own = [one.budget.get(RESPONSE, 0.0) for one in energies] if alike else []
         if more := sum(own) ** 2 - sum(u**2 for u in own):
-            budget[_RESPONSE] = sum(own)
+            budget[RESPONSE] = sum(own)
         energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
     share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)

@@ -16,8 +16,8 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, Kinds, Launched, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
+from jouletrace.analysis.pools import by_operator
 from jouletrace.analysis.waveform import table_of
-from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -92,7 +92,7 @@ class Recorded:
         idle = Launched(self.add_idle(), -1, IDLE, self.idle_s)
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
         if self.powers is not None and self.times.about["iterations"] > 1:
-            self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])
+            self.run.waveform = table_of(self.run, self.powers, self.times.about["iterations"])
         rows = (part._replace(kind=self.place.get(part.kind, -1)) for part in [*self.times.parts, idle])
         for name, table in tables_of(self.division, rows).items():
             setattr(self.run, name, tables.concat([self.run.table(name), table], name))
@@ -107,8 +107,8 @@ class Recorded:
         """By what the energies of parts are scaled, and its 95 % half-width.
 
         Tracing puts pauses between kernels. At a power cap the clock then rises, and with it the energy of each
-        kernel, by a factor common to all as far as the column for the clock is right (``attribution.fit``). The
-        factor is that of the active energy of untraced iterations; half of what it is off by is in the intervals.
+        kernel, by a factor common to all as far as the unknown for the clock is right (``attribution.program``).
+        The factor is that of the active energy of untraced iterations; half of what it is off by is in the intervals.
         Below the cap energies aren't scaled, and the intervals contain ``TRACED``.
         """
         whole = self.figures.get(MODEL_UNIT, "energy_total_j")
@@ -221,9 +221,9 @@ class Recorded:
             if self.factor == 1.0:
                 closure = widened(closure, abs(closure.value or 0.0) * self.factor_half)
             self.figures.add(self.top, name, closure, flags)
-        fit = self.powers.fit
+        fit = self.powers.recorded.lock.fit
         self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
-        p_value = Estimate(self.powers.p_value, None, None, len(fit.watts), METHOD)
+        p_value = Estimate(self.powers.possible.probability, None, None, len(fit.watts), METHOD)
         self.figures.add(self.top, "powers_possible", p_value)
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz

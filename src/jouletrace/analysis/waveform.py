@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.kernel_powers import KernelPowers
 from jouletrace.analysis.kernel_times import untouched
-from jouletrace.attribution.contrasts import PRIOR_SHARE
-from jouletrace.attribution.fit import Fit
 from jouletrace.run import Run, tables
 
 BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
 
+REST = 0.02
+"""Largest share of kernels in a bin in which the GPU rests."""
 
 MOST_W = 1e9
 """Beyond any power: what a damaged or foreign Run holds may be any number."""
@@ -60,17 +61,25 @@ def waveform_of(run: Run) -> Waveform | None:
     return Waveform(np.append(start, end[-1]), power, low, high, kernels)
 
 
-def table_of(run: Run, fitted: Fit, iterations: int) -> pa.Table:
-    """The waveform of a typical plain iteration, as a table; empty if the recording has none."""
+def table_of(run: Run, powers: KernelPowers, iterations: int) -> pa.Table:
+    """The waveform of a typical plain iteration, as a table; empty if the recording has none.
+
+    A bin's power is known where the readings determine that of its kernels, or the GPU rests: what it draws then is
+    known beforehand.
+    """
     found = typical(run, iterations)
     if found is None:
         return tables.empty("waveform")
     edges = edges_of(*found)
-    origin_ns = int(run.activity["start_ns"].to_numpy().min())
-    power, half, known = powers(fitted, fitted.activity.begin_s + (edges - origin_ns) / 1e9)
-    columns = {"power_w": power, "low_w": power - half, "high_w": power + half}
-    stated = {name: pa.array(values, mask=~known) for name, values in columns.items()}
-    return tables.conform(pa.table({"start_ns": edges[:-1], "end_ns": edges[1:], **stated}), "waveform")
+    start, end = edges[:-1], edges[1:]
+    energies = powers.recorded.rows(np.stack([start, end], axis=1)).energies
+    bins = np.eye(energies.mean_j.shape[1])[1 : len(edges)]
+    watts = [joules / ((end - start) / 1e9) for joules in energies.interval(bins)]
+    seconds = powers.seconds((edges - powers.recorded.origin_ns) / 1e9)
+    known = [bool(busy[:-1].sum() < REST * busy.sum()) or powers.of_kinds.resolves(busy) for busy in seconds]
+    columns = dict(zip(("power_w", "low_w", "high_w"), watts, strict=True))
+    stated = {name: pa.array(values, mask=~np.array(known)) for name, values in columns.items()}
+    return tables.conform(pa.table({"start_ns": start, "end_ns": end, **stated}), "waveform")
 
 
 def typical(run: Run, iterations: int) -> tuple[int, int] | None:
@@ -102,21 +111,3 @@ def edges_of(begin_ns: int, end_ns: int) -> Ints:
     length = end_ns - begin_ns
     bins = min(int(np.clip(round(length / BIN_NS), *BINS)), length)
     return begin_ns + np.rint(np.linspace(0, length, bins + 1)).astype(np.int64)
-
-
-def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean power between edges, W; half-width of its 95 % interval; and where the readings determine it.
-
-    It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
-    """
-    activity = fitted.activity
-    seconds, clock = activity.integrals(edges_s, fitted.steady_w() * activity.slowness)
-    weight = np.diff(np.column_stack([seconds, clock]), axis=0) / np.diff(edges_s)[:, None]
-
-    def deviation(covariance: Floats) -> Floats:
-        return np.asarray(np.sqrt(((weight @ covariance) * weight).sum(axis=1)))
-
-    known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
-    known |= weight[:, : len(activity.members)].sum(axis=1) < 0.02  # the GPU rests: what it draws is known beforehand
-    power = weight @ np.append(fitted.power_w, fitted.clock_exponent)
-    return power, fitted.errors95 * deviation(fitted.covariance), known

@@ -63,6 +63,14 @@ class Activity:
         return np.append(busy, self.finish_s - self.begin_s - busy.sum())
 
     @cached_property
+    def shares(self) -> Array:
+        """Share of each kind in the energy of each column, shape (members, kinds): kernels at once share equally."""
+        found = np.zeros((len(self.members), len(self.kinds)))
+        for column, members in enumerate(self.members):
+            np.add.at(found[column], list(members), 1 / len(members))  # a kind may overlap itself
+        return found
+
+    @cached_property
     def of(self) -> tuple[tuple[int, ...], ...]:
         """``members`` with kernels in place of their repeats."""
         own = {kind: place for place, kind in enumerate(self.kinds) if not kind.repeat}

@@ -124,7 +124,7 @@ class _Case:
         cuts = Cuts.of(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
         open_, shut = known.segments_s.T
         holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
-        base_w, left = float(np.median(values_w[:5])), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1
+        base_w, left = prior.base_w(values_w), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1
         cover = csr_matrix(share_of(cuts.time_s, spans).multiply(left))
         # Half of the variance of bursts' levels is in common: what some show counts for those that no window meets
         every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))

@@ -20,7 +20,7 @@ FLOOR_W = 0.05
 _STILL = 1e-4
 """Variance of a state that doesn't move, in W²."""
 
-_ANY = 1e6
+ANY = 1e6
 """Variance of a state of which nothing is known, in W²."""
 
 
@@ -87,6 +87,7 @@ class Course:
     walk: Floats  # shape (n,): variance of the excess per second in W²/s; infinite where it ends: the next one is none
     fresh: Floats  # shape (n + 1,): variance in W² of an excess that begins at the instant, 0 for none
     idle_walk: Floats | float  # W per square root of a second, shape (n,) or the same for all
+    idle: float = ANY  # variance in W² of the first idle level
 
     def equations(self, h: Floats, idle: int, second: int) -> tuple[Equation, Equation]:
         """Those of idle and excess, the numbers ``idle`` and ``idle + 1``; the second state's begin at ``second``."""
@@ -129,7 +130,7 @@ def low_pass_chain(time_s: Floats, seen: NDArray[np.intp], response: Response, c
     variance = density * (1 - f * f) / (2 * response.rise_s) + jolt + FLOOR_W**2
     gain = density * (1 - f) / variance
     band, log_det = precision(
-        np.array([_ANY, _ANY, course.fresh[0] + _STILL]),
+        np.array([ANY, course.idle, course.fresh[0] + _STILL]),
         ({0: -f, 1: f - 1, 2: f - 1, 3: 1.0}, variance),
         *course.equations(h, 1, 3),
     )
@@ -158,7 +159,7 @@ def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
         noise = FLOOR_W**2 * np.where(runs, part, 1.0) + 1e-9
         adding.append(({j: -keeps.astype(np.float64), k + j: 1.0, k + sums: -part}, noise))
     band, log_det = precision(
-        np.concatenate([np.full(sums, _STILL), [_ANY, _ANY, course.fresh[0] + _STILL]]),
+        np.concatenate([np.full(sums, _STILL), [ANY, course.idle, course.fresh[0] + _STILL]]),
         ({sums + 1: -1.0, sums + 2: -1.0, k + sums: 1.0}, course.density / h + FLOOR_W**2),
         *adding,
         level,

@@ -1,4 +1,4 @@
-"""Whether to trust a table: a few checks in plain words, and one verdict."""
+"""Checks of a lock, and those of rows in plain words; and one verdict of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Sampled
+from jouletrace.attribution.outcome import IMPROBABLE, Outcome
+from jouletrace.attribution.rows import BUSY_IDLE_W
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.sampler import Track
-from jouletrace.stats.interval import Z95
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
@@ -38,16 +39,8 @@ SHORTEST_S, COVERED = 5.0, 0.8
 DROPPED = 1e-3
 """Largest share of missing kernels."""
 
-BUSY_IDLE_W = 280.0
-"""No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
-
 OF_RECORDING = ("length", "traced")
 """Checks of the recording itself, which no other sample rate or phase would pass."""
-
-
-IMPROBABLE = 1e-3
-"""Probability of the powers by chance below which some are wrong beyond their intervals. Of seven programs on H100s it
-is 0.2 and more (docs/results/attribution-h100.md)."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +77,12 @@ def check_seen(fitted: Fit) -> Check:
     return Check("seen", missed <= UNSEEN, says, "steps are aliased with the sensor: record with pauses between them")
 
 
-def check_idle(fitted: Fit) -> Check:
-    """Whether the power between kernels is that of an idle GPU."""
-    rest, error = float(fitted.power_w[-1]), fitted.errors95 * float(np.sqrt(fitted.covariance[-2, -2]))
-    says = f"between kernels the GPU draws {rest:.0f} ± {error:.0f} W (at most {BUSY_IDLE_W:.0f} W)"
+def said_of_rest(outcome: Outcome) -> Check:
+    """The check that the power between kernels is that of an idle GPU (``rows.check_rest``), in words."""
+    value, low, _ = outcome.estimate
+    says = f"between kernels the GPU draws {value:.0f} ± {value - low:.0f} W (at most {BUSY_IDLE_W:.0f} W)"
     advice = "kernels are missing from the timeline, or another process uses the GPU"
-    return Check("rest", rest - error <= BUSY_IDLE_W, says, advice)
+    return Check("rest", outcome.passed, says, advice)
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Check:
@@ -131,34 +124,13 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     )
 
 
-def p_of_powers(fitted: Fit, most_w: float) -> float:
-    """The p-value of the powers if each draws from 0 to ``most_w``: they come out as far from that by chance.
-
-    By the least sum of squared errors with which all powers would lie in between, for as many as lie at a bound.
-    Heads and tails of kernels are short and may exceed the bounds.
-    """
-    from scipy.linalg import solve_triangular  # slow to import, in every process
-    from scipy.optimize import lsq_linear
-    from scipy.special import chdtrc
-
-    power, count = fitted.power_w, len(fitted.power_w)
-    whole = np.append(np.array(fitted.activity.part) == 0, True)
-    low, high = np.where(whole, 0.0, -np.inf), np.where(whole, most_w, np.inf)
-    if np.all((low <= power) & (power <= high)):
-        return 1.0
-    covariance = (fitted.errors95 / Z95) ** 2 * fitted.covariance[:count, :count]
-    white = solve_triangular(np.linalg.cholesky(covariance), np.eye(count), lower=True)
-    found = lsq_linear(white, white @ power, (low, high), method="bvls")  # which knows the active bounds exactly
-    return float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-
-
-def check_powers(probability: float, most_w: float) -> Check:
-    """The check that this GPU can draw the powers, by their p-value (``p_of_powers``)."""
+def said_of_powers(outcome: Outcome, most_w: float) -> Check:
+    """The check that this GPU can draw the powers (``rows.check_powers``), in words."""
     says = (
         f"powers of kernels are as far outside of 0 to {most_w:.0f} W, which this GPU can draw, by chance with a "
-        f"probability of {probability:.1g} (at least {IMPROBABLE:g})"
+        f"probability of {outcome.probability:.1g} (at least {IMPROBABLE:g})"
     )
-    return Check("powers", probability >= IMPROBABLE, says, "use sums of rows, which are better known")
+    return Check("powers", outcome.passed, says, "use sums of rows, which are better known")
 
 
 def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Check]:
@@ -179,7 +151,7 @@ def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[C
         f"the tracer missed {missed:.2%} of the kernels (at most {DROPPED:.2%})",
         "trace with larger buffers",
     )
-    asked = [long, traced, check_idle(fitted), check_seen(fitted), check_held_out(fitted, readings)]
+    asked = [long, traced, check_seen(fitted), check_held_out(fitted, readings)]
     if lock.search is not None:
         asked.insert(2, check_lock(lock))  # the cause before its effects
         asked.append(check_placebo(fitted, readings))

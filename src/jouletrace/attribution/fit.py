@@ -1,9 +1,11 @@
-"""The regression of readings on the shares of kernels in them, with the sampler's phase as further unknowns."""
+"""Where a sensor's samples or windows lie: least squares on powers and place, which ``lock`` takes in turns.
+
+Powers and their uncertainty are those of ``program``, which begins at the place that is determined here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +13,10 @@ from scipy.interpolate import BSpline
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.observer import Observed, Observer, Sampled
+from jouletrace.attribution.prior import Prior as Beliefs
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
-from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
+from jouletrace.stats.regression import Prior, equivalent_noise, solve
 
 Array = NDArray[np.float64]
 
@@ -23,11 +26,6 @@ LEAD_S = 0.35
 END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
 
-
-REPEAT_SPREAD = 0.035
-"""Prior difference of repeats of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
-H200s differ by 2 to 4 % beyond their uncertainty."""
-
 ROUNDS = 10
 GAINED, STEP = 0.995, 6.0
 """The iteration stops once the residual falls by less than 0.5 % (``GAINED``), after three rounds at least. The place
@@ -36,7 +34,7 @@ moves by at most ``STEP`` per round."""
 
 @dataclass(frozen=True)
 class Fit:
-    """The powers that fit the readings best, with the nuisance parameters."""
+    """The powers that fit the readings best at a place of the sensor."""
 
     activity: Activity  # what ran
     observer: Observer  # the sensor, with the track of the last round but one, which this fit is linear about
@@ -45,49 +43,9 @@ class Fit:
     watts: Array
     power_w: Array  # of each column of the activity, idle last, shape (k,)
     clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
-    design: Array  # derivative of the readings by powers, exponent and all other unknowns, shape (n, k + 1 + m)
-    prior: Prior  # of these unknowns
-    lags: int  # readings over which residuals are correlated
-    columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
-    seen: Array  # mean share of each of them in the readings, idle last, shape (k,)
+    seen: Array  # mean share of each column in the readings, idle last, shape (k,)
     drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
     residual_w: Array  # reading minus prediction, shape (n,)
-    noise_w: float  # standard deviation of equivalent independent noise
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Of ``power_w`` and then of ``clock_exponent``, shape (k + 1, k + 1)."""
-        count = len(self.power_w) + 1
-        return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
-
-    @cached_property
-    def covariances(self) -> dict[str, Array]:
-        """``covariance`` as it were if only the unknowns up to each group were unknown."""
-        powers, count = len(self.power_w) + 1, 0
-        found: dict[str, Array] = {}
-        for name, width in self.columns.items():
-            count += width
-            prior = Prior(self.prior.rows[:, :count], self.prior.target)
-            every = sandwich(self.design[:, :count], self.residual_w, prior, self.noise_w, self.lags)
-            found |= {name: every[:powers, :powers]} if width else {}
-        return found
-
-    @cached_property
-    def design_covariance(self) -> Array:
-        """The same with readings of independent noise."""
-        count = len(self.power_w) + 1
-        return posterior(self.design, self.prior, self.noise_w)[:count, :count]
-
-    @cached_property
-    def prior_covariance(self) -> Array:
-        """The same without readings."""
-        rows = self.prior.rows[:, : len(self.power_w) + 1]  # independent of the other unknowns
-        return np.asarray(np.linalg.inv(rows.T @ rows))
-
-    @property
-    def errors95(self) -> float:
-        """Standard errors in a 95 % half-width."""
-        return quantile95(min(self.lags / len(self.watts), 1.0))
 
     @property
     def begun_s(self) -> float:
@@ -119,10 +77,6 @@ def fit(
 ) -> Fit:
     """Gauss-Newton on powers, exponent of the clock, drift and the place of the sensor in time, and its response.
 
-    The unknowns, in the order of the columns of ``Fit.design``: powers of the activity's columns, W, shape (k,), idle
-    last; the exponent, shape (1,); the drift, W, shape (d,); with ``fit_place``, ``observer.place``, shape (m,); with
-    ``fit_response``, weights of the bins of a sampler's response, shape (46,).
-
     Args:
         activity: What ran: n intervals of k - 1 columns.
         observer: The sensor; the track of a sampler must be within 50 us of the true one.
@@ -138,62 +92,28 @@ def fit(
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.value[chosen]
     enough(activity, int(chosen.sum()), columns=False)
-    problem = _Problem(activity, time, watts, _drift(time), fit_place, fit_response)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
-    above_w, prior = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
-    found, moved = problem.step(observer, seen.scaled(above_w), prior, float(np.std(watts)))
-    for round_ in range(1, ROUNDS):
-        before = found
-        seen = moved.observe(activity, time, found.steady_w() * activity.slowness, found.above_w(), fit_response)
-        found, moved = problem.step(moved, seen, prior, found.noise_w)
-        if round_ >= 2 and np.std(found.residual_w) > GAINED * np.std(before.residual_w):
+    above_w, powers = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
+    drift, noise_w, found = _drift(time), float(np.std(watts)), None
+    seen, moved = seen.scaled(above_w), observer
+    for round_ in range(ROUNDS):
+        before, observer = found, moved
+        if before is not None:
+            steady_w, above = before.steady_w() * activity.slowness, before.above_w()
+            seen = observer.observe(activity, time, steady_w, above, fit_response)
+        nuisance = _Nuisance.of(observer, seen, len(time), fit_place, fit_response)
+        design = np.column_stack([seen.shares, seen.value, drift, nuisance.columns])
+        prior = powers.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))).beside(nuisance.prior)
+        target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
+        x = solve(design, target, prior, noise_w)
+        power, (exponent, *_), slow, place = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
+        left, shares = target - design @ x, seen.shares.mean(axis=0)
+        found = Fit(activity, observer, time, watts, power, float(exponent), shares, drift @ slow, left)
+        noise_w, moved = equivalent_noise(left), nuisance.made(observer, place)
+        if round_ >= 2 and before is not None and np.std(left) > GAINED * np.std(before.residual_w):
             break
+    assert found is not None
     return found
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What is fitted, and by which unknowns: the same in all rounds."""
-
-    activity: Activity
-    time_s: Array  # of the readings, shape (n,)
-    watts: Array  # shape (n,)
-    drift: Array  # columns of the slow drift, shape (n, d)
-    fit_place: bool
-    fit_response: bool
-
-    def step(self, observer: Observer, seen: Observed, prior: Prior, noise_w: float) -> tuple[Fit, Observer]:
-        """The fit that is linear about a place of the observer, and the observer at the place of this fit.
-
-        ``prior`` is that of the powers and the exponent, ``noise_w`` the standard deviation of a reading so far.
-        """
-        nuisance = _Nuisance(observer, self.fit_place, self.fit_response, seen)
-        powers, pieces = seen.shares.shape[1], self.drift.shape[1]
-        design = np.column_stack([seen.shares, seen.value, self.drift, nuisance.columns])
-        both = prior.beside(Prior.of(np.zeros(pieces), np.full(pieces, 50.0))).beside(nuisance.prior)
-        target = self.watts + nuisance.columns @ nuisance.now  # linearised about the present place
-        x = solve(design, target, both, noise_w)
-        power, (exponent, *_), drift, place = np.split(x, np.cumsum([powers, 1, pieces]))
-        residual = target - design @ x
-        # Residuals are correlated over 1 s: swings at a power cap last 60 ms, regimes of a clock longer.
-        correlated_s = max(1.0, observer.reach_s)
-        found = Fit(
-            activity=self.activity,
-            observer=observer,
-            time_s=self.time_s,
-            watts=self.watts,
-            power_w=power,
-            clock_exponent=float(exponent),
-            design=design,
-            prior=both,
-            lags=max(1, round(correlated_s / float(np.median(np.diff(self.time_s))))),
-            columns={"noise of the readings": powers + 1, "drift": pieces, **nuisance.widths},
-            seen=seen.shares.mean(axis=0),
-            drift_w=self.drift @ drift,
-            residual_w=residual,
-            noise_w=equivalent_noise(residual),
-        )
-        return found, nuisance.made(place)
 
 
 def enough(activity: Activity, readings: int, columns: bool = True) -> None:
@@ -214,42 +134,35 @@ def enough(activity: Activity, readings: int, columns: bool = True) -> None:
         )
 
 
+@dataclass(frozen=True)
 class _Nuisance:
-    """The nuisance parameters of an observer: its place in time and, for a sampler, the bins of its response.
+    """An observer's place in time and, for a sampler, the bins of its response."""
 
-    Attributes:
-        columns: Derivative of the readings, shape (n, m).
-        now: Values at which the derivatives are taken, shape (m,).
-        prior: Of the parameters.
-    """
+    columns: Array  # derivative of the readings, shape (n, m)
+    now: Array  # values at which the derivatives are taken, shape (m,)
+    prior: Prior  # of the parameters
+    places: int  # number of those of the place, which go first
 
-    def __init__(self, observer: Observer, fit_place: bool, fit_response: bool, seen: Observed) -> None:
-        self._observer = observer
-        self.columns, self.now = np.zeros((len(seen.shares), 0)), np.zeros(0)
-        self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
-        self._places = 0
-        if fit_place:
-            self.columns, self.now, self.prior = seen.shift, observer.place, observer.prior
-            self._places = len(self.now)
-        if isinstance(observer, Sampled) and fit_response:
-            self.columns = np.column_stack([self.columns, seen.shape])
-            self.now = np.concatenate([self.now, observer.change])
-            self.prior = self.prior.beside(observer.shape_prior)
+    @classmethod
+    def of(cls, observer: Observer, seen: Observed, n: int, fit_place: bool, fit_response: bool) -> _Nuisance:
+        """Those that are fitted."""
+        if not fit_place:
+            return cls(np.zeros((n, 0)), np.zeros(0), Prior(np.zeros((0, 0)), np.zeros(0)), 0)
+        place, prior = observer.place, observer.prior
+        if not (isinstance(observer, Sampled) and fit_response):
+            return cls(seen.shift, place, prior, len(place))
+        columns, now = np.column_stack([seen.shift, seen.shape]), np.concatenate([place, observer.change])
+        return cls(columns, now, prior.beside(observer.shape_prior), len(place))
 
-    @property
-    def widths(self) -> dict[str, int]:
-        """Groups of ``columns``."""
-        return {"samples in time": self._places, "response of the sensor": len(self.now) - self._places}
-
-    def made(self, x: Array) -> Observer:
+    def made(self, observer: Observer, x: Array) -> Observer:
         """The observer at a solution, in a bounded step."""
-        if not self._places:
-            return self._observer
-        step = np.clip(x[: self._places] - self.now[: self._places], -STEP, STEP)
-        change = x[self._places :]
-        if isinstance(self._observer, Sampled) and not len(change):
-            change = self._observer.change
-        return self._observer.moved(self.now[: self._places] + step, change)
+        if not self.places:
+            return observer
+        step = np.clip(x[: self.places] - self.now[: self.places], -STEP, STEP)
+        change = x[self.places :]
+        if isinstance(observer, Sampled) and not len(change):
+            change = observer.change
+        return observer.moved(self.now[: self.places] + step, change)
 
 
 def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[float, Prior]:
@@ -263,7 +176,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
     # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
-    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
     # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2

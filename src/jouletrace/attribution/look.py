@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.attribution.chains import Chain, Course, sensor_chain
+from jouletrace.attribution.chains import ANY, Chain, Course, sensor_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
@@ -67,7 +67,8 @@ class Look:
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         density = density_s * (height**2 if self.swing is None else self.swing)
         outside = np.where(cuts.inside, 0.0, self.moves)
-        course = Course(density, walk, fresh, np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + outside))
+        idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
+        course = Course(density, walk, fresh, np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + outside), idle)
         jolt = self.jolt + density_s * self.missed
         return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from jouletrace.sensor.shares import Floats
+
 
 @dataclass(frozen=True)
 class Prior:
     """Beliefs about power before any reading; sizes of swings are relative to a burst's power above idle."""
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
+    known_idle_w: tuple[float, float] | None = None  # idle power and its standard deviation, if it was measured
     # The most that a GPU draws at rest: H100s and H200s with a context take 110 to 140 W. What a burst draws beyond it
     # may swing, where no readings show idle power beside it
     idle_w: float = 140.0
@@ -49,6 +54,10 @@ class Prior:
     # Exponent of power in kernels' durations, which show the clock: 0 ± 5, where that of dynamic power is -2 to -3
     clock: float = 5.0
     rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings
+
+    def base_w(self, values_w: Floats) -> float:
+        """Idle power about which a chain is: as it was measured, else that of the first readings."""
+        return float(np.median(values_w[:5])) if self.known_idle_w is None else self.known_idle_w[0]
 
     @property
     def placed(self) -> bool:

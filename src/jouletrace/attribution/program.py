@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.attribution.activity import Activity
@@ -33,6 +33,9 @@ SPREADS = np.geomspace(0.001, 1.0, 25)
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
 
+_KNOWN = 1e-9
+"""Factor of the variance of what counts as known."""
+
 _BLOCKS = 20
 """Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
 
@@ -44,6 +47,8 @@ class Rows:
     energies: Energies  # of the spans, then of the kinds, in J
     seconds: Floats  # time of each kind, shape (kinds,); kernels that run at once share it
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
+    after: Floats  # the same after readings whose errors are those that the chain has, and independent of each other
+    by_sensor: Floats  # that part of it which sensors of the same kind share
     width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
     width_sd: float  # its sd before the readings
 
@@ -94,28 +99,30 @@ def attribute_program(
     cuts = Cuts.of(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
     columns = _Columns.of(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
-    cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
+    cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ activity.shares / cuts.h[:, None]).T)]).tocsr()
     # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
     # adds it has its share of the segment's time
-    wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * columns.kinds).T])
+    wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * activity.shares).T])
     if sampled is None:
         shown = shares(moment_s, activity.timeline, response)
     else:
         none = np.zeros(len(activity.column))
         shown = sampled.observe(activity, times_s, none, none).shares[:, :-1]
     powers = Unknowns(shown @ columns.made, wanted @ columns.made, columns.mean_w, columns.sd_w**2)
-    base_w, noise_w = float(np.median(values_w[:5])), np.full(len(times_s), response.noise_w)
+    base_w, noise_w = prior.base_w(values_w), np.full(len(times_s), response.noise_w)
     problem = Problem(values_w - base_w, noise_w, cover, powers)
     look = first_look(cuts, problem, response, replace(prior, level_w=prior.rest_w), part_s @ columns.made)
     above_w = columns.made @ look.power_w
+    powers = replace(powers, variance=columns.sds(look.power_w) ** 2)
     if sampled is None:
         noise_w = _late(cuts, activity, look, above_w, shown, response, unsure_s)
-    for _ in range(_ROUNDS):
+    for round_ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
         sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
-        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ columns.kinds)
+        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
         problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
-        seen = solve(look.chain(prior.spread[0] ** 2, *prior.slow[0][:2]), problem, covariance=False)
+        chain = look.chain(prior.spread[0] ** 2, *prior.slow[0][:2])
+        seen = solve(chain, problem, covariance=round_ == _ROUNDS - 1)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
     middle, factor = prior.spread
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
@@ -126,11 +133,16 @@ def attribute_program(
         blocks=_BLOCKS,
     )
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds = powers.wanted[len(spans) :]
+    kinds, variance = powers.wanted[len(spans) :], problem.unknowns.variance.copy()
+    variance[-sensor.shared :] *= _KNOWN
+    settled = solve(chain, replace(problem, unknowns=replace(problem.unknowns, variance=variance)))
+    after, apart = (one.covariance[len(spans) :, len(spans) :] for one in (seen, settled))
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
-        seconds=part_s.sum(axis=0) @ columns.kinds,
+        seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
+        after=after,
+        by_sensor=after - apart,
         width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
         width_sd=response.width_sd,
     )
@@ -138,7 +150,7 @@ def attribute_program(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Powers above idle of an activity's columns by independent unknowns, and the columns of its kinds.
+    """Powers above idle of an activity's columns by independent unknowns.
 
     Columns of the same kinds have a power in common. Heads and tails of kernels differ from it, and so do repetitions
     in place, each by an unknown of its own.
@@ -147,22 +159,27 @@ class _Columns:
     made: Floats  # shape (columns, unknowns): power of a column by the unknowns
     mean_w: Floats  # shape (unknowns,)
     sd_w: Floats
-    kinds: Floats  # shape (columns, kinds): share of each kind in a column's energy: kernels that overlap share equally
+    like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
     def of(cls, activity: Activity, prior: Prior) -> _Columns:
         count, together = len(activity.members), {one: place for place, one in enumerate(dict.fromkeys(activity.of))}
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
-        kinds = np.zeros((count, len(activity.kinds)))
-        for column, members in enumerate(activity.members):
-            np.add.at(kinds[column], list(members), 1 / len(members))  # a kind may overlap itself
         some, (mean_w, sd_w) = apart > 0, prior.power_w
+        own = np.array([together[one] for one in activity.of])
+        like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
         return cls(
-            made=np.hstack([np.eye(len(together))[[together[one] for one in activity.of]], np.eye(count)[:, some]]),
+            made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
             sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
-            kinds=kinds,
+            like=np.append(np.arange(len(together)), like),
         )
+
+    def sds(self, power_w: Floats) -> Floats:
+        """Standard deviations once powers are roughly known: what repetitions draw goes with what their kernel does."""
+        more, repeats = np.ones(len(self.like)), np.flatnonzero(self.like < np.arange(len(self.like)))
+        more[repeats] = np.maximum(power_w[self.like[repeats]] / self.mean_w[self.like[repeats]], 1.0)
+        return self.sd_w * more
 
 
 @dataclass(frozen=True)
@@ -174,6 +191,7 @@ class _Sensor:
     value_w: Floats  # shape (readings,): derivative of readings by the exponent of power in kernels' durations
     clock_j: Floats  # shape (segments,): the same of energies
     by_column_j: Floats  # shape (columns,)
+    shared: int  # number of the last unknowns, of the response, which sensors of a kind may have in common
 
     def unknowns(self, by_clock: Floats, prior: Prior) -> Unknowns:
         """These and the exponent: power at a power limit goes with the clock, which durations of kernels show."""
@@ -222,14 +240,14 @@ def _sensor(
         value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
         late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
         delay = (shown_by(late) - shown_by(early)) / 2
-        shown, mean = np.stack([delay, rise], axis=1), np.zeros(2)
+        shown, mean, shared = np.stack([delay, rise], axis=1), np.zeros(2), 2
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
         place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
         shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
         value_w, shown = seen.value, np.column_stack([place, shape, rise])
-        mean = np.concatenate([place_mean, shape_mean, [0.0]])
-    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64))
+        mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
+    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
 
 
 def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:

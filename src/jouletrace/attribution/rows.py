@@ -12,7 +12,11 @@ from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
 from jouletrace.attribution.program import Rows
 
 WIDTH, PRIOR_SHARE = 0.5, 0.25
-"""Largest half-width over the energy of a sum that is resolved, and largest standard deviation over the prior's."""
+"""Largest half-width over the energy of a sum that is resolved; and largest standard deviation over the prior's, if
+errors of readings were those of the chain and independent."""
+
+BUSY_IDLE_W = 280.0
+"""No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
 
 
 def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
@@ -23,9 +27,8 @@ def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
     """
     amounts = np.atleast_2d(np.asarray(amounts, np.float64))
     mean, low, high = rows.energies.interval(rows.together(amounts))
-    before = np.sqrt(((amounts @ rows.before) * amounts).sum(axis=1))
-    half = (high - low) / 2
-    return np.asarray((half <= WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))
+    before, after = (((amounts @ one) * amounts).sum(axis=1) for one in (rows.before, rows.after))
+    return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))
 
 
 def check_response(rows: Rows) -> Outcome:
@@ -33,6 +36,18 @@ def check_response(rows: Rows) -> Outcome:
     outcome = width_outcome(*rows.width)
     value, low, high = (end * rows.width_sd for end in outcome.estimate)
     return outcome._replace(estimate=(value, low, high))
+
+
+def check_rest(rows: Rows, rest_s: float) -> Outcome:
+    """The check that between kernels, for ``rest_s`` of the first span, the GPU draws what one does that rests.
+
+    Its estimate is that power in W. Where more is drawn, kernels are missing, or another process runs.
+    """
+    rest = np.zeros(rows.energies.mean_j.shape[1])
+    rest[0] = 1.0
+    rest -= rows.together(np.ones(len(rows.seconds)))[0]
+    value, low, high = (float(end[0]) / max(rest_s, 1e-9) for end in rows.energies.interval(rest))
+    return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high))
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:
@@ -49,9 +64,9 @@ def check_powers(rows: Rows, most_w: float) -> Outcome:
     value, half = float(beyond_w[worst]), 1.96 * float(np.sqrt(covariance[worst, worst]))
     estimate = value, value - half, value + half
     if value <= 0:
-        return Outcome("powers", True, estimate)
+        return Outcome("powers", True, estimate, 1.0)
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
     found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
     probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-    return Outcome("powers", probability >= IMPROBABLE, estimate)
+    return Outcome("powers", probability >= IMPROBABLE, estimate, probability)

@@ -28,6 +28,9 @@ Array = NDArray[np.float64]
 
 METHOD = "regression on the kernel timeline"
 
+RESPONSE = "response of the sensor"
+"""Source of the uncertainty of powers that GPUs of a kind share, unless their sensors were calibrated."""
+
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
 """The unit in which shares of variances are stored: the readings' share of a variance is known worse by far."""

@@ -1,4 +1,4 @@
-"""Least squares with a weak prior, and a covariance that holds for correlated residuals."""
+"""Least squares with a weak prior, and the noise of correlated residuals."""
 
 from __future__ import annotations
 
@@ -54,40 +54,3 @@ def equivalent_noise(residuals: Array, least: float = 1e-6) -> float:
     vary = np.ptp(residuals[:-1]) > 0 and np.ptp(residuals[1:]) > 0
     r = float(np.clip(np.corrcoef(residuals[:-1], residuals[1:])[0, 1], 0, 0.9)) if vary else 0.0
     return float(max(np.std(residuals), least) * np.sqrt((1 + r) / (1 - r)))
-
-
-def posterior(design: Array, prior: Prior, noise: float) -> Array:
-    """Covariance of ``x`` for independent noise, shape (n, n): the limit that the design sets."""
-    return np.asarray(np.linalg.inv(design.T @ design / noise**2 + prior.rows.T @ prior.rows))
-
-
-def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: int) -> Array:
-    """Covariance of ``x`` from the residuals themselves; robust to correlation and to unequal variance.
-
-    The bread is the curvature with the prior, the meat the scores' long-run covariance by Newey and West (1987) up to
-    ``lags``, and the prior's own. Squares of residuals are divided by one minus their leverage, as in HC2 of MacKinnon
-    and White (1985): a fit leaves less than the noise where few readings determine it.
-
-    Args:
-        design: Shape (m, n), in order of time.
-        residuals: Shape (m,).
-        prior: On ``x``.
-        noise: As in ``solve``.
-        lags: Largest lag; correlations beyond it are neglected.
-    """
-    from scipy.linalg import toeplitz  # slow to import, in every process
-
-    bread = np.linalg.inv(design.T @ design + noise**2 * prior.rows.T @ prior.rows)
-    leverage = ((design @ bread) * design).sum(axis=1)
-    scores = design * (residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))[:, None]
-    meat = scores.T @ (toeplitz(np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)) @ scores)
-    return np.asarray(bread @ (meat + noise**4 * prior.rows.T @ prior.rows) @ bread)
-
-
-def quantile95(share: float) -> float:
-    """Standard errors of ``sandwich`` in a 95 % half-width, with lags up to this share of the readings.
-
-    It is 1.96 at a share of 0 and grows with it: the long-run covariance is itself an estimate (Kiefer and Vogelsang
-    2005, Bartlett's kernel).
-    """
-    return 1.96 + 2.9694 * share + 0.4160 * share**2 - 0.5324 * share**3
