@@ -179,7 +179,7 @@ def test_what_is_not_known_of_idle_power_is_in_active_energy_over_the_whole_time
 def test_parts_are_compared_with_the_whole_of_their_run():
     run = of_workload("deit-b-64-layers-h200.zip", {**SCATTER, "sd_pct": 5.0})
     assert run.result("energy_total_j").half_width > 0.1 * run.result("energy_total_j").value
-    assert run.result("closure_kernels").half_width < 0.01
+    assert run.result("closure_kernels").half_width < 0.03  # 5 % of scatter would make it 0.1
 
 
 def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
