@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from jouletrace.analysis.power import power_record, readings
+from jouletrace.analysis.power import energies, readings
 from jouletrace.attribution.short_spans import short_span_energies
 from jouletrace.devices import open_device
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
-from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.sensor.kinds import response_of
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
@@ -108,14 +108,15 @@ def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelI
             session.clock.sleep(float(rng.uniform(0.02, 1.0)))
         session.clock.sleep(1.0)
         run = session.finish()
-    record, response = calibrated(run, found)
+    calibrated(run, found)
     start, end = np.array(spans).T
-    ours = window_energy(record, response, start, end)
+    ours = energies(run, run.devices[0].id, start, end)
+    assert ours is not None
     for i, (a, b) in enumerate(spans):
         truth = device.truth.caused_energy_j(int(a), int(b))
         value = ours.energy_j[i] if ours.reason[i] is None else None
         board.windows.add((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i])
-    p = device.truth.parameters()
+    p, response = device.truth.parameters(), response_of(found)
     of_board = (1 - p.slow_share) * p.fast_s + p.slow_share * p.slow_s
     # A reading that is polled is seen half a poll late on average.
     late = 0.0025 if preset in SAMPLED else 0.0
@@ -152,12 +153,11 @@ def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> No
     device.close()
 
 
-def calibrated(run: Run, found: ChannelInfo):
-    """The Run's record with the response from calibration."""
+def calibrated(run: Run, found: ChannelInfo) -> None:
+    """Give the Run the response from calibration."""
     for channel in run.channels:
         if channel.name == "power_w":
             channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
-    return power_record(run, run.devices[0].id)
 
 
 def rows(name: str, cases: Cases, least_s: float) -> list[str]:

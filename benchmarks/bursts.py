@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from counter import PolledCounter, bracket, inner_bracket, readings, steps_of
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import energies, power_record
 from jouletrace.devices import open_device
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.prepare import prepare
@@ -25,7 +25,6 @@ from jouletrace.recording.session import Session
 from jouletrace.run import load
 from jouletrace.sensor.counter import CounterSteps
 from jouletrace.sensor.power_record import integrate
-from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.workloads import resolve
 
 PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
@@ -107,10 +106,10 @@ def analyse(folder: Path) -> str:
     at, joules = readings(polled)
     steps = steps_of(polled)
     truth, truth_sd = true_energies(steps, start, end)
-    found = power_record(run, device.id)
+    found, ours = power_record(run, device.id), energies(run, device.id, start, end)
     assert found is not None
+    assert ours is not None
     power, response = found
-    ours = window_energy(power, response, start, end)
     columns = {
         "energy-counter window": as_held(at, joules, end) - as_held(at, joules, start),
         "`PowerUsage` poll": polled_energy(*run.series(device.id, "power_average_w"), start, end),
@@ -119,8 +118,9 @@ def analyse(folder: Path) -> str:
         "jouletrace": ours.energy_j,
     }
     covered = (ours.low_j <= truth) & (truth <= ours.high_j)
-    with_truth = np.abs(ours.energy_j - truth) <= 1.96 * np.hypot(ours.sd_j, truth_sd)
-    half = (ours.high_j - ours.low_j) / 2 / ours.energy_j
+    half_j = (ours.high_j - ours.low_j) / 2
+    with_truth = np.abs(ours.energy_j - truth) <= np.hypot(half_j, 1.96 * truth_sd)
+    half = half_j / ours.energy_j
     lines = [
         f"Board: {device.name}, driver {device.driver}; {run.workload.get('load', 'deit-base fp16 graph')}.",
         "",

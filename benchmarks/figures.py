@@ -15,15 +15,16 @@ mpl.use("svg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Estimate
+from matplotlib.figure import Figure
 
 import reality
 import sensor_models
+from jouletrace.attribution.spans import span_energies
 from jouletrace.run import load
 from jouletrace.run.parts import Parts
 from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.power_record import clean, integrate
-from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated
+from jouletrace.sensor.power_record import at_slots, clean, integrate
 from recordings import Recording, recording
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
@@ -44,7 +45,7 @@ STYLE = {
 }
 
 
-def response() -> Estimate:
+def response() -> Figure:
     """Readings of copies after an edge, with the exponential and the best boxcar."""
     source = recording("h100_copies")
     exponential, boxcar = (_fitted(source, model) for model in ("both", "boxcar"))
@@ -68,7 +69,7 @@ def response() -> Estimate:
     return figure
 
 
-def stamps() -> Estimate:
+def stamps() -> Figure:
     """How late stamps come, and which time late readings fit."""
     source = recording("h100_segments")
     late = 1e3 * source.grid.late_s
@@ -76,12 +77,12 @@ def stamps() -> Estimate:
     axes[0].hist(late, bins=np.arange(-1, 20, 0.5), color=REAL)
     axes[0].set(xlabel="ms by which a stamp trails its slot", ylabel="readings", yscale="log")
     levels = sensor_models.Levels(source)
-    shape = np.array([0.0025, 0.0023, 0.01276])
+    shape = StepResponse(0.02, lag_s=0.0025, window_s=0.0023, rise_s=0.01276)
     groups = [late < 1, (late >= 1) & (late < 8), late >= 8]
     # the load's powers come from readings whose time is beyond doubt
-    power = levels.amplitudes(levels.features.read(levels.time, *shape), groups[0])
+    power = levels.amplitudes(levels.features.read(levels.time, shape), groups[0])
     taken = ((source.time_ns - source.time_ns[0]) / 1e9, levels.time)
-    by_stamp, by_slot = (np.abs(source.power_w - levels.features.read(time, *shape) @ power) for time in taken)
+    by_stamp, by_slot = (np.abs(source.power_w - levels.features.read(time, shape) @ power) for time in taken)
     place = np.arange(3)
     for error, shift, color, label in (
         (by_stamp, -0.2, FAINT, "at its stamp"),
@@ -94,7 +95,7 @@ def stamps() -> Estimate:
     return figure
 
 
-def edges() -> Estimate:
+def edges() -> Figure:
     """Where the energy of a burst goes that the record loses."""
     source = recording("h100_copies")
     gap = np.diff(source.edge_ns)
@@ -122,7 +123,7 @@ def edges() -> Estimate:
     return figure
 
 
-def lost_energy() -> Estimate:
+def lost_energy() -> Figure:
     """Energy of each pulse of copies, as is and corrected, less its length times the load's power."""
     source = recording("h100_copies")
     shape = reality.calibrated()
@@ -131,21 +132,23 @@ def lost_energy() -> Estimate:
     length = (end - start) / 1e9
     expected = length * _power_by_time(source, (start + end) // 2)
     as_is = integrate(record.time_ns, record.value, start, end) - expected
-    found = window_energy(record, shape, start, end)
+    found = span_energies(
+        at_slots(record, shape.period_s, shape.stamp_grid), calibrated(shape, HOPPER_SENSOR), start, end
+    )
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
     axis.axhline(0, color="#333", lw=0.8)
     label = f"record summed as is: {as_is.mean():.1f} ± {as_is.std(ddof=1):.1f} J"
     axis.plot(length, as_is, "o", color=OTHER, ms=4, label=label)
     error = found.energy_j - expected
     label = f"corrected: {error.mean():+.1f} ± {error.std(ddof=1):.1f} J"
-    axis.errorbar(length, error, 1.96 * found.sd_j, fmt="o", color=REAL, ms=4, lw=1, label=label)
+    axis.errorbar(length, error, (found.high_j - found.low_j) / 2, fmt="o", color=REAL, ms=4, lw=1, label=label)
     axis.set(xscale="log", xlabel="length of the pulse, s", ylabel="error, J", ylim=(-8, 5))
     axis.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
     axis.legend(loc="upper left", ncols=2)
     return figure
 
 
-def sensors() -> Estimate:
+def sensors() -> Figure:
     """The same seconds of the same GPU in three of its readings."""
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
     source = recording("h100_copies")
@@ -166,7 +169,7 @@ def sensors() -> Estimate:
     return figure
 
 
-def replayed() -> Estimate:
+def replayed() -> Figure:
     """Recordings of an H100, and the same load on a simulated GPU."""
     figure, axes = plt.subplots(2, 2, figsize=(7.5, 5))
     segments = recording("h100_segments")
@@ -196,7 +199,7 @@ def replayed() -> Estimate:
     return figure
 
 
-def frontier() -> Estimate:
+def frontier() -> Figure:
     """Energy per output token against latency of a server at four rates, in two runs."""
     figure, axis = plt.subplots(figsize=(6.5, 3.0))
     for name, color, label in (("a", REAL, "first run"), ("b", SIMULATED, "second run")):
@@ -243,7 +246,7 @@ def _power_by_time(source: Recording, at_ns: np.ndarray) -> np.ndarray:
     return np.polyval(line, (at_ns - origin) / 1e9)
 
 
-FIGURES: dict[str, Callable[[], Estimate]] = {
+FIGURES: dict[str, Callable[[], Figure]] = {
     "response": response,
     "stamps": stamps,
     "edges": edges,

@@ -27,7 +27,7 @@ import numpy as np
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
-from jouletrace.analysis.serving.steps import amounts_of, model_of, timeline_of
+from jouletrace.analysis.serving.steps import FACTORS, amounts_of, timeline_of
 from jouletrace.report.older import upgraded
 from jouletrace.run import Run, load
 from jouletrace.run.parts import Parts
@@ -132,7 +132,7 @@ def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     results, window = Parts(run), steady_window(requests)[:2]
     load = results.units("load")[0]
     level = Steady(load.id, 0, {"name": ""}, requests, window, load.get("energy_total_j"), ())
-    amounts, x = amounts_of(level, steps), model_of(run, steps).x
+    amounts, x = amounts_of(level, steps), np.array([run.result(name).value or 0.0 for name in FACTORS])
     x = x * level.energy.value / (amounts.whole @ x)
     whole = amounts.share == 1
     of_kind = {

@@ -1,10 +1,10 @@
-"""Judges the estimator, and the present code, on the recordings of ``gpu.py``; needs no GPU.
+"""Judges the estimator on the recordings of ``gpu.py``; needs no GPU.
 
     OMP_NUM_THREADS=1 python benchmarks/estimator/gpu_recorded.py FOLDER... -o FILE.json
 
 A row for each program and length of bursts, for each operator of the chain, for each program at the power limit. Ways:
-*today* is ``window_energy`` with the nominal response, *library* is ``attribute`` for each burst alone, *together* with
-all bursts of a program in one solve, and *timeline* either of these with kernels, whose names are their kinds.
+*library* is ``attribute`` for each burst alone, *together* with all bursts of a program in one solve, and *timeline*
+either of these with kernels, whose names are their kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import gpu_truth
 import numpy as np
 from gpu_files import Kernels, read
 from gpu_truth import Truth, edges, steps_of
-from gpu_ways import AFTER_S, BEFORE_S, Case, Ends, alone, attributed, today, together
+from gpu_ways import AFTER_S, BEFORE_S, Case, Ends, alone, attributed, together
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts
@@ -56,7 +56,6 @@ def of_bursts(case: Case, name: str, spans: list[dict], others: list[dict], trut
     """A row for each length of a program's bursts ``spans``, which run among ``others``."""
     kernels = case.found.kernels.get(name)
     ways = {
-        "today": lambda: today(case, spans),
         "library": lambda: alone(case, spans, others, None),
         "together": lambda: together(case, spans, others, None),
     }
@@ -170,12 +169,10 @@ def cap(case: Case) -> Iterator[dict]:
     steps = steps_of(case.found)
     for span in case.found.spans:
         whole, kernels = gpu_truth.around(steps, span), case.found.kernels.get(span["name"])
-        asked = [{"start_ns": whole.start_ns, "end_ns": whole.end_ns}]
         since, until = (float(case.record.seconds(one)) for one in (whole.start_ns, whole.end_ns))
         burst = [[float(case.record.seconds(span[key])) for key in ("start_ns", "end_ns")]]
         near, truth_j = case.near(since - BEFORE_S, until + AFTER_S), whole.energy_j
-        ways = {"today": today(case, asked)}
-        ways["library"] = attributed(case, near, [(since, until)], burst)
+        ways = {"library": attributed(case, near, [(since, until)], burst)}
         if kernels is not None and len(kernels.start_ns):
             ways["timeline"] = attributed(case, near, [(since, until)], burst, kernels)
         row = {"section": "cap", "program": span["name"], "counter_j": truth_j}

@@ -1,13 +1,13 @@
 """A recording of ``gpu.py`` with its readings on their grid, and the ways of taking energies of bursts from it.
 
-*today* is ``window_energy`` with the nominal response, *alone* is ``attribute`` for each burst by itself, *together*
-for all bursts in one solve; either with kernels, whose names are their kinds, or without.
+*alone* is ``attribute`` for each burst by itself, *together* for all bursts in one solve; either with kernels, whose
+names are their kinds, or without.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from gpu_files import Kernels, Recorded
@@ -18,11 +18,8 @@ from jouletrace.attribution.activity import Activity, Kind, activity_of
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.program import attribute_program
 from jouletrace.run.readings import Readings
-from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor.power_record import at_slots, clean
 from jouletrace.sensor.shares import Response, Timeline
-from jouletrace.sensor.stamps import find_grid
-from jouletrace.sensor.windows.energy import window_energy
 
 RESPONSE = Response(RISE_S, 0.02, 0.0034, 2e-4, 1 / 16, 0.35, 0.02)
 BEFORE_S, AFTER_S, SETTLED_S = 0.7, 0.4, 0.1
@@ -37,18 +34,16 @@ class Case:
 
     found: Recorded
     record: Readings
-    times_s: np.ndarray  # since the record's first stamp, shape (n,)
-    times_sd_s: np.ndarray  # how well each is known, shape (n,)
 
     @classmethod
     def of(cls, found: Recorded) -> Case:
         power = found.arrays["power"]
-        record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
-        grid = find_grid(record.time_ns, 0.02)
-        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
-        later = np.diff(taken, prepend=-np.inf) > 0  # a second reading in a part of a slot says nothing more
-        record = replace(record, time_ns=record.time_ns[later], value=record.value[later])
-        return cls(found, record, taken[later], grid.unsure_s[later])
+        return cls(found, at_slots(clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W), 0.02, 2))
+
+    @property
+    def times_s(self) -> np.ndarray:
+        """When the readings were taken, in seconds of the record, shape (n,)."""
+        return self.record.time_s
 
     def near(self, start_s: float, end_s: float) -> np.ndarray:
         """Mask of the readings between two times."""
@@ -71,12 +66,6 @@ class Case:
 
 Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Means, low and high ends in J."""
-
-
-def today(case: Case, spans: list[dict]) -> Ends:
-    """The present code for windows."""
-    found = window_energy(case.record, KINDS["hopper"].response, *edges(spans))
-    return found.energy_j, found.low_j, found.high_j
 
 
 def alone(case: Case, spans: list[dict], others: list[dict], kernels: Kernels | None) -> Ends:
@@ -109,7 +98,7 @@ def attributed(case: Case, near: np.ndarray, spans, bursts, kernels: Kernels | N
             activity = case.activity(kernels, np.min(bursts), np.max(bursts))
             found = attribute_program(*readings, spans, activity, response=RESPONSE).energies
             return tuple(one[: len(spans)] for one in found.interval())
-        times_sd_s = case.times_sd_s[near]
+        times_sd_s = case.record.unsure_s[near]
         found = attribute(*readings, spans, response=RESPONSE, bursts=bursts, times_sd_s=times_sd_s)
     except (ValueError, np.linalg.LinAlgError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

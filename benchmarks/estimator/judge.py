@@ -1,7 +1,7 @@
 """Judge estimators of a burst's energy on simulated records that they have not seen.
 
-    python benchmarks/estimator/judge.py bursts --n 40 -o FILE.json today library
-    python benchmarks/estimator/judge.py stated --simulators sampled today PATH/OF/mine.py
+    python benchmarks/estimator/judge.py bursts --n 40 -o FILE.json library
+    python benchmarks/estimator/judge.py stated --simulators sampled library PATH/OF/mine.py
 
 An estimator is a module, of this folder or by path, with ``estimate(times_s, values_w, spans, **known)``, which returns
 means, lower and upper ends (J, shape (s,)) and, if it can, the means at every fixed grid point (shape (g, s)).

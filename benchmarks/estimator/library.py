@@ -1,4 +1,4 @@
-"""The new estimator: ``attribute`` for a burst without a timeline, ``attribute_program`` with one."""
+"""The estimator: ``attribute`` for a burst without a timeline, ``attribute_program`` with one."""
 
 import numpy as np
 

@@ -11,17 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.attribution.log_chain import log_energies
-from jouletrace.formats.importers.power_sensor import polled_response
-from jouletrace.sensor.kinds import USAGE, sensor_behind
-from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.windows.energy import window_energy
 
 READINGS, EDGE = 300, 3
 EDGES_S = {
     "random": (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0),
     "periodic": (0.1, 0.5, 0.95, 1.0, 1.05, 1.7, 3.3, 10.0),
 }
-ORIGIN_NS = 1_700_000_000_000_000_000
 
 
 def log(mode: str, value_s: float, spacing_s: float, rng: np.random.Generator) -> tuple:
@@ -51,17 +46,8 @@ def log(mode: str, value_s: float, spacing_s: float, rng: np.random.Generator) -
     return times, np.round(values, 2), truth
 
 
-def today(times: np.ndarray, values: np.ndarray, spacing_s: float) -> tuple[float, float, float]:
-    """Mean, low and high by the present code: a log of ``power.draw`` of an A100, as it is imported."""
-    field = sensor_behind(USAGE, "NVIDIA A100-SXM4-80GB")[1]
-    response = polled_response(field, spacing_s, 0.001, 0.01, float(values.mean()))
-    stamps = ORIGIN_NS + np.rint(times * 1e9).astype(np.int64)
-    found = window_energy(clean(stamps, values, response.period_s), response, stamps[[EDGE]], stamps[[-EDGE]])
-    return float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0])
-
-
-def new(times: np.ndarray, values: np.ndarray, spacing_s: float) -> tuple[float, float, float]:
-    """The same by the new."""
+def estimate(times: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
+    """Mean, low and high by the estimator."""
     mean, low, high = log_energies(times, values, [[times[EDGE], times[-EDGE]]]).interval()
     return mean[0], low[0], high[0]
 
@@ -71,19 +57,17 @@ def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> di
     row: dict = {"mode": mode, "edges_s": value_s, "read_s": spacing_s, "n": n}
     rng = [np.random.default_rng([seed, i, int(1e3 * value_s), int(1e3 * spacing_s), len(mode)]) for i in range(n)]
     logs = [log(mode, value_s, spacing_s, one) for one in rng]
-    for name, estimate in (("today", today), ("new", new)):
-        began = time.perf_counter()
-        mean, low, high = np.array([estimate(times, values, spacing_s) for times, values, _ in logs]).T
-        truth = np.array([one[2] for one in logs])
-        given = np.isfinite(mean)
-        known: dict = {"null": float(1 - given.mean()), "seconds": (time.perf_counter() - began) / n}
-        if given.any():
-            error = np.abs(mean / truth - 1)[given]
-            known["holds"] = float(((low <= truth) & (truth <= high))[given].mean())
-            known["half_pct"] = float(100 * np.median(((high - low) / 2 / truth)[given]))
-            known["error95_pct"] = float(100 * np.quantile(error, 0.95))
-        row[name] = known
-    return row
+    began = time.perf_counter()
+    mean, low, high = np.array([estimate(times, values) for times, values, _ in logs]).T
+    truth = np.array([one[2] for one in logs])
+    given = np.isfinite(mean)
+    known: dict = {"null": float(1 - given.mean()), "seconds": (time.perf_counter() - began) / n}
+    if given.any():
+        error = np.abs(mean / truth - 1)[given]
+        known["holds"] = float(((low <= truth) & (truth <= high))[given].mean())
+        known["half_pct"] = float(100 * np.median(((high - low) / 2 / truth)[given]))
+        known["error95_pct"] = float(100 * np.quantile(error, 0.95))
+    return row | {"library": known}
 
 
 def main() -> None:

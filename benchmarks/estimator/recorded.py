@@ -1,10 +1,9 @@
-"""Bursts of real recordings that have a truth by the energy counter: the present code and the new estimator.
+"""Bursts of real recordings that have a truth by the energy counter, and operators looped alone.
 
     python benchmarks/estimator/recorded.py -o FILE.json
 
 Truth as in ``benchmarks/bursts.py``: the counter from one of its own steps to another around the burst, less idle
-power, by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit;
-``tests/data/h100_copies.npz`` has pulses of copies, of which those with pauses long enough for that are taken.
+power, by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit.
 """
 
 import argparse
@@ -20,18 +19,13 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 from bursts import true_energies
 from counter import steps_of
 from gpu_recordings import load as recording
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import readings
 from jouletrace.attribution.attempts import attempts
 from jouletrace.attribution.program import attribute_program
 from jouletrace.run import load
 from jouletrace.run.readings import Readings
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.counter import find_steps
-from jouletrace.sensor.kinds import HOPPER_SENSOR, KINDS
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response as Shown
-from jouletrace.sensor.stamps import find_grid
-from jouletrace.sensor.windows.energy import window_energy
 
 ROOT = Path(__file__).resolve().parents[2]
 RISE_S = -1 / (1222.5 * np.log(15 / 16))
@@ -90,44 +84,30 @@ def operators() -> list[dict]:
 
 
 def encoder() -> tuple:
-    """Record, response, bursts, truth and its standard deviation: DeiT-B on an H200."""
+    """Record, bursts, truth and its standard deviation: DeiT-B on an H200."""
     place = ROOT / "docs" / "results" / "runs" / "bursts-h200.zip"
     run = load(place)
-    found = power_record(run, run.devices[0].id)
+    found = readings(run, run.devices[0].id)
     assert found is not None
     rows = run.spans.to_pandas().query("lane == 'burst'").sort_values("start_ns")
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     steps = steps_of(place.with_name("bursts-h200-counter.npz"))
-    return *found, start, end, *true_energies(steps, start, end)
+    return found[0], start, end, *true_energies(steps, start, end)
 
 
-def copies() -> tuple:
-    """The same of pulses of copies on an H100."""
-    with np.load(ROOT / "tests" / "data" / "h100_copies.npz") as data:
-        record = clean(data["stamp_us"] * 1000, data["milliwatt"] / 1e3, 0.02)
-        edges = data["edge_ns"]
-        steps = find_steps(data["energy_counter_j_ns"], data["energy_counter_j"])
-    start, end = edges[::2], edges[1::2]
-    start = start[: len(end)]
-    return record, KINDS["hopper"].response, start, end, *true_energies(steps, start, end)
-
-
-def judged(record: Readings, response: StepResponse, start: np.ndarray, end: np.ndarray) -> dict:
-    """Means, low and high ends of the bursts, by the present code and the new, shape (3, bursts) each."""
-    old = window_energy(record, response, start, end)
-    grid = find_grid(record.time_ns, 0.02)
-    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+def judged(record: Readings, start: np.ndarray, end: np.ndarray) -> dict:
+    """Means, low and high ends of the bursts, each by itself and all in one solve, shape (3, bursts) each."""
+    times, unsure_s = record.time_s, record.unsure_s
     known = {"rise_s": RISE_S, "delay_s": 0.0034}
     spans = np.stack([record.seconds(start), record.seconds(end)], axis=1)
     new = []
     for a, b in spans:
         near = (times > a - 1.0) & (times < b + 0.4)
-        found = library.estimate(times[near], record.value[near], [(a, b)], times_sd_s=grid.unsure_s[near], **known)
+        found = library.estimate(times[near], record.value[near], [(a, b)], times_sd_s=unsure_s[near], **known)
         new.append([one[0] for one in found[:3]])
     near = (times > spans.min() - 1.0) & (times < spans.max() + 0.4)
-    together = library.estimate(times[near], record.value[near], spans, times_sd_s=grid.unsure_s[near], **known)
+    together = library.estimate(times[near], record.value[near], spans, times_sd_s=unsure_s[near], **known)
     return {
-        "today": np.array([old.energy_j, old.low_j, old.high_j]),
         "library": np.array(new).T,
         "library, all in one solve": np.array(together[:3]),
     }
@@ -135,8 +115,8 @@ def judged(record: Readings, response: StepResponse, start: np.ndarray, end: np.
 
 def table(name: str, recording: tuple) -> list[dict]:
     """Rows by the bursts' length."""
-    record, response, start, end, truth, sd = recording
-    found = judged(record, response, start, end)
+    record, start, end, truth, sd = recording
+    found = judged(record, start, end)
     seconds, rows = (end - start) / 1e9, []
     for low, high in ((0.0, 0.04), (0.04, 0.1), (0.1, 0.3), (0.3, 0.7), (0.7, 1.5), (1.5, 5.0)):
         mine = (seconds >= low) & (seconds < high) & np.isfinite(truth)
@@ -166,8 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", help="write the rows here, as JSON")
     arguments = parser.parse_args()
-    rows = [*table("encoder, H200", encoder()), *table("copies, H100", copies())]
-    rows += operators()
+    rows = [*table("encoder, H200", encoder()), *operators()]
     for row in rows:
         print(json.dumps(row))
     if arguments.output:

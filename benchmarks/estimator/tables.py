@@ -19,6 +19,11 @@ def cell(rows: list[dict], name: str) -> str:
     return f"{100 * holds:.0f} / {half:.2g}" + (f" ({100 * null:.0f} null)" if null else "")
 
 
+def ways(row: dict) -> list[str]:
+    """Ways that a row judges."""
+    return [name for name, value in row.items() if isinstance(value, dict)]
+
+
 def best(rows: list[dict]) -> str:
     """Half-width of the best fixed grid point."""
     values = [row["library"]["oracle_pct"] for row in rows if "library" in row]
@@ -26,8 +31,8 @@ def best(rows: list[dict]) -> str:
 
 
 def bursts(rows: list[dict]) -> list[str]:
-    """A line a shape, a column a length: the present code, the new one, and the best of its grid."""
-    names = [name for name in ("today", "calibrated", "library") if name in rows[0]]
+    """A line a shape, a column a length: each way, and the best of the estimator's grid."""
+    names = ways(rows[0])
     columns = sorted({(row["off"], row["length_s"]) for row in rows})
     heads = [f"{length:g} s" + (f", {off:.0%} off" if off else "") for off, length in columns]
     lines = [f"| load: {', '.join(names)} | " + " | ".join(heads) + " |", "|---|" + "---|" * len(columns)]
@@ -42,18 +47,20 @@ def bursts(rows: list[dict]) -> list[str]:
 
 def logs(rows: list[dict]) -> list[str]:
     """A line a load, columns by distance of the readings."""
-    lines = ["| edges | read each 0.1 s: today | new | read each 1 s: today | new |", "|---|---|---|---|---|"]
+    names, read = ways(rows[0]), sorted({row["read_s"] for row in rows})
+    heads = [f"read each {spacing:g} s: {name}" for spacing in read for name in names]
+    lines = [f"| edges | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
     for mode, edges in dict.fromkeys((row["mode"], row["edges_s"]) for row in rows):
         mine = sorted((r for r in rows if (r["mode"], r["edges_s"]) == (mode, edges)), key=lambda r: r["read_s"])
-        cells = [cell([row], name) for row in mine for name in ("today", "new")]
+        cells = [cell([row], name) for row in mine for name in names]
         lines.append(f"| {mode}, {edges:g} s | " + " | ".join(cells) + " |")
     return lines
 
 
 def recorded(rows: list[dict]) -> list[str]:
     """Bursts beside the counter, then operators beside themselves looped alone."""
-    names = ("today", "library", "library, all in one solve")
-    lines = [f"| recording (n) | truth ± % | {' | '.join(names)} |", "|---|---|---|---|---|"]
+    names = ways(rows[0])
+    lines = [f"| recording (n) | truth ± % | {' | '.join(names)} |", "|---|---|" + "---|" * len(names)]
     for row in (row for row in rows if "recording" in row):
         ones = [row[name] for name in names]
         cells = [f"{one['hold']} hold, ± {one['half_pct']:.2g}, rms error {one['rms_pct']:.2g}" for one in ones]
@@ -61,9 +68,7 @@ def recorded(rows: list[dict]) -> list[str]:
         lines.append(f"| {about} | " + " | ".join(cells) + " |")
     lines += ["", "| operator | alone, W | library | samples known |", "|---|---|---|---|"]
     for row in (row for row in rows if "operator" in row):
-        cells = [
-            f"{row[name]['watts']:.0f} ± {row[name]['half_w']:.0f}" for name in ("library", "samples known")
-        ]
+        cells = [f"{row[name]['watts']:.0f} ± {row[name]['half_w']:.0f}" for name in ("library", "samples known")]
         lines.append(f"| {row['operator']} | {row['alone_w'] or '–'} | " + " | ".join(cells) + " |")
     return lines
 

@@ -19,13 +19,10 @@ import numpy as np
 import sampled
 from judge import DELAY_S, on_grid
 from loads import Burst, Floats
-from today import windows as window_energies
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import work
-from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.shares import Response, Timeline
-from jouletrace.stats.interval import Z95, mean_estimate
 
 REST_S, RECORD_S, WINDOW = 1.2, 12.0, 45
 """Idle time before and after, time of the windows without pauses, iterations of each."""
@@ -118,7 +115,7 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
     origin, length = record.span_s[0], one.burst.length_s
     spans = origin + one.spans_s
     idle = origin + np.array([[0.15, REST_S - 0.02], [length - REST_S + 0.1, length - 0.02]])
-    times = on_grid(record.stamps_s)
+    times, _ = on_grid(record.stamps_s)
     near = (times > origin + 0.12) & (times < origin + length)
     every, counts = np.vstack([idle, spans]), np.append([0.0, 0.0], np.full(len(spans), WINDOW))[:, None]
     response = Response(record.rise_s, 0.02, DELAY_S, 2e-4, 1 / 16, 0.35, 0.02)
@@ -135,32 +132,7 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
         found = work(energies, every, counts, known, counts.sum())
         (mean, low, high), failed = found.unknowns.interval(), [one.code for one in found.outcomes if not one.passed]
         result[name] = (mean[-1], low[-1], high[-1], failed, time.perf_counter() - began)
-    energy, *_ = window_energies(KINDS["hopper"].response, record.stamps_s, record.watts, spans.tolist())
-    rest = [record.watts[(record.stamps_s > a) & (record.stamps_s < b)] for a, b in idle]
-    windows = energy, np.diff(spans)[:, 0], np.full(len(spans), float(WINDOW))
-    result["today"] = (*today(rest, *windows), [], 0.0)
-    result["plain"] = (*plain(*windows), [], 0.0)
     return result | {"truth": one.work_j}
-
-
-def today(levels_w: list[Floats], energy_j: Floats, seconds: Floats, counts: Floats) -> tuple[float, float, float]:
-    """As ``analysis.model`` has active energy: windows less the mean of idle levels, of readings of each."""
-    levels = [mean_estimate(values, correlated=True) for values in levels_w]
-    level, apart = np.mean([one.value for one in levels]), np.ptp([one.value for one in levels]) / 2
-    level_half = np.hypot(np.sqrt(sum(one.half_width**2 for one in levels)) / len(levels), apart)
-    found = mean_estimate((energy_j - level * seconds) / counts, correlated=True)
-    half = np.hypot(found.half_width, level_half * (seconds / counts).mean())
-    return found.value, found.value - half, found.value + half
-
-
-def plain(energy_j: Floats, seconds: Floats, counts: Floats) -> tuple[float, float, float]:
-    """The regression of windows on time, without drift or covariance."""
-    design = np.stack([counts, seconds], axis=1)
-    inverse = np.linalg.inv(design.T @ design)
-    found = inverse @ design.T @ energy_j
-    left = energy_j - design @ found
-    half = Z95 * np.sqrt(inverse[0, 0] * left @ left / (len(energy_j) - 2))
-    return found[0], found[0] - half, found[0] + half
 
 
 def judged(case: Case, n: int, seed: int, with_timeline: int) -> dict:
@@ -191,7 +163,7 @@ def judged(case: Case, n: int, seed: int, with_timeline: int) -> dict:
 def line(row: dict) -> str:
     """A row of the printed table."""
     text = f"{row['name']:28} n {row['n']:3d}"
-    for way in (one for one in ("regression", "timeline", "today", "plain") if one in row):
+    for way in (one for one in ("regression", "timeline") if one in row):
         one = row[way]
         held = f"{100 * one['holds']:.1f}" if one["given"] else "-"
         text += f" | {way}: {held} % of {100 * one['given']:.0f} ({100 * one['holds_all']:.1f}) ± {one['half_pct']:.2f}"

@@ -17,17 +17,13 @@ import numpy as np
 from gpu_files import read
 from gpu_recorded import REST_NS, _chosen, host
 from gpu_ways import RESPONSE, Case
-from work import today
 
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import readings
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import Work, work
 from jouletrace.run import load
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.shares import Floats, Timeline
-from jouletrace.sensor.stamps import find_grid
-from jouletrace.sensor.windows.energy import window_energy
 
 WINDOW = 45
 """Iterations of each window of the loop."""
@@ -59,12 +55,6 @@ def solved(
     return row_of(work(energies, spans, each, timeline, known.get("iterations", 1.0)))
 
 
-def gpu_edges(case: Case, spans_s: Floats) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in ns of spans in seconds of the record."""
-    start, end = (case.record.origin_ns + np.rint(1e9 * spans_s).astype(np.int64)).T
-    return start, end
-
-
 def of_process(path: Path) -> Iterator[dict]:
     """A row for each way: the loop, the loop with blocks that pause, and the loop with its kernels."""
     case = Case.of(read(path))
@@ -83,10 +73,6 @@ def of_process(path: Path) -> Iterator[dict]:
     about |= {"blocks_by_counter_mj": 1e3 * truth_j, "blocks_half_mj": 1e3 * float(found.truth.half_j[0])}
     plain = (case.times_s, case.record.value)
     yield about | {"way": "loop"} | solved(*plain, rest, windows, counts, windows)
-    energy_j = window_energy(case.record, KINDS["hopper"].response, *gpu_edges(case, windows)).energy_j
-    levels = [case.record.value[case.near(*one)] for one in rest.tolist()]
-    value, least, most = today(levels, energy_j, np.diff(windows)[:, 0], counts)
-    yield about | {"way": "today", "work_mj": 1e3 * value, "half_mj": 1e3 * (most - least) / 2}
     both, each = np.vstack([windows, paused]), np.append(counts, [block["iterations"] for block in blocks])
     yield about | {"way": "with pauses"} | solved(*plain, np.vstack([rest, between]), both, each, both)
     known = {"timeline": found.rows, "iterations": len(found.iterations_s)}
@@ -96,7 +82,7 @@ def of_process(path: Path) -> Iterator[dict]:
 def of_run(path: Path) -> Iterator[dict]:
     """A row of a Run's windows."""
     run = load(path)
-    found = power_record(run, run.devices[0].id)
+    found = readings(run, run.devices[0].id)
     assert found is not None
     record, phases = found[0], spans_of(run, "phase")
     table = run.windows.to_pandas().query("variant == 'untouched'").sort_values("start_ns")
@@ -109,11 +95,9 @@ def of_run(path: Path) -> Iterator[dict]:
         inside = windows[(windows[:, 0] >= start) & (windows[:, 0] < end)]
         edges = [start, *inside[:, 0], max([end, *inside[:, 1]])]
         bursts += [list(one) for one in itertools.pairwise(edges)]
-    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
     counts = table["replays"].to_numpy(np.float64)
     rest += [0.1, -0.02]
-    later = np.diff(times, prepend=-np.inf) > 0
-    row = solved(times[later], record.value[later], rest, windows, counts, np.array(sorted(bursts)))
+    row = solved(record.time_s, record.value, rest, windows, counts, np.array(sorted(bursts)))
     yield {"recording": path.stem, "ms": 1e3 * np.diff(windows).sum() / counts.sum(), "way": "windows"} | row
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from energy_signals import T0
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.power_record import clean, most_power_w, spliced
+from jouletrace.sensor.power_record import at_slots, clean, most_power_w, spliced
 from jouletrace.sensor.stamps import find_grid, updates
 
 MS = 1_000_000
@@ -128,6 +128,19 @@ def test_a_reading_made_half_a_period_late_is_put_there():
     assert taken[100] == pytest.approx(0.010)
     assert np.delete(taken, 100) == pytest.approx(0)
     assert grid.taken(0) == pytest.approx((time - time[0]) / 1e9, abs=1e-9)
+
+
+def test_a_record_at_its_slots_knows_when_late_readings_were_taken_and_how_well():
+    time = regular(500)
+    time[100] += 13 * MS  # read at the half slot, stamped 3 ms later
+    time[200] += 3 * MS
+    time = np.insert(time, 301, time[300] + 4 * MS)  # a second reading in a half slot
+    found = at_slots(clean(time, np.arange(501.0), 0.02), 0.02, 2)
+    assert np.delete(np.arange(501), 301).tolist() == found.value.tolist()
+    assert found.time_s == pytest.approx(0.02 * np.arange(500) + np.where(np.arange(500) == 100, 0.010, 0), abs=1e-6)
+    late_s = np.zeros(500)
+    late_s[[100, 200]] = 0.0065, 0.0015  # half of the lateness
+    assert found.unsure_s == pytest.approx(late_s, abs=1e-6)
 
 
 def test_the_standard_error_of_a_grids_period_is_of_the_size_of_its_error():

@@ -19,8 +19,8 @@ from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
-from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
-from jouletrace.sensor.stamps import find_grid, published
+from jouletrace.sensor.power_record import MOST_W, at_slots, clean, most_kernel_w, most_power_w
+from jouletrace.sensor.stamps import published
 
 METHOD = "windows"
 
@@ -87,10 +87,7 @@ def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     response = replace(readings_of(channel, known_rate_hz(run, device)), period_s=known.period_s)
     if not known.stamp_grid or len(record) < 2:
         return record, response
-    grid = find_grid(record.time_ns, known.period_s)
-    taken = np.maximum.accumulate(grid.taken(known.stamp_grid)) + record.seconds(record.time_ns[0])
-    later = np.diff(taken, prepend=-np.inf) > 0
-    return replace(record, true_s=taken, late_s=grid.unsure_s).take(later), response
+    return at_slots(record, known.period_s, known.stamp_grid), response
 
 
 def energies(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.stamps import find_grid
 
 HOLE_PERIODS = 2.5
 """Stamps farther apart than this many periods leave time that no reading speaks for."""
@@ -118,6 +119,20 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     holes = _merged([*zip(time[at].tolist(), time[at + 1].tolist(), strict=True), *twice])
     origin_ns = int(time[0]) if len(time) else 0
     return Readings(time, power, period_s, holes, counts, left_out, origin_ns)
+
+
+def at_slots(record: Readings, period_s: float, parts: int) -> Readings:
+    """Return a record with each reading at the time at which it was taken, by the grid behind its stamps.
+
+    Args:
+        record: Two readings or more.
+        period_s: About that of the grid.
+        parts: Parts of a slot at which a reading may be taken, see ``Grid.taken``. Of two in one part the first stays.
+    """
+    grid = find_grid(record.time_ns, period_s)
+    taken = np.maximum.accumulate(grid.taken(parts)) + record.seconds(record.time_ns[0])
+    later = np.diff(taken, prepend=-np.inf) > 0
+    return replace(record, true_s=taken, late_s=grid.unsure_s).take(later)
 
 
 def _time_lived_twice(time: NDArray[np.int64]) -> list[tuple[int, int]]:
