@@ -9,6 +9,7 @@ from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
+from jouletrace.analysis.host import add_host
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.imported_recording import span_text
 from jouletrace.analysis.model import add_model
@@ -82,6 +83,7 @@ def figures_of(run: Run) -> Figures:
             recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
+        add_host(run, figures)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     return figures
 

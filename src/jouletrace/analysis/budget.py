@@ -123,7 +123,10 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate) -> tuple[Term, .
     if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run
         seconds = abs(figure.value or 0.0) / power
     over = 1.0 if METRICS[metric].unit == "W" else seconds or 0.0
-    if "_active_" in metric or metric == "energy_per_inference_j":  # the baseline has the same offset
+    if "_active_" in metric or metric in (
+        "energy_per_inference_j",
+        "energy_work_j",
+    ):  # the baseline has the same offset
         over = 0.0
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),

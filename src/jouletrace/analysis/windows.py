@@ -43,9 +43,9 @@ def fill(run: Run) -> Solved | None:
         return None
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
-    ramps, (row, first_ns, last_ns) = spans_of(run, "phase").named(PHASE).start_ns, _rows(run)
-    edges = np.append(start, first_ns), np.append(end, last_ns)
-    every = energies(run, device, *edges, _bursts(run, ramps), _period_s(run), ramps)
+    row, first_ns, last_ns = _rows(run)
+    edges, (bursts, ramps) = (np.append(start, first_ns), np.append(end, last_ns)), load_of(run)
+    every = energies(run, device, *edges, bursts, _period_s(run), ramps)
     found = None if every is None else every.some(np.arange(len(start)))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
@@ -76,11 +76,13 @@ def _rows(run: Run) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int
     return row, start[order[first]], end[order[np.append(first[1:], len(start)) - 1]]
 
 
-def _bursts(run: Run, ramps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """From when to when the load of windows ran, shape (b, 2): windows in a row, with what ran beside them.
+def load_of(run: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """From when to when the load of windows ran, shape (b, 2), and where its ramps began, shape (r,), in ns.
 
-    A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
+    Bursts are windows in a row, with what ran beside them: a load runs longer than its windows by ``beyond``
+    iterations, and from where its ramp began.
     """
+    ramps = spans_of(run, "phase").named(PHASE).start_ns
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy() for name in ("replays", "beyond"))
     margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)
@@ -91,7 +93,7 @@ def _bursts(run: Run, ramps: NDArray[np.int64]) -> NDArray[np.int64]:
         following = np.searchsorted(begun, ramp)
         if following < len(begun) and (following == 0 or ended[following - 1] <= ramp):
             begun[following] = ramp
-    return np.stack([begun, ended], axis=1)
+    return np.stack([begun, ended], axis=1), ramps
 
 
 def _period_s(run: Run) -> float | None:

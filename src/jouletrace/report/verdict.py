@@ -106,10 +106,24 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     if whole:
         joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
         return [f"{joules} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
-    beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]
+    host = _of_host(results, known, time)
+    also = [(power, "W")] if host else [(power, "W"), (time, "s")]
+    beside = [_beside(one, unit) for one, unit in also if one.value is not None]
     absolute = _absolute(run, results, known)
-    lines = [f"{figure(energy, 'J')} per iteration{absolute}: {', '.join([*_of_each(run, results), *beside])}"]
+    joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
+    lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, known, energy)
+
+
+def _of_host(results: Parts, known: Facts, time: Estimate) -> str:
+    """Work and what the host's time adds, before the energy that they sum up to; "" where the host doesn't limit."""
+    work, idle = results.get("energy_work_j"), results.get("power_idle_at_work_w")
+    if known.host_s is None or time.value is None:
+        return ""
+    scale = unit_for([time.value], "s")
+    ends = f"{NBSP}to{NBSP}".join(number(one / scale.factor, 2) for one in known.host_s)
+    host = f"{brief(idle.value, 'W')} × {brief(time.value, 's')} of this host ({ends})"
+    return f"{figure(work, 'J')} of work + {host} = "
 
 
 def _of_each(run: Run, results: Parts) -> list[str]:
