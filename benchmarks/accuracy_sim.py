@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import power_record, readings
+from jouletrace.attribution.short_spans import short_span_energies
 from jouletrace.devices import open_device
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.sensor.windows.energy import window_energy
-from jouletrace.sensor.windows.repeated import repeated_energy
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
@@ -144,9 +144,9 @@ def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> No
             session.clock.sleep(float(rng.uniform(0.02, 0.1)))
         session.clock.sleep(1.0)
         run = session.finish()
-    record, response = calibrated(run, found)
+    calibrated(run, found)
     start, end = np.array(spans).T
-    estimate = repeated_energy(record, response, start, end)[0]
+    estimate = short_span_energies(*readings(run, run.devices[0].id), start, end, np.zeros(len(start), np.int64))[0]
     truth = np.mean([device.truth.caused_energy_j(int(a), int(b)) for a, b in spans])
     cases.add(0.025, truth, estimate.value, estimate.low, estimate.high, ())
     device.close()

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 import jouletrace as jt
-from jouletrace.analysis.aliasing import FLAG
 from jouletrace.compare.pairs import DIFFERENT, Comparison
 from jouletrace.devices import open_device
 from jouletrace.execution.steps.simulated import simulate_workload
+from jouletrace.run.readings import ALIASED
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import WorkloadOptions
 
@@ -67,7 +67,7 @@ def main() -> None:
         energy = found.row("energy_total_j")
         verdicts = [row.verdict for row in found.rows]
         false += any(verdict in DIFFERENT for verdict in verdicts)
-        flagged += all(FLAG in found.row(metric).flags for metric in ("energy_total_j", "power_w"))
+        flagged += all(ALIASED in found.row(metric).flags for metric in ("energy_total_j", "power_w"))
         low, value, high = (100 * np.array([energy.change.low, energy.change.value, energy.change.high])).round(2)
         said = ", ".join(f"{row.metric}: {row.verdict}" for row in found.rows)
         lines.append(

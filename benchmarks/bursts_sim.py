@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.aliasing import FLAG
 from jouletrace.analysis.power import window_estimate
 from jouletrace.devices import open_device
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate
+from jouletrace.run.readings import ALIASED
 from jouletrace.simulator.boards import Schedule, SimKernel
 
 RATES = (1190, 1203, 1216, 1230, 1243, 1255)
@@ -138,7 +138,7 @@ def table(found: list[Burst]) -> list[str]:
     for length_s in LENGTHS:
         mine = [one for one in found if one.length_s == length_s]
         good = [one for one in mine if one.energy.value is not None]
-        plain = [one for one in good if FLAG not in one.flags]
+        plain = [one for one in good if ALIASED not in one.flags]
         error = np.array([one.error for one in good])
         lines.append(
             f"| {length_s:g} s | {len(mine)} | {error.mean():+.2f} ± {error.std():.2f} | {np.abs(error).max():.1f} "

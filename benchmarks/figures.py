@@ -21,9 +21,9 @@ import reality
 import sensor_models
 from jouletrace.run import load
 from jouletrace.run.parts import Parts
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
-from jouletrace.sensor.windows.response import Response
 from recordings import Recording, recording
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
@@ -215,9 +215,9 @@ def frontier() -> Estimate:
     return figure
 
 
-def _fitted(source: Recording, model: str) -> Response:
+def _fitted(source: Recording, model: str) -> StepResponse:
     found = sensor_models.Levels(source).fit(model)
-    return Response(0.02, lag_s=found.lag_s, window_s=found.window_s, rise_s=found.rise_s)
+    return StepResponse(0.02, lag_s=found.lag_s, window_s=found.window_s, rise_s=found.rise_s)
 
 
 def _isolated(source: Recording, way: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.simulator.boards import open_simulated
 from output import print_text
 from recordings import Recording, recording
@@ -81,7 +81,7 @@ class Likeness:
 
 
 @cache
-def calibrated() -> Response:
+def calibrated() -> StepResponse:
     """The response of the 20 ms record, from pulses of copies below the cap."""
     source = recording("h100_copies")
     return fit_response(source.time_ns, source.power_w, source.edge_ns, source.level)

@@ -23,7 +23,7 @@ import numpy as np
 import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.windows import PHASE
+from jouletrace.analysis.iterations import PHASE
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.run import Run
@@ -31,6 +31,7 @@ from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.windows.energy import _Edges
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
+from jouletrace.sensor.windows.varied import stretched
 
 OWN = Path(__file__).resolve().parent / "attribution" / "models.py"
 PROFILES = (
@@ -58,7 +59,7 @@ def fit(run: Run) -> tuple[str, str]:
     if not large:
         return "–", "–"
     near = Neighbourhoods(edges.time, edges.time_sd, edges.power, edges.stretches, response)
-    (misfit, own), *others = (near.fit(np.array(large), response.stretched(by)) for by in (1.0, 1.2, 1 / 1.2))
+    (misfit, own), *others = (near.fit(np.array(large), stretched(response, by)) for by in (1.0, 1.2, 1 / 1.2))
     return f"{misfit.max():.2f}", f"{max(likely.sum() for _, likely in others) - own.sum():+.1f}"
 
 

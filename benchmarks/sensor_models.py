@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize
 
 from jouletrace.sensor.calibration.fitter import load_features
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from output import print_text
 from recordings import RECORDS, Recording, recording
 
@@ -62,7 +62,7 @@ class Levels:
     def residual(self, shape: Floats, fit: NDArray[np.bool_]) -> Floats:
         """Readings less the model's, its amplitudes fitted to some of them."""
         lag, window, rise = shape.tolist()
-        design = self.features.read(self.time, Response(PERIOD_S, window, rise, lag))
+        design = self.features.read(self.time, StepResponse(PERIOD_S, window, rise, lag))
         return np.asarray(self.power - design @ self.amplitudes(design, fit))
 
     def amplitudes(self, design: Floats, fit: NDArray[np.bool_]) -> Floats:
@@ -118,7 +118,7 @@ def free_waveform(source: Recording, model: str, *, slots: bool) -> Found:
         if x[1] < step / 2:
             return np.inf
         which = {"boxcar": "window_s", "exponential": "rise_s"}[model]
-        response = Response(PERIOD_S, lag_s=float(x[0]), **{which: float(x[1])})  # type: ignore[arg-type]
+        response = StepResponse(PERIOD_S, lag_s=float(x[0]), **{which: float(x[1])})  # type: ignore[arg-type]
         reach = int((response.memory_s + 0.02) / step)
         index = ((time - fine[0]) / step).astype(int)[:, None] + 5 - np.arange(reach)
         delay = time[:, None] - fine[index]

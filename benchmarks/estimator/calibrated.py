@@ -8,11 +8,12 @@ from loads import Burst
 from today import ORIGIN_NS, windows
 
 from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.windows.varied import stretched
 
 
 @cache
-def fitted(board: int) -> tuple[Response, float]:
+def fitted(board: int) -> tuple[StepResponse, float]:
     """The response from 16 s of pulses of 400 W, as ``calibrate`` fits it, and the true memory behind it."""
     rng = np.random.default_rng([9000, board])
     seconds = np.exp(rng.uniform(np.log(0.03), np.log(0.6), 101))
@@ -26,4 +27,4 @@ def fitted(board: int) -> tuple[Response, float]:
 
 def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) -> tuple[np.ndarray, ...]:
     response, rise_s = fitted(int(1e6 * known["rise_s"]) % 4)
-    return windows(response.stretched(known["rise_s"] / rise_s), known["stamps_s"], values_w, spans)
+    return windows(stretched(response, known["rise_s"] / rise_s), known["stamps_s"], values_w, spans)

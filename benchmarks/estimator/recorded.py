@@ -26,13 +26,13 @@ from jouletrace.attribution.attempts import attempts
 from jouletrace.attribution.program import attribute_program
 from jouletrace.run import load
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.counter import find_steps
 from jouletrace.sensor.kinds import HOPPER_SENSOR, KINDS
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.shares import Response as Shown
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.energy import window_energy
-from jouletrace.sensor.windows.response import Response
 
 ROOT = Path(__file__).resolve().parents[2]
 RISE_S = -1 / (1222.5 * np.log(15 / 16))
@@ -115,7 +115,7 @@ def copies() -> tuple:
     return record, KINDS["hopper"].response, start, end, *true_energies(steps, start, end)
 
 
-def judged(record: Readings, response: Response, start: np.ndarray, end: np.ndarray) -> dict:
+def judged(record: Readings, response: StepResponse, start: np.ndarray, end: np.ndarray) -> dict:
     """Means, low and high ends of the bursts, by the present code and the new, shape (3, bursts) each."""
     old = window_energy(record, response, start, end)
     grid = find_grid(record.time_ns, 0.02)

@@ -2,15 +2,15 @@
 
 import numpy as np
 
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows.energy import window_energy
-from jouletrace.sensor.windows.response import Response
 
 ORIGIN_NS = 1_700_000_000_000_000_000
 
 
-def windows(response: Response, stamps_s: np.ndarray, values_w: np.ndarray, spans: list) -> tuple[np.ndarray, ...]:
+def windows(response: StepResponse, stamps_s: np.ndarray, values_w: np.ndarray, spans: list) -> tuple[np.ndarray, ...]:
     """Means, lower and upper ends in J, NaN where there is none."""
     record = clean(ORIGIN_NS + np.rint(stamps_s * 1e9).astype(np.int64), values_w, response.period_s, most_w=2100.0)
     start, end = (ORIGIN_NS + np.rint(np.asarray(spans) * 1e9).astype(np.int64)).T

@@ -23,7 +23,6 @@ from today import windows as window_energies
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import work
-from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.shares import Response, Timeline
 from jouletrace.stats.interval import Z95, mean_estimate
@@ -146,7 +145,7 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
 
 def today(levels_w: list[Floats], energy_j: Floats, seconds: Floats, counts: Floats) -> tuple[float, float, float]:
     """As ``analysis.model`` has active energy: windows less the mean of idle levels, of readings of each."""
-    levels = [quiet_level(values) for values in levels_w]
+    levels = [mean_estimate(values, correlated=True) for values in levels_w]
     level, apart = np.mean([one.value for one in levels]), np.ptp([one.value for one in levels]) / 2
     level_half = np.hypot(np.sqrt(sum(one.half_width**2 for one in levels)) / len(levels), apart)
     found = mean_estimate((energy_j - level * seconds) / counts, correlated=True)

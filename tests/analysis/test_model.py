@@ -8,7 +8,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import load, save, tables
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.quantiles import student
 from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
@@ -101,7 +101,7 @@ def bursting(noise=0.3, response=None, before=CONTEXT, after=CONTEXT):
 
 def test_what_windows_share_is_in_energies_and_power_in_full():
     """Of eight windows' spread the mean has an eighth of the variance; what they share it has in full."""
-    run = bursting(response=replace(Response.from_dict(EXACT), noise_w=0.3).to_dict())
+    run = bursting(response=replace(StepResponse.from_dict(EXACT), noise_w=0.3).to_dict())
     for metric in ("energy_total_j", "power_w", "energy_active_over_context_idle_j"):
         figure = run.result(metric)
         sources = dict(figure.budget)

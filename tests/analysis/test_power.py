@@ -11,10 +11,10 @@ import pytest
 from boards import recording
 from covering import fewest
 from jouletrace.analysis import window_estimate
-from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record, tail_s
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
-from jouletrace.sensor.windows.response import Response
 from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings
@@ -29,7 +29,7 @@ def shape(response):
 
 
 def test_a_calibrated_response_goes_before_documentation():
-    measured = Response(0.0201, window_s=0.022, rise_s=0.001, lag_s=-0.003, origin="calibrated")
+    measured = StepResponse(0.0201, window_s=0.022, rise_s=0.001, lag_s=-0.003, origin="calibrated")
     assert response_of(channel(response=measured.to_dict(), window_s=1.0)) == measured
 
 
@@ -200,3 +200,14 @@ def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
     assert sum(one.low <= truth <= one.high for one, truth in there) >= fewest(len(there))
     halves = [one.half_width / one.value for one, _ in there]
     assert np.median(halves) > 0.03, halves
+
+
+def test_a_stored_sample_rate_proves_that_a_load_near_another_rate_is_not_aliased():
+    """An iteration of 0.797 ms has the rate of 1255 samples per second; this GPU may take 1222, or it is known to."""
+    rows = readings(lambda t: np.where((t > 1.0) & (t <= 3.0), 500.0, 130.0), 4.0, noise=0.3)
+    run = make_run(rows, channels=[nominal(sensor="hopper")])
+    span = ns(1.0), ns(3.0)
+    free = energies(run, DEVICE, *span, period_s=0.797e-3)
+    run.stored["sample_rate_hz"] = {DEVICE: {"value": 1222.5}}
+    known = energies(run, DEVICE, *span, period_s=0.797e-3)
+    assert free.hidden([1.0]) > 0.05 > known.hidden([1.0])

@@ -1,20 +1,23 @@
 """Power given to spans of any Run, and the energy of an inference from two levels and a latency."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from import_logs import real, real_files
+from jouletrace.analysis import analyse
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import energy_per_inference, stated_latency
-from jouletrace.analysis.span_energies import add_energies, power_device, span_energies
 from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
+from pace import worked
 from records import DEVICE, channel, iterations, make_run, ns, readings
 
 TRACE = "cuda:0"
 
 
-def spans(rows, *, kind="kernel", device=DEVICE, lane="stream 7"):
+def spans(rows, *, kind="range", device=DEVICE, lane="stream 7"):
     return [
         {"id": i, "kind": kind, "name": name, "device": device, "lane": lane, "start_ns": ns(a), "end_ns": ns(b)}
         for i, (name, a, b) in enumerate(rows)
@@ -26,7 +29,19 @@ def step(t):
 
 
 def by_name(run):
-    return {named.name: named for named in span_energies(run)}
+    """Figures by name of what an imported timeline has."""
+    run.kind = "import"
+    analyse(run)
+    found = {}
+    for unit in run.units.to_pylist():
+        if unit["level"] not in ("model", "device"):
+            each, total, time = (
+                run.result(f"{what}", unit["id"]) for what in ("energy_each_j", "energy_total_j", "time_s")
+            )
+            found[unit["name"]] = SimpleNamespace(
+                each=each, total=total, time_s=time.value, count=unit["count"], flags=each.flags
+            )
+    return found
 
 
 def test_a_span_that_the_sensor_follows_is_integrated():
@@ -90,9 +105,9 @@ def test_a_hole_in_the_record_is_flagged_or_null():
     assert found["long hole"].total.reason == "hole_in_record"
 
 
-def test_without_a_power_record_everything_is_null_with_the_reason():
+def test_without_a_power_record_there_is_no_energy():
     run = make_run([], spans=spans([("a", 1.0, 2.0)]), channels=[])
-    assert by_name(run)["a"].total.reason == "no_power_sensor"
+    assert (by_name(run)["a"].total.value, by_name(run)["a"].time_s) == (None, 1.0)
 
 
 def test_another_tools_name_for_the_gpu_is_recognised_by_its_index():
@@ -101,33 +116,28 @@ def test_another_tools_name_for_the_gpu_is_recognised_by_its_index():
     run.devices.append(DeviceInfo("other", "Another", index=1))
     run.channels.append(channel(device="other"))
     run.devices.append(DeviceInfo(TRACE, "Board", index=0))
-    assert power_device(run, TRACE) == (DEVICE, [])
     assert by_name(run)["a"].total.value == pytest.approx(400.0, rel=5e-3)
 
 
 def test_the_only_power_record_is_assumed_to_be_of_the_only_device():
     run = make_run(readings(200.0, 5, noise=0.3), spans=spans([("a", 1.0, 3.0)], device=TRACE))
-    assert power_device(run, TRACE) == (DEVICE, ["device_assumed"])
     assert "device_assumed" in by_name(run)["a"].flags
     run.devices.append(DeviceInfo("other", "Another"))
     run.channels.append(channel(device="other"))
-    assert power_device(run, TRACE) == (None, [])
+    assert by_name(run)["a"].total.reason == "no_power_sensor"
 
 
-def test_iterations_and_kernels_are_added_to_their_units():
-    rows = iterations(4, 1.0, start=2.0) + spans([("k", 2.0, 6.0)])
-    run = make_run(readings(step, 12, noise=0.3), spans=rows)
-    figures = Figures()
-    ids = {("iteration", "iteration"): 5, ("kernel", "k"): 6}
-    add_energies(run, figures, lambda named: ids.get((named.kind, named.name)))
-    run.results = figures.results()
-    assert run.result("energy_each_j", 5).value == pytest.approx(250.0, rel=1e-2)
-    assert run.result("energy_total_j", 6).value == pytest.approx(1000.0, rel=1e-2)
+def test_iterations_and_ranges_have_units():
+    found = by_name(
+        make_run(readings(step, 12, noise=0.3), spans=iterations(4, 1.0, start=2.0) + spans([("k", 2.0, 6.0)]))
+    )
+    assert found["iteration"].each.value == pytest.approx(250.0, rel=1e-2)
+    assert found["k"].total.value == pytest.approx(1000.0, rel=1e-2)
 
 
 def test_overlapping_spans_are_not_regressed():
     rows = [("a", 1.0 + 0.01 * i, 1.015 + 0.01 * i) for i in range(100)]
-    assert by_name(make_run(readings(200.0, 5, noise=0.3), spans=spans(rows)))["a"].each.reason == "sensor_too_slow"
+    assert by_name(make_run(readings(200.0, 5, noise=0.3), spans=spans(rows)))["a"].each.reason == "ranges_overlap"
 
 
 def test_spans_far_below_the_sensor_cost_next_to_nothing():
@@ -138,15 +148,17 @@ def test_spans_far_below_the_sensor_cost_next_to_nothing():
         "spans",
         n,
         id=np.arange(n),
-        kind="kernel",
+        kind="range",
         name=Coded(np.arange(n) % 7, list("abcdefg")),
         device=DEVICE,
         start_ns=start,
         end_ns=start + 9_000,
     )
-    found = span_energies(run)
-    assert {named.total.reason for named in found} == {"sensor_too_slow"}
-    assert sum(named.count for named in found) == n
+    with worked() as work:
+        found = by_name(run)
+    assert work.loops < 300
+    assert {named.total.reason for named in found.values()} == {"sensor_too_slow"}
+    assert sum(named.count for named in found.values()) == n
 
 
 def test_the_artifact_method():
@@ -226,9 +238,9 @@ def test_the_parts_of_a_step_recorded_on_an_h100_close():
     run.samples = block("samples", len(watts), time_ns=time_us * 1000, value=watts, **columns)
     names = Coded(np.arange(n) % 4, ["bf16 GEMM", "copy", "spin", "fp32 GEMM"])
     edges = {"start_ns": starts.ravel(), "end_ns": ends.ravel()}
-    run.spans = block("spans", n, id=np.arange(n), kind="kernel", name=names, device=DEVICE, **edges)
+    run.spans = block("spans", n, id=np.arange(n), kind="range", name=names, device=DEVICE, **edges)
     found = by_name(run)
-    assert all(named.total.method == "repeated" for named in found.values())
+    assert all(named.each.method == "repeated" for named in found.values())
     inside = (time_us * 1000 > starts.min()) & (time_us * 1000 < ends.max())
     seconds = (ends.max() - starts.min()) / 1e9
     rest_j = watts[inside].mean() * seconds - sum(named.total.value for named in found.values())

@@ -133,11 +133,16 @@ def test_the_interval_of_a_sum_counts_covariances():
     assert (high - low) / 2 == pytest.approx(2 * 2 * 1.96, rel=1e-3)
 
 
-def test_x_has_offsets_of_its_own():
-    assert energies().aliased_j() is None
-    sizes = np.array([[[3.0, 0.0]], [[3.0, 0.0]]])
-    found = replace(energies(), weight=np.array([1.0, 0.0]), aliased=Unseen(csr_matrix(np.eye(2)), sizes, np.ones(1)))
-    np.testing.assert_allclose(found.aliased_j(), 1.96 * np.sqrt([10.0, 4.0]), rtol=1e-3)
+def test_what_no_reading_shows_is_a_source_of_its_own():
+    rows, found = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), energies()
+    hidden = found.hidden_sd(rows)
+    for row, one in zip(rows, hidden, strict=True):
+        by = found.sources(row[None])
+        seen = np.sqrt(found.moments(row[None])[1][0, 0])
+        assert by["swings between readings"] / by["readings and response of the sensor"] == pytest.approx(one / seen)
+    assert hidden[0] > 0
+    assert hidden[2] ** 2 == pytest.approx(hidden[0] ** 2 + hidden[1] ** 2)
+    assert not replace(found, unseen=None).hidden_sd(rows).any()
 
 
 def test_blocks_of_readings_that_disagree_widen_what_they_have_in_common():

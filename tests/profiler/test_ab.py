@@ -11,7 +11,6 @@ from commands import command, only_run
 from compare_runs import stated
 from covering import fewest
 from jouletrace import load
-from jouletrace.analysis.aliasing import FLAG
 from jouletrace.cli import main
 from jouletrace.compare.paired import lane, paired
 from jouletrace.compare.pairs import DIFFERENT, LOWER
@@ -21,6 +20,7 @@ from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import tables
+from jouletrace.run.readings import ALIASED
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
 
@@ -118,9 +118,9 @@ def test_a_step_as_long_as_the_samples_are_apart_is_flagged_and_gets_no_false_ve
     assert 1 / found.row("iteration_time_s").a.value == pytest.approx(1225, abs=5)
     assert not {row.verdict for row in found.rows} & set(DIFFERENT)
     flags = {row.metric: row.flags for row in found.rows}
-    assert flags["energy_total_j"] == flags["power_w"] == (FLAG,)
+    assert flags["energy_total_j"] == flags["power_w"] == (ALIASED,)
     assert flags["latency_s"] == flags["iteration_time_s"] == ()
-    assert FLAG in run.result("energy_total_j", 1).flags
+    assert ALIASED in run.result("energy_total_j", 1).flags
 
 
 def test_a_step_of_another_length_is_not_flagged():

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.windows import fill
+from jouletrace.analysis.iterations import fill
 from jouletrace.compare.compare import compare
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError

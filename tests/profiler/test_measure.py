@@ -175,10 +175,10 @@ def test_a_device_is_a_name_or_a_list_of_names():
 
 def test_a_calibration_of_the_gpu_is_used():
     from jouletrace.profiler.calibrations import store_calibration
-    from jouletrace.sensor.windows.response import Response
+    from jouletrace.sensor.calibration.response import StepResponse
 
     spec = "sim:h100?realtime=1&seed=5&load=100:300"
-    response = Response(0.02, window_s=0.023, origin="calibrated").to_dict()
+    response = StepResponse(0.02, window_s=0.023, origin="calibrated").to_dict()
     store_calibration(open_simulated(spec), {"time_ns": 1, "channels": {"power_w": response}})
     with jt.measure(device=spec) as m:
         pass

@@ -249,7 +249,7 @@ def test_flags_qualify_and_remarks_do_not():
 def test_after_a_calibration_the_advice_is_another_run(hours, action):
     run = with_flags("unmodelled")
     made = run.created_ns - hours * 3600 * 10**9
-    run.calibration = {run.devices[0].id: {"time_ns": made, "load": "", "channels": {}, "idle_slope_w_per_c": None}}
+    run.calibration = {run.devices[0].id: {"time_ns": made, "load": "", "channels": {}}}
     assert [one["action"] for one in failed_of(run, "unmodelled")] == [action]
 
 

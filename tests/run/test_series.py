@@ -10,9 +10,6 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis import power as power_module
 from jouletrace.analysis.power import power_record
 from jouletrace.run import Run, model, tables
-from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.windows import segments as steady
-from jouletrace.sensor.windows.response import Response
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 
 ROWS = [
@@ -114,22 +111,3 @@ def test_threads_read_series_while_newer_samples_come():
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        *(kind.response for kind in KINDS.values()),
-        Response(0.02, 0.025, rise_s=0.01, tail_share=0.2, tail_s=0.3, lag_s=-0.01),
-    ],
-    ids=[*KINDS, "tail"],
-)
-def test_what_a_sum_sees_is_as_if_every_reading_saw_every_bin(response):
-    rng = np.random.default_rng(1)
-    period = response.period_s
-    taken = np.cumsum(rng.normal(period, 0.1 * period, 60))
-    width = rng.uniform(0.5, 1.5, 60) * period
-    bounds = taken[0] - response.memory_s + period / 8 * np.arange(60 * 8 + int(16 * response.memory_s / period))
-    share = response.step(taken[:, None] - bounds)
-    whole = width @ (share[:, :-1] - share[:, 1:])
-    np.testing.assert_allclose(steady._seen(taken, width, bounds, response), whole, atol=1e-6 * period)

@@ -11,9 +11,9 @@ from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run import load as load_run
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.counter import FLOOR, find_steps, gained, record_over_counter, sound_reads
 from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.windows.response import Response
 from places import DATA
 
 
@@ -82,7 +82,7 @@ def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
     found = []
     for seed in range(20):
         rng, load = make(seed)
-        found.append(ratio("h100", Response(0.02, 0.025, origin="calibrated"), load, rng))
+        found.append(ratio("h100", StepResponse(0.02, 0.025, origin="calibrated"), load, rng))
     off = np.array([one.value for one in found]) - 1
     # What the times of steps and readings leave open, measured beside the floor: two parts in a thousand.
     assert np.sqrt(np.mean(off**2)) < 0.002
@@ -101,7 +101,7 @@ def test_the_recording_of_copies_agrees_with_its_counter_as_the_method_page_says
     with np.load(DATA / "h100_copies.npz") as data:
         record = clean(data["stamp_us"] * 1000, data["milliwatt"] / 1e3, 0.02)
         steps = find_steps(data["energy_counter_j_ns"], data["energy_counter_j"])
-    found = record_over_counter(record, Response(0.02, 0.0018, rise_s=0.0128, lag_s=0.0027), steps)
+    found = record_over_counter(record, StepResponse(0.02, 0.0018, rise_s=0.0128, lag_s=0.0027), steps)
     assert found.value == pytest.approx(1.0006, abs=1e-4)
     assert found.low < 1 < found.high
 
@@ -115,13 +115,13 @@ def rising(level_w=100.0, at_work_w=600.0, seconds=20.0, rest_s=3.0):
 def test_a_slow_sensors_delay_is_taken_off_the_right_way():
     """A mean over a second is half a second late: taken the wrong way round it would gain 5 %."""
     rng, load = rising()
-    found = ratio("average", Response(0.1, 1.0, lag_s=0.02), load, rng)
+    found = ratio("average", StepResponse(0.1, 1.0, lag_s=0.02), load, rng)
     assert found.value == pytest.approx(1.0, abs=0.004)
 
 
 def sparse_sd(**uncertain):
     """Relative standard uncertainty of a ratio, the floor taken off, and the load it is of."""
-    response = Response(0.02, 0.025, **uncertain)
+    response = StepResponse(0.02, 0.025, **uncertain)
     rng, load = rising()
     found = ratio("h100", response, load, rng, poll=1.0, update=1.0)
     return np.sqrt((found.half_width / found.value) ** 2 - FLOOR**2) / 1.96, load
@@ -147,7 +147,7 @@ def test_uneven_readings_count_wherever_the_power_changed():
     power = np.where(np.floor(at / 0.5) % 2, 600.0, 100.0)
     reads = np.arange(0.5, 19.5, 0.005)
     steps = find_steps(ns(reads), np.floor(reads / 0.1) * 0.1 * 350.0)
-    found = record_over_counter(clean(ns(at), power, 0.02), Response(0.02, 0.02, lag_s=-0.01), steps)
+    found = record_over_counter(clean(ns(at), power, 0.02), StepResponse(0.02, 0.02, lag_s=-0.01), steps)
     sd = np.sqrt((found.half_width / found.value) ** 2 - FLOOR**2) / 1.96
     one_edge = 500.0 * np.hypot(0.01, 0.01) / np.sqrt(3) / np.sqrt(2)
     assert sd == pytest.approx(one_edge * np.sqrt(37) / (350 * 18.5), rel=0.15)
@@ -156,7 +156,7 @@ def test_uneven_readings_count_wherever_the_power_changed():
 def test_a_counter_that_disagrees_shows():
     rng, load = make()
     record = clean(*SENSORS["h100"].read(rng, load))
-    found = record_over_counter(record, Response(0.02, 0.025), find_steps(*polled(load, gain=0.95)))
+    found = record_over_counter(record, StepResponse(0.02, 0.025), find_steps(*polled(load, gain=0.95)))
     assert found.low < 1 / 0.95 < found.high
     assert found.low > 1.03
 
@@ -208,8 +208,8 @@ def test_a_bracket_that_the_counter_does_not_cover_is_none():
 def test_a_counter_that_stands_still_is_null():
     record = clean(T0 + np.arange(100) * 20_000_000, np.full(100, 100.0))
     still = find_steps(T0 + np.arange(10) * 10**8, np.full(10, 5.0))
-    assert record_over_counter(record, Response(0.02, 0.02), still).reason == "counter_did_not_step"
-    assert record_over_counter(clean([], []), Response(0.02, 0.02), still).reason == "no_samples"
+    assert record_over_counter(record, StepResponse(0.02, 0.02), still).reason == "counter_did_not_step"
+    assert record_over_counter(clean([], []), StepResponse(0.02, 0.02), still).reason == "no_samples"
 
 
 def test_nan_reads_and_clock_steps_are_counted():
@@ -246,7 +246,7 @@ def test_regular_readings_mistime_no_change_however_few_they_are():
     drawn = np.append(0.0, np.cumsum(power[1:]))
     reads = np.arange(0.0, 5.0, 0.005)
     steps = find_steps(ns(reads), np.interp(np.floor(reads / 0.1) * 0.1, at, drawn))
-    found = record_over_counter(clean(ns(at), power, 1.0), Response(1.0, 1.0), steps)
+    found = record_over_counter(clean(ns(at), power, 1.0), StepResponse(1.0, 1.0), steps)
     assert found.value == pytest.approx(1.0, abs=2e-3)
     assert found.half_width / found.value == pytest.approx(FLOOR, rel=0.1)
 
@@ -257,7 +257,7 @@ def steady(*step_s, reset_s=None, end_s=12):
     energy = 100.0 * np.append(0.0, step_s)[np.searchsorted(step_s, reads, side="right")]
     energy -= np.where(reads >= (reset_s or end_s), 1e4, 0.0)
     record = clean(ns(np.arange(0.0, end_s)), np.full(end_s, 100.0), 1.0)
-    return record_over_counter(record, Response(1.0, 1.0), find_steps(ns(reads), energy))
+    return record_over_counter(record, StepResponse(1.0, 1.0), find_steps(ns(reads), energy))
 
 
 def test_steps_between_the_first_and_the_last_reading_count():
@@ -279,7 +279,7 @@ def test_a_step_before_the_time_that_readings_speak_of_is_left_out():
     reads = np.arange(0.0, 4.0, 0.002)
     steps = find_steps(ns(reads), 10.0 * np.floor((reads - 0.004) / 0.1 + 1e-9))
     time = np.arange(0.0, 4.0, 0.02)
-    found = record_over_counter(clean(ns(time), np.full(len(time), 100.0)), Response(0.02, lag_s=0.005), steps)
+    found = record_over_counter(clean(ns(time), np.full(len(time), 100.0)), StepResponse(0.02, lag_s=0.005), steps)
     assert found.value == pytest.approx(1.0, abs=1e-3)
 
 

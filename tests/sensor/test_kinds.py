@@ -5,6 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import (
     AVERAGE,
     INSTANT,
@@ -17,7 +18,6 @@ from jouletrace.sensor.kinds import (
     sensor_behind,
 )
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.windows.response import Response
 
 
 def test_a_field_with_capabilities_alone_is_not_that_of_a_gpu_whose_capability_is_unknown():
@@ -113,7 +113,7 @@ def test_the_model_of_a_sensor_that_averages_has_its_window_and_delay_with_their
     channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter")
     (found,) = models(channel, None)
     assert asdict(found) == pytest.approx(asdict(Means(0.025, delay_s=0.0, delay_spread_s=0.025, stretch_spread=0.2)))
-    calibrated = Response(0.1, rise_s=0.03, lag_s=0.004, covariance=((4e-6, 0, 0), (0, 9e-6, 0), (0, 0, 0)))
+    calibrated = StepResponse(0.1, rise_s=0.03, lag_s=0.004, covariance=((4e-6, 0, 0), (0, 9e-6, 0), (0, 0, 0)))
     channel.response = calibrated.to_dict()
     (found,) = models(channel, None)
     assert (found.window_s, found.delay_s) == (0.06, 0.004)

@@ -1,11 +1,13 @@
 """A record made fit for integration, with nothing repaired in silence."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from energy_signals import T0
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.power_record import clean, most_power_w
+from jouletrace.sensor.power_record import clean, most_power_w, spliced
 from jouletrace.sensor.stamps import find_grid, updates
 
 MS = 1_000_000
@@ -177,3 +179,17 @@ def test_two_and_a_half_periods_are_no_hole():
     time = T0 + np.array([0, 20, 70, 90, 141]) * MS
     assert clean(time, np.ones(5), 0.02).issues == {"skipped": 1, "hole": 1}
     assert clean(time[:2], np.ones(2)).period_s == 0.02
+
+
+def test_a_record_is_spliced_where_it_has_holes():
+    """One of 10 s, and one of 3 and 4 s with a single reading between."""
+    stamps = np.array([0, 1, 2, 12, 13, 14, 17, 21, 22], np.int64) * 10**9
+    record = clean(stamps, np.arange(9.0), 1.0)
+    assert record.holes.tolist() == [[2 * 10**9, 12 * 10**9], [14 * 10**9, 21 * 10**9]]
+    found, times = spliced(record, [0, 2_500_000_000, 11 * 10**9, 12_500_000_000, 22 * 10**9])
+    assert (found.time_ns / 1e9).tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert found.value.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert (times / 1e9).tolist() == [0, 2.5, 3, 3.5, 7]
+    assert len(found.holes) == 0
+    known = dataclasses.replace(record, true_s=stamps / 1e9 - 0.25)
+    assert spliced(known, [0])[0].true_s == pytest.approx(np.arange(8) - 0.25)

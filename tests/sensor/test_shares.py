@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated, readings_of
 from jouletrace.sensor.shares import Response, Timeline, averaged, both_seen, seen, shares
-from jouletrace.sensor.windows.response import Response as Calibrated
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 WINDOW = Response(0.0, 0.1, 0.004, 1e-4, 0.0, 0.5, 0.1, window_s=0.025)
@@ -107,7 +107,7 @@ def test_what_readings_show_of_swings_is_an_integral(kind):
 def test_a_calibrated_response_keeps_its_mean_delay_and_what_is_known_of_it():
     covariance = ((9e-8, -1e-7, 0.0), (-1e-7, 3.6e-7, -2e-8), (0.0, -2e-8, 4e-8))
     for window_s, rise_s in ((0.0018, 0.0128), (0.025, 0.003)):
-        known = Calibrated(0.1, window_s, rise_s, lag_s=0.0027, covariance=covariance)
+        known = StepResponse(0.1, window_s, rise_s, lag_s=0.0027, covariance=covariance)
         found = calibrated(known)
         half, spread = (found.window_s / 2, found.window_s / 12**0.5) if found.window_s else (found.rise_s,) * 2
         assert found.delay_s + half == pytest.approx(known.delay_s)
@@ -147,3 +147,15 @@ def test_every_kind_of_sensor_states_what_readings_show(sensor, period_s, window
     assert found.jitter_s == pytest.approx(
         {"volta": 2e-3, "ampere_datacenter": 3e-3, "average_1s": 5e-3, "counter": 1e-3 / 12**0.5}.get(sensor, 0.0)
     )
+
+
+@pytest.mark.parametrize("calibration", [{}, StepResponse(0.02, 0.0018, 0.0124, lag_s=0.0027, noise_w=0.5).to_dict()])
+def test_a_sample_rate_that_is_known_determines_the_memory(calibration):
+    channel = ChannelInfo("gpu", "power_w", "W", "", period_s=0.02, sensor="hopper", response=calibration)
+    free, found = readings_of(channel), readings_of(channel, 1240.0)
+    assert found.sample_s == pytest.approx(1 / 1240)
+    assert found.width_sd == 1e-3
+    assert (found.period_s, found.noise_w) == (free.period_s, free.noise_w)
+    assert found.delay_s == pytest.approx(free.delay_s + free.delay_by_width_s * np.log(found.rise_s / free.rise_s))
+    volta = replace(channel, sensor="volta", response={})
+    assert readings_of(volta, 1240.0) == readings_of(volta)

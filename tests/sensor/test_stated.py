@@ -10,19 +10,14 @@ from jouletrace.attribution import acquire, activity, checks, contrasts, fit, fo
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import counter, kinds, models, readout, sampler, stamps
 from jouletrace.sensor.calibration import fitter
-from jouletrace.sensor.windows import energy, posterior, repeated
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "explanation"
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 SEARCHED = kinds.HOPPER_SENSOR
 
 METHOD = [
-    "a settling ({:.0f} and {:.0f} ms) at every known edge".format(*(1e3 * tau for tau in posterior.SETTLE_S)),
-    f"{WORDS[len(posterior.SETTLE_SIZES)]} sizes from none to {posterior.SETTLE_SIZES[-1]:g} of the jump",
-    f"the mean ± {energy.T95:.3f} standard deviations",
     f"Newey–West weights for {fitter._HAC_LAGS} lags",
     f"Medians of blocks of {stamps._BLOCK} determine",
-    f"The method needs {WORDS[repeated.MIN_WINDOWS]} windows",
     f"a floor of ± {counter.FLOOR * 100:g} %",
     f"gain error of about ±{GAIN_PCT:g} %",
 ]

@@ -4,13 +4,11 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401  # its BLAS is one of those that are limited
 
 from jouletrace.analysis import analyse
-from jouletrace.sensor.windows import posterior
-from jouletrace.sensor.windows.segments import exponentially_smoothed
+from jouletrace.attribution import attribute as estimator
 from jouletrace.stats.one_thread import one_thread
 from records import make_run, phases, readings
 
@@ -32,13 +30,13 @@ def two():
 @pytest.mark.usefixtures("two")
 def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
     seen = []
-    solve = posterior.solve
+    look_first = estimator.first_look
 
     def look(*given):
         seen.append(threads())
-        return solve(*given)
+        return look_first(*given)
 
-    monkeypatch.setattr("jouletrace.sensor.windows.neighbourhoods.solve", look)
+    monkeypatch.setattr(estimator, "first_look", look)
     analyse(make_run(readings(300.0, 5.0), kind="monitor", spans=phases(("monitor", 0.1, 4.0))))
     assert seen
     assert all(one == {1} for one in seen)
@@ -95,10 +93,3 @@ def test_an_error_gives_them_back():
     with pytest.raises(ValueError, match="wrong"), one_thread:
         raise ValueError("wrong")
     assert threads() == {2}
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.3, 0.999])
-def test_smoothing_by_recursion_is_the_product_with_the_matrix(decay):
-    values = np.random.default_rng(1).standard_normal((7, 50))
-    apart = np.abs(np.arange(50)[:, None] - np.arange(50))
-    np.testing.assert_allclose(exponentially_smoothed(values, decay), values @ decay**apart, rtol=1e-9, atol=1e-9)

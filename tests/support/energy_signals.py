@@ -8,7 +8,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from shared import once
 
 T0 = 1_790_000_000_000_000_000
@@ -112,7 +112,7 @@ def calibration(name, seed, duration=30.0, **load):
 
 
 @once
-def calibrated(name: str, seed: int = 0) -> Response:
+def calibrated(name: str, seed: int = 0) -> StepResponse:
     """Response of a sensor, calibrated with a load that overshoots and drifts; a fit takes 1 s."""
     return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01))
 

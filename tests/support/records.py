@@ -10,15 +10,15 @@ import pyarrow as pa
 from jouletrace.formats.importers.power_sensor import polled_response
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import sensor_behind
-from jouletrace.sensor.windows.response import Response
 
 DEVICE = "GPU-by-hand"
 START = 1_763_676_000_123_456_789
 SECOND = 1_000_000_000
 
 
-EXACT = Response(0.02, window_s=0.02, noise_w=0.3, origin="exact").to_dict()
+EXACT = StepResponse(0.02, window_s=0.02, noise_w=0.3, origin="exact").to_dict()
 
 
 def ns(seconds: float) -> int:

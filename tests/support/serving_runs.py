@@ -15,7 +15,7 @@ import pyarrow as pa
 from scipy.signal import lfilter
 
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 
 START_NS = 1_800_000_000_000_000_000
 PERIOD_S = 0.02
@@ -145,7 +145,7 @@ def serving_run(
         keep = np.exp(-1e-3 / rise_s)
         smooth = lfilter([1 - keep], [1, -keep], truth.power(fine, joined) - truth.idle_w) + truth.idle_w
         shown = np.interp(time + PERIOD_S, fine + 1e-3, smooth)
-        response = Response(PERIOD_S, rise_s=rise_s, noise_w=noise_w, origin="exact").to_dict()
+        response = StepResponse(PERIOD_S, rise_s=rise_s, noise_w=noise_w, origin="exact").to_dict()
         run.channels[0] = replace(run.channels[0], window_s=0.0, delay_s=rise_s, response=response)
     samples = shown + rng.normal(0.0, noise_w, len(power))
     columns = {"time_ns": stamps, **{k: [v] * len(stamps) for k, v in (("device", device.id), ("channel", "power_w"))}}

@@ -33,9 +33,9 @@ class Load:
         busy = (place >= 0) & (place < len(self.watts))
         return np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0)
 
-    def record(self, rng, averages=16, after_s=0.3, sample=None):
+    def record(self, rng, averages=16, after_s=0.3, sample=None, rate_hz=None):
         """Times and values of readings, and the response of this GPU's sensor; ``sample`` is that of a sample."""
-        rate, weight = rng.uniform(1215, 1254) * averages / 16, 1 / averages
+        rate, weight = rate_hz or rng.uniform(1215, 1254) * averages / 16, 1 / averages
         response = Response.sampled(replace(HOPPER_SENSOR, averages=averages), 0.02, rate_hz=rate)
         sample_s = (np.arange(int((self.edge_s[-1] + after_s) * rate)) + rng.random()) / rate
         lags_s, shares = np.zeros(1), np.ones(1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.windows import per_iteration, scatter, together
+from jouletrace.analysis.iterations import per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import STORED_SCATTER

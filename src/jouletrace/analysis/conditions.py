@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.windows import PHASE, of_variant
+from jouletrace.analysis.iterations import PHASE, of_variant
 from jouletrace.run import Run
 from jouletrace.run.channels import THROTTLE_REASONS
 from jouletrace.run.spans import spans_of

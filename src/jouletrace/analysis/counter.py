@@ -10,6 +10,7 @@ from jouletrace.analysis.power import energies, most_w, power_record, reads_zero
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.counter import (
     CounterReads,
     find_steps,
@@ -19,7 +20,6 @@ from jouletrace.sensor.counter import (
     sound_reads,
 )
 from jouletrace.sensor.power_record import integrate
-from jouletrace.sensor.windows.response import Response
 
 TOLERANCE = 0.05
 """Relative difference up to which a record and its counter agree; on recorded H100s and H200s it is below 0.015."""
@@ -78,7 +78,7 @@ def warn_of_counter(run: Run, device: str) -> None:
         _compare(run, device, *found, reads)
 
 
-def _compare(run: Run, device: str, record: Readings, response: Response, reads: CounterReads) -> None:
+def _compare(run: Run, device: str, record: Readings, response: StepResponse, reads: CounterReads) -> None:
     """Warn where the counter stood still or gained another energy than the record has."""
     still_s, still_j = _stood_still(record, reads)
     if still_s > _LONGEST_STEP_S:
@@ -114,7 +114,7 @@ def _stood_still(record: Readings, reads: CounterReads) -> tuple[float, float]:
     return float(edges[1, longest] - edges[0, longest]) / 1e9, float(drawn[longest])
 
 
-def _uncertainty(run: Run, device: str, record: Readings, response: Response) -> float:
+def _uncertainty(run: Run, device: str, record: Readings, response: StepResponse) -> float:
     """Relative half-width of the record's own energy: readings far apart may have missed what the counter counted."""
     # Readings speak of the time that lies the sensor's delay before them.
     segment = record.time_ns[_longest(record, record.time_ns)] - round(1e9 * response.delay_s)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions
+from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
-from jouletrace.analysis.windows import per_iteration
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.forms import Serving
 from jouletrace.run.parts import ABSENT, Parts

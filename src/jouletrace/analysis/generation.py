@@ -13,19 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis import aliasing, latency
+from jouletrace.analysis import latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.model import inverse, relative_sources
+from jouletrace.analysis.iterations import SEGMENT, Load, Solved
+from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
-from jouletrace.analysis.windows import Solved
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment
+from jouletrace.run.readings import ALIASED
 from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
 
 Floats = NDArray[np.float64]
-
-SEGMENT = aliasing.SEGMENT
 
 FIRST_TOKEN = "first token"  # no secret
 """Lane of the iterations that end with the first token."""
@@ -65,7 +64,7 @@ class _Rounds:
         return mean_estimate(values, method=METHOD)
 
 
-def add_generation(run: Run, figures: Figures, energies: Solved | None) -> None:
+def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> None:
     """Add phases, lengths and figures a token; nothing where nothing was generated."""
     stated = run.workload.get("generation")
     if not stated:
@@ -112,18 +111,18 @@ def add_generation(run: Run, figures: Figures, energies: Solved | None) -> None:
 class _Costs:
     """Adds what pieces take."""
 
-    def __init__(self, run: Run, figures: Figures, rounds: dict[str, _Rounds], energies: Solved | None) -> None:
+    def __init__(self, run: Run, figures: Figures, rounds: dict[str, _Rounds], energies: dict[Load, Solved]) -> None:
         self._run, self._figures, self._rounds, self._energies = run, figures, rounds, energies
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
         # What the whole aliases with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != aliasing.FLAG]
+        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != ALIASED]
 
     def flags(self, pieces: list[Segment]) -> list[str]:
         """Those of the energy of pieces."""
-        device = self._run.devices[0].id if self._run.devices else ""
-        return [*self._flags, *aliasing.of_pieces(self._run, device, pieces)]
+        found = (self._energies.get((SEGMENT, piece["unit"])) for piece in pieces)
+        return [*dict.fromkeys([*self._flags, *(flag for one in found if one is not None for flag in one.flags)])]
 
     def add(
         self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False
@@ -132,7 +131,7 @@ class _Costs:
         time = self._mean("time_s", weights)
         self._figures.add(unit, "time_s", time)
         energy = self._mean("energy_j", weights)
-        if self._energies is None:
+        if not self._energies:
             energy = Estimate.null(self._figures.get(MODEL_UNIT, "energy_total_j").reason or "not_measured", METHOD)
         else:
             energy = widened(energy, Z95 * self._shared_j(weights))
@@ -149,11 +148,10 @@ class _Costs:
 
     def _shared_j(self, weights: dict[int, float]) -> float:
         """Standard uncertainty that the windows of a sum of pieces share, J; pieces are alike in how they err."""
-        assert self._energies is not None
         rounds, shared = self._rounds["energy_j"], 0.0
         for unit, weight in weights.items():
             energy = float(np.nanmean(rounds.pieces[unit]))
-            shared += weight * energy * math.hypot(*relative_sources(self._run, self._energies, unit).values())
+            shared += weight * energy * math.hypot(*self._energies[SEGMENT, unit].sources().values())
         return shared
 
     def _mean(self, column: str, weights: dict[int, float]) -> Estimate:

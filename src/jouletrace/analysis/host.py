@@ -5,7 +5,7 @@ The host of a later run is as fast as it is that day: energy per iteration moves
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.between_runs import STEADY
-from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.iterations import bursts_of, of_variant, per_iteration, scatter
 from jouletrace.analysis.model import settled
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.windows import load_of, of_variant, per_iteration, scatter
 from jouletrace.attribution.work import work
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.stats.interval import Z95, mean_estimate
 
@@ -45,15 +44,15 @@ def limited(run: Run) -> bool:
     return len(seconds) > 0 and (scatter(seconds, block) or 0.0) > STEADY * float(seconds.mean())
 
 
-def add_host(run: Run, figures: Figures) -> None:
-    """Add work, and idle power at work, where the host limits; nothing else."""
+def work_and_idle(run: Run) -> dict[str, Estimate]:
+    """Work per iteration in J, and idle power at work in W, by metric; none where the host doesn't limit."""
     if not limited(run) or not run.devices or len(of_variant(run, "flush")):
-        return
+        return {}
     found = _processes(run)
-    for metric, each in ((WORK, [one.work for one in found]), (IDLE, [one.idle for one in found])):
-        if each:
-            one = figures.add(MODEL_UNIT, metric, _together(each))
-            figures.sources[MODEL_UNIT, metric] = partial(dict, {SOURCE: (one.half_width or 0.0) / Z95})
+    if not found:
+        return {}
+    both = {WORK: _together([one.work for one in found]), IDLE: _together([one.idle for one in found])}
+    return {name: replace(one, budget={SOURCE: (one.half_width or 0.0) / Z95}) for name, one in both.items()}
 
 
 def _together(each: list[Estimate]) -> Estimate:
@@ -90,10 +89,10 @@ def _processes(run: Run) -> list[Process]:
 
 def _solved(run: Run, spans_ns: Times, counts: Floats, within: tuple[int, int]) -> Process | None:
     """Of spans, shape (s, 2), with their iterations, 0 of those in which the GPU idles; None without energies."""
-    bursts, ramps = load_of(run)
+    bursts = bursts_of(run)
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])
     start, end = spans_ns.T
-    found = energies(run, run.devices[0].id, start, end, bursts[mine], loose_ns=ramps)
+    found = energies(run, run.devices[0].id, start, end, bursts[mine])
     if found is None or found.energies is None or not found.known.all():
         return None
     result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts[:, None])

@@ -14,9 +14,9 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
-from jouletrace.analysis.monitor import add_each
+from jouletrace.analysis.monitor import add_each, sensor_known
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
+from jouletrace.analysis.span_energies import KINDS, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
@@ -62,6 +62,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     logged = [one for one in run.devices if power_record(run, one.id) is not None or _expected(run, one)]
     add_each(run, figures, logged, free)
     _warn_of_unread(run, logged)
+    _warn_of_meters(run, powered)
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
         difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
@@ -81,11 +82,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     if powered:
         for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
             figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
-
-        def unit_of(named: NamedEnergy) -> int | None:
-            return units.get((named.kind, named.name, named.device))
-
-        add_energies(run, figures, unit_of, kinds)
+        add_energies(run, figures, units.get, kinds)
 
 
 def _expected(run: Run, device: DeviceInfo) -> bool:
@@ -100,6 +97,17 @@ def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
     unread = [labels[device] for device in without if no_power_reason(run, device) == NO_READING]
     if unread:
         run.warn(NO_READING, f"no reading of power: {', '.join(unread)}")
+
+
+def _warn_of_meters(run: Run, powered: Sequence[DeviceInfo]) -> None:
+    """Say of meters of an unknown kind how their readings are taken, and what would show more."""
+    labels = device_labels(run.devices)
+    unknown = [labels[device.id] for device in powered if not sensor_known(run, device.id)]
+    if unknown:
+        text = "the file doesn't state whether a reading is a mean or of its moment, and the mean of readings is given"
+        run.warn(
+            "meter_unknown", f"{', '.join(unknown)}: {text}: an energy counter would show more, or faster readings"
+        )
 
 
 def _warn_without_power(run: Run) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis import aliasing, latency
+from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import METHOD, energies, join, no_power_reason, readings
-from jouletrace.analysis.windows import Solved, fill, of_variant, per_iteration, scatter, together
+from jouletrace.analysis.iterations import Load, Solved, fill, of_variant, per_iteration, scatter, together
+from jouletrace.analysis.power import METHOD, energies, no_power_reason, readings
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
@@ -37,11 +36,11 @@ SETTLE_S = 0.3
 IDLE_PHASES = {"context_idle": ("context idle before", "context idle after"), "deep_idle": ("deep idle",)}
 
 
-def add_model(run: Run, figures: Figures) -> Solved | None:
+def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     """Add the model's row: everything that a profile without further detail states.
 
     Returns:
-        The energies of all windows; None without a power record.
+        The energies of windows by load; none without a power record.
     """
     name = run.workload.get("name", "model")
     figures.unit(MODEL_UNIT, "model", name, count=1)
@@ -54,17 +53,16 @@ def add_model(run: Run, figures: Figures) -> Solved | None:
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
     device = run.devices[0].id if run.devices else ""
-    if found is None:
+    if not found:
         _without_power(run, figures, no_power_reason(run, device))
-        return None
-    flags = [*join(found.windows.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
-    own, relative = _mean(run, "energy_j"), relative_sources(run, found)
-    shared = {source: u * abs(own.value or 0.0) for source, u in relative.items()}
-    _add_shared(figures, "energy_total_j", own, shared, flags)
-    power = _power(run)
-    _add_shared(
-        figures, "power_w", power, {source: u * abs(power.value or 0.0) for source, u in relative.items()}, flags
-    )
+        return found
+    untouched = [found[load] for load in found if load[0] in ("untouched", "flush")]
+    flags = [*dict.fromkeys(flag for one in untouched for flag in one.flags), *_shortfall(run)]
+    relative = untouched[0].sources() if untouched else {}
+    energy, power = _mean(run, "energy_j"), _power(run)
+    shared, of_power = ({name: u * abs(one.value or 0.0) for name, u in relative.items()} for one in (energy, power))
+    _add_shared(figures, "energy_total_j", energy, shared, flags)
+    _add_shared(figures, "power_w", power, of_power, flags)
     idle = idle_energies(run, device)
     for kind in IDLE_PHASES:
         level, level_flags = idle_level(run, idle, kind)
@@ -116,18 +114,6 @@ def _shortfall(run: Run) -> list[str]:
     if target is not None and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
         flags.append("target_not_met")
     return flags
-
-
-def relative_sources(run: Run, found: Solved, unit: int | None = None) -> Sources:
-    """Relative standard uncertainties, by source, that windows share; of the untouched ones, or those of a unit.
-
-    They are of the sum of all: how windows differ doesn't show them.
-    """
-    mine = pc.equal(run.windows["variant"], "untouched") if unit is None else pc.equal(run.windows["unit"], unit)
-    rows = np.unique(found.row[pc.fill_null(mine, False).to_numpy(zero_copy_only=False)])
-    weights = np.isin(np.arange(len(found.rows)), rows) & found.rows.known
-    energy = float(np.sum(found.rows.energy_j[weights]))
-    return {source: u / energy for source, u in found.rows.sources(weights).items()} if energy else {}
 
 
 def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:

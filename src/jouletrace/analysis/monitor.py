@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import energies, join, no_power_reason, power_record, reads_zero
+from jouletrace.analysis.levels import idle_and_working_levels
+from jouletrace.analysis.power import energies, no_power_reason, power_record, readings, reads_zero
+from jouletrace.attribution.spans import span_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.baseline import idle_and_working_levels
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.power_record import spliced
+from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 
 _DOUBTS = ("interval_assumed", "power_implausible")
@@ -29,6 +31,9 @@ _ENDS = 0.01
 
 _LACKING = 0.01
 """Share of the time from which on it is stated that a device's record lacks it."""
+
+_ROUNDING = "rounding of the readings"
+"""Source of the uncertainty of an energy: those of a steady level are all off by the same."""
 
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
 
@@ -50,7 +55,7 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo], first: i
 
 def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
     """Add a device's levels, mean power and energy as figures of ``unit``."""
-    found = power_record(run, device.id)
+    found = readings(run, device.id)
     missing = _why_missing(run, device.id)
     if found is None or missing:
         for metric in METRICS[:-2]:
@@ -60,7 +65,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
                 figures.add(unit, metric, Estimate.null(missing, "record"))
         return
     record, response = found
-    levels = idle_and_working_levels(record.time_ns, record.value)
+    levels = idle_and_working_levels(record, response)
     if levels.resting:
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
@@ -71,7 +76,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
     _warn_of_ends(run, device.id, record, end - start)
-    total, seconds, codes, sources = _energy(run, device.id, record, start, end)
+    total, seconds, codes, sources = _energy(run, device.id, record, response, start, end)
     if total.value is None and add_by_counter(run, figures, unit, device.id):
         return
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
@@ -104,7 +109,7 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
     extents: dict[str, tuple[int, int]] = {}
     periods_s: list[float] = []
     for device in devices:
-        found = power_record(run, device)
+        found = readings(run, device)
         if found is not None and not _why_missing(run, device):
             extents[device] = _watched(run, device, *found)
             periods_s.append(found[0].period_s)
@@ -121,34 +126,38 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
 
 
 def _energy(
-    run: Run, device: str, record: Readings, start: int, end: int
+    run: Run, device: str, record: Readings, response: Response, start: int, end: int
 ) -> tuple[Estimate, float, list[str], Sources]:
     """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
 
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     """
-    window = energies(run, device, [start], [end])
-    covered = [(start, end)]
-    if window is not None and window.reason[0] == "hole_in_record":
-        edges = np.clip([start, *record.holes.ravel(), end], start, end).reshape(-1, 2)
-        # With a hole at either end and nothing between, the whole stands, and has no energy.
-        covered = [(int(a), int(b)) for a, b in edges if b > a] or covered
-        window = energies(run, device, *np.array(covered).T)
-    if window is None:
-        return Estimate.null("no_samples", "record"), (end - start) / 1e9, [], {}
-    known = [n for n, reason in enumerate(window.reason) if reason is None]
-    if not known:
-        reason = str(window.reason[0])
+    method = "record" if sensor_known(run, device) else "samples"
+    found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
+    if found is None:
+        return Estimate.null("no_samples", method), seconds, [], {}
+    flags = list(found.flags[0])
+    if found.reason[0] == "hole_in_record":
+        whole, edges = spliced(record, [start, end])
+        found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
+        seconds = float(np.diff(edges)[0]) / 1e9
+        flags = [code for code in flags if code != "hole_in_record"] + ["covered_alone"]
+    reason = found.reason[0]
+    if reason is not None:
         if run.kind == "import" and reason == "sensor_too_slow":
             reason = "too_uncertain"  # it is all that there is, however long
-        return Estimate.null(reason, "record"), (end - start) / 1e9, [], {}
-    seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
-    all_known = window.known.astype(np.float64)
-    value, low, high = (float(end[0]) for end in window.sums(all_known))
-    flags = join(window.flags[n] for n in known)
-    if len(covered) > 1:
-        flags.append("covered_alone")
-    return Estimate(value, low, high, len(record), "record"), seconds, flags, window.sources(all_known)
+        return Estimate.null(reason, method), (end - start) / 1e9, [], {}
+    if method != "record":
+        flags = [code for code in flags if code != "nominal_response"]  # none is assumed
+    rounding_j = seconds * printed_step(record.value) / math.sqrt(12)
+    energy = Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), len(record), method)
+    return widened(energy, Z95 * rounding_j), seconds, flags, found.sources([1.0]) | {_ROUNDING: rounding_j}
+
+
+def sensor_known(run: Run, device: str) -> bool:
+    """False for a log of a meter of which nothing is known but what it read."""
+    channel = run.channel(device, POWER)
+    return run.kind != "import" or channel is None or bool(channel.sensor)
 
 
 def printed_step(power_w: NDArray[np.float64]) -> float:
@@ -168,7 +177,7 @@ def _watched(run: Run, device: str, record: Readings, response: Response) -> tup
     A driver's record may reach back to before the recording; that helps the levels, and counts in
     no energy. All of an imported log counts: its readings speak of the time that lies the sensor's delay before them.
     """
-    delay_ns = int(response.delay_s * 1e9)
+    delay_ns = int((response.delay_s + response.middle_s) * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
     starts, ends = spans_of(run, "phase").named("monitor").on(device).edges_ns
     if len(starts) == 0:  # cut off before its end: all that there is

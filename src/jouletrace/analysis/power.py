@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.attribution.spans import SpanEnergies, span_energies
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import shares
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
 from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import find_grid, published
-from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
@@ -44,14 +46,14 @@ def tail_s(channel: ChannelInfo) -> float:
     return response_of(channel).reach_s
 
 
-def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
+def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
     """The cleaned power record of a device with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[Readings, Response]:
+    def computed(_: pa.Table) -> tuple[Readings, StepResponse]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):
@@ -67,6 +69,11 @@ def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 
 
+def known_rate_hz(run: Run, device: str) -> float | None:
+    """Samples per second behind a device's readings, if an earlier recording of it determined them."""
+    return run.stored.get(SAMPLE_RATE, {}).get(device, StoredLevel()).get("value")
+
+
 def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     """The cleaned power record of a device, and what a reading shows of power; None if there is none.
 
@@ -76,7 +83,7 @@ def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
     if channel is None or found is None:
         return None
     record, known = found
-    response = replace(readings_of(channel), period_s=known.period_s)
+    response = replace(readings_of(channel, known_rate_hz(run, device)), period_s=known.period_s)
     if not known.stamp_grid or len(record) < 2:
         return record, response
     grid = find_grid(record.time_ns, known.period_s)
@@ -92,17 +99,20 @@ def energies(
     end_ns: ArrayLike,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
-    loose_ns: ArrayLike = (),
 ) -> SpanEnergies | None:
     """Energies of spans on one device, of bursts as of ``span_energies``; None if it has no power record."""
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
         return None
-    response = known[1]
-    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, loose_ns=loose_ns)
-    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
-    codes = [code for code, holds in own.items() if holds]
+    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
+    codes = sensor_flags(known[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
+
+
+def sensor_flags(response: StepResponse) -> list[str]:
+    """Codes that qualify every energy of a sensor."""
+    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
+    return [code for code, holds in own.items() if holds]
 
 
 def reads_zero(record: Readings) -> bool:

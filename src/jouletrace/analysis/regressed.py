@@ -8,16 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.kernel_times import KernelTimes
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import known_rate_hz, power_record
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
-from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import on_grid
@@ -70,5 +68,4 @@ def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: 
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
     """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
-    known = run.stored.get(SAMPLE_RATE, {}).get(channel.device, StoredLevel())
-    return kinds.models(channel, known.get("value"))
+    return kinds.models(channel, known_rate_hz(run, channel.device))

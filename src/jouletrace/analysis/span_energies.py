@@ -1,14 +1,14 @@
-"""Power given to what ran: energy of every kernel name, operator, range and iteration of a Run that has both.
+"""Energies of spans with names, by the estimator: marked ranges and steps, and what ran on an imported timeline.
 
-By the functions and under the flags of a live run: spans that the sensor can follow are integrated
-one by one (``sensor.windows.energy``), shorter ones that repeat are distinguished by regression
-(``sensor.windows.repeated``) where that is possible, and what neither supports is null with its reason.
+Spans that the sensor follows have energies of their own (``attribution.spans``); steps that follow one another count in
+blocks. Means of shorter spans that repeat come from all of them together (``attribution.short_spans``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,38 +16,201 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import join, no_power_reason, power_record
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record, readings, sensor_flags
+from jouletrace.attribution.short_spans import LEAST, short_span_energies
+from jouletrace.attribution.short_spans import METHOD as REPEATED
 from jouletrace.run import Estimate, Run
-from jouletrace.run.readings import Readings
+from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import Spans, spans_of
-from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
-from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
-from jouletrace.sensor.windows.response import Response
-from jouletrace.stats.interval import Z95
+from jouletrace.sensor.shares import Response
+from jouletrace.stats.interval import Z95, mean_estimate
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 """Kinds of spans that energy is given to."""
 
-METHOD = "timeline"
+METHOD, TOGETHER = "timeline", "together"
+"""Methods of the energy of all spans of a name, and of the mean of a few: their sum, divided by their number."""
 
+FEWEST = 3
+"""Occurrences from which on their mean has the interval of how they differ. Of two, Student's t with one degree of
+freedom is nine times as wide as they are apart from their mean: wider than the energy itself. Those get what the
+sensor leaves open of both together, as a single one does."""
+
+_LONG, _SHORTEST = 10.0, 1 / 400
+"""Readings in a span that has an energy of its own though it repeats; and in one that is as much its marks as what it
+does, of which nothing can be said."""
+
+_MOST_NAMES, _MOST, _BLOCKS = 300, 200, 40
+"""Names with an energy, those with the most time: each takes its own solve, some tenths of a second. Spans of a name,
+evenly spread, and blocks of steps, that are enough for its mean."""
 
 _BLIND = ("outside_record", "hole_in_record")
 """Reasons that have nothing to do with the span itself: the mean of the others stands for it."""
 
+Ints = NDArray[np.int64]
+Named = tuple[str, str, str]
+"""Kind, name and device of spans."""
 
-@dataclass(frozen=True)
-class NamedEnergy:
-    """Energy of all spans of one kind and name on one device."""
 
-    # What they have in common; ``device`` as the spans have it
-    kind: str
-    name: str
-    device: str
-    count: int  # how many spans there are
-    time_s: float  # their durations added up
-    total: Estimate  # joules of all of them together
-    each: Estimate  # mean joules of one
+class Energy(NamedTuple):
+    """Energy of spans of one name on one device, in J."""
+
+    total: Estimate  # of all of them together
+    each: Estimate  # mean of one
     flags: list[str]  # codes that qualify both
+
+    @classmethod
+    def null(cls, reason: str, method: str = METHOD) -> Energy:
+        """None, with the reason."""
+        return cls(Estimate.null(reason, method), Estimate.null(reason, method), [])
+
+
+def energies_by_name(
+    run: Run, device: str, names: Sequence[Spans], steps: Sequence[bool], siblings: Sequence[Hashable]
+) -> list[Energy]:
+    """Energies of spans of several names on one device.
+
+    Args:
+        run: With the power record.
+        device: Of the record.
+        names: The spans of each name, by start.
+        steps: Whether those of a name are steps, which may follow one another without a gap.
+        siblings: Of each name, equal for those that run in turns, such as ranges in the same one.
+    """
+    found = readings(run, device)
+    if found is None:
+        return [Energy.null(no_power_reason(run, device)) for _ in names]
+    record, response = found
+    if len(record) < 2:
+        return [Energy.null(IMPLAUSIBLE if len(record.implausible_ns) else "no_samples") for _ in names]
+    order = np.argsort([-float(spans.seconds.sum()) for spans in names], kind="stable").tolist()
+    given = {number: Energy.null("too_many_names") for number in order[_MOST_NAMES:]}
+    pieces, repeating = {}, dict[Hashable, list[int]]()
+    for number in sorted(order[:_MOST_NAMES]):
+        spans, readings_each = names[number], float(np.median(names[number].seconds)) / response.period_s
+        in_blocks = steps[number] and bool(_follow(spans).any())
+        if in_blocks and np.any(spans.end_ns[:-1] > spans.start_ns[1:]):
+            given[number] = Energy.null("ranges_overlap")  # of several threads: what was drawn was for all of them
+            continue
+        pieces[number] = _Pieces.blocks(spans, response.period_s) if in_blocks else _Pieces.spans(spans)
+        if not in_blocks and len(spans) >= LEAST and _SHORTEST <= readings_each < _LONG:
+            repeating.setdefault(siblings[number], []).append(number)
+    for some in repeating.values():
+        given.update(zip(some, _repeated(run, device, *found, [names[number] for number in some]), strict=True))
+    alone = [k for k in pieces if k not in given or given[k].each.reason not in (None, "ranges_overlap")]
+    most = max(_MOST // max(len(alone), 1), FEWEST)
+    followed = _followed(run, device, *found, [pieces[number].thinned(most) for number in alone])
+    for number, energy in zip(alone, followed, strict=True):
+        if number not in given or energy.each.value is not None or energy.each.reason in _BLIND:
+            given[number] = energy
+    return [given[number] for number in range(len(names))]
+
+
+class _Pieces(NamedTuple):
+    """What the sensor follows of spans of a name: these themselves, or blocks of steps in a row."""
+
+    start_ns: Ints  # shape (b,)
+    end_ns: Ints
+    each: Ints  # spans in each, shape (b,)
+    bursts_ns: Ints  # starts and ends of what has a load of its own, shape (r, 2)
+    of: int  # spans in all
+
+    @classmethod
+    def spans(cls, spans: Spans) -> _Pieces:
+        """All spans."""
+        return cls(*spans.edges_ns, np.ones(len(spans), np.int64), np.stack(spans.edges_ns, axis=1), len(spans))
+
+    @classmethod
+    def blocks(cls, spans: Spans, period_s: float) -> _Pieces:
+        """Steps in blocks, of ten readings or more where so many are in a row."""
+        row = np.append(0, np.cumsum(~_follow(spans)))
+        first, last = (np.searchsorted(row, np.arange(row[-1] + 1), side=side) for side in ("left", "right"))
+        rows_ns = np.stack([spans.start_ns[first], spans.end_ns[last - 1]], axis=1)
+        length_ns, since_ns = np.diff(rows_ns)[:, 0], (spans.start_ns + spans.end_ns) / 2 - rows_ns[row, 0]
+        many = np.maximum(length_ns / 1e9 // max(_LONG * period_s, float(spans.seconds.sum()) / _BLOCKS), 1)
+        place = (since_ns / length_ns[row] * many[row]).astype(np.int64)
+        begins = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(place, prepend=-1) != 0))
+        ends = np.append(begins[1:], len(spans))
+        return cls(spans.start_ns[begins], spans.end_ns[ends - 1], ends - begins, rows_ns, len(spans))
+
+    def thinned(self, most: int) -> _Pieces:
+        """So many of them at most, evenly spread."""
+        some = np.unique(np.linspace(0, len(self.each) - 1, min(len(self.each), most)).round().astype(np.intp))
+        bursts_ns = self.bursts_ns[some] if len(self.bursts_ns) == len(self.each) else self.bursts_ns
+        return _Pieces(self.start_ns[some], self.end_ns[some], self.each[some], bursts_ns, self.of)
+
+
+def _follow(spans: Spans) -> NDArray[np.bool_]:
+    """True for each span that begins where the one before it ended, shape (n - 1,)."""
+    gap = spans.start_ns[1:] - spans.end_ns[:-1]
+    # within 2 % of a step's time they are one after the other
+    near = np.abs(gap) <= 0.02 * float(np.median(spans.end_ns - spans.start_ns))
+    return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
+
+
+def _followed(
+    run: Run, device: str, record: Readings, response: Response, pieces: Sequence[_Pieces]
+) -> Iterator[Energy]:
+    """Energies of what the sensor follows, by one solve."""
+    if not pieces:
+        return
+    of = np.repeat(np.arange(len(pieces)), [len(one.each) for one in pieces])
+    start, end, count = (
+        np.concatenate(column) for column in zip(*((p.start_ns, p.end_ns, p.each) for p in pieces), strict=True)
+    )
+    # Shorter than an update, whatever the readings around it say, could be lost in one of them
+    long, plain = end - start >= response.period_s * 1e9, all(len(one.bursts_ns) == len(one.each) for one in pieces)
+    away = (start < record.time_ns[0]) | (end > record.time_ns[-1])
+    reasons = np.where(away, "outside_record", "sensor_too_slow").astype(object)
+    bursts_ns = None if plain else np.concatenate([one.bursts_ns for one in pieces])
+    found = energies(run, device, start[long], end[long], bursts_ns) if long.any() else None
+    if found is not None:
+        reasons[long] = found.reason
+    for number, one in enumerate(pieces):
+        mine = of == number
+        why = [reason for reason in reasons[mine] if reason]
+        null = Energy.null(max(sorted(set(why)), key=why.count, default=""))
+        if found is None or len(why) == len(one.each) or 2 * sum(r not in _BLIND for r in why) >= len(one.each):
+            yield null  # most aren't like the others
+            continue
+        known = mine[long] & found.known
+        ones = count[long][known].astype(np.float64)
+        mean, low, high = (float(ends[0]) for ends in found.sums(known / ones.sum()))
+        together = Estimate(mean, low, high, 1, TOGETHER if len(ones) > 1 else "windows")
+        each, flags = together, join(found.flags[place] for place in np.flatnonzero(known))
+        if len(ones) >= FEWEST:
+            sd_j = (high - low) / 2 / Z95
+            each = mean_estimate(found.energy_j[known] / ones, ones, correlated=True, common_sd=sd_j)
+        if why:  # a sum that leaves some out would be a quiet wrong number
+            yield Energy(null.total, each, [*flags, "windows_left_out"])
+        else:
+            every = count[mine].sum() == one.of
+            yield Energy(replace(together if every else each, method=METHOD).scaled(one.of), each, flags)
+
+
+def _repeated(run: Run, device: str, record: Readings, response: Response, names: Sequence[Spans]) -> Iterator[Energy]:
+    """Energies of short spans by name, by the mean of one."""
+    start, end, code = (
+        np.concatenate(column)
+        for column in zip(*((*spans.edges_ns, np.full(len(spans), k)) for k, spans in enumerate(names)), strict=True)
+    )
+    inside = (start >= record.time_ns[0]) & (end <= record.time_ns[-1])
+    count = np.bincount(code[inside], minlength=len(names))
+    there = np.flatnonzero(count > 0)
+    means = dict.fromkeys(range(len(names)), Estimate.null("outside_record", REPEATED))
+    if len(there):
+        kind = np.searchsorted(there, code[inside])
+        found = short_span_energies(record, response, start[inside], end[inside], kind)
+        means |= zip(there.tolist(), found, strict=True)
+    known = power_record(run, device)
+    flags = [*(sensor_flags(known[1]) if known else []), *record.flags]
+    if record.hole_seconds(start.min(), end.max()) > 0:
+        flags.append("hole_in_record")
+    for number, spans in enumerate(names):
+        if count[number] == len(spans) or means[number].value is None:
+            yield Energy(means[number].scaled(len(spans)), means[number], flags)
+        else:
+            yield Energy(Estimate.null("outside_record", METHOD), means[number], [*flags, "windows_left_out"])
 
 
 def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:
@@ -76,187 +239,33 @@ def _count_devices(spans: pa.Table) -> int:
     return len([name for name in pc.unique(spans["device"]).to_pylist() if name is not None])
 
 
-def span_energies(run: Run, kinds: Sequence[str] = KINDS) -> list[NamedEnergy]:
-    """Energy by device, kind and name of the spans, the longest in sum first.
-
-    Without a power record every figure is null with the reason; nothing is left out.
-    """
-    found: list[NamedEnergy] = []
-    for (device, kind), spans in _by_device_and_kind(run, kinds):
-        source, flags = power_device(run, device)
-        record = power_record(run, source) if source is not None else None
-        found += _of_kind(spans, kind, device or "", record, flags, no_power_reason(run, device or ""))
-    return sorted(found, key=lambda named: -named.time_s)
-
-
-def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[str | None, str], Spans]]:
-    """The spans of each device and kind: devices in order of appearance, kinds in the order given."""
-    spans = spans_of(run, *kinds)
-    place = np.array([kinds.index(one) if one in kinds else -1 for one in spans.texts["kind"]], np.int64)
-    _, first, number = np.unique(spans.device, return_index=True, return_inverse=True)
-    appeared = np.argsort(np.argsort(first))[number.reshape(-1)]
-    group = appeared * len(kinds) + place[spans.kind] if len(spans) else appeared
-    order = np.lexsort((spans.start_ns, group))
-    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        if len(rows):
-            yield (spans.text("device", rows[0]), str(spans.text("kind", rows[0]))), _named(spans.take(rows))
-
-
-def _named(spans: Spans) -> Spans:
-    """The same with the names that occur alone, "" where there is none."""
-    used, code = np.unique(spans.name, return_inverse=True)
-    names = [spans.texts["name"][i] if i >= 0 else "" for i in used]
-    return replace(spans, name=code.reshape(-1), texts={**spans.texts, "name": names})
-
-
 def add_energies(
-    run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None], kinds: Sequence[str] = KINDS
-) -> list[NamedEnergy]:
+    run: Run, figures: Figures, unit_of: Callable[[Named], int | None], kinds: Sequence[str] = KINDS
+) -> None:
     """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names, where ``unit_of`` gives one.
 
-    Returns:
-        All results.
+    Without a power record every figure is null with the reason.
     """
-    found = span_energies(run, kinds)
-    for named in found:
-        unit = unit_of(named)
-        if unit is not None:
-            figures.add(unit, "energy_total_j", named.total, named.flags)
-            figures.add(unit, "energy_each_j", named.each, named.flags)
+    for device, names in _by_device(run, kinds).items():
+        source, flags = power_device(run, device)
+        of = [kind for kind, _ in names]
+        found = energies_by_name(run, source or device or "", list(names.values()), [k == "iteration" for k in of], of)
+        for (kind, name), (total, each, codes) in zip(names, found, strict=True):
+            unit = unit_of((kind, name, device or ""))
+            if unit is not None:
+                figures.add(unit, "energy_total_j", total, [*codes, *flags])
+                figures.add(unit, "energy_each_j", each, [*codes, *flags])
+
+
+def _by_device(run: Run, kinds: Sequence[str]) -> dict[str | None, dict[tuple[str, str], Spans]]:
+    """The spans of these kinds by device, kind and name; a span without a name has ""."""
+    spans, found = spans_of(run, *kinds), dict[str | None, dict[tuple[str, str], Spans]]()
+    texts = spans.texts["name"]
+    name = np.where(spans.name < 0, texts.index("") if "" in texts else -1, spans.name)
+    keys = np.stack([spans.device, spans.kind, name])
+    order = np.lexsort((spans.start_ns, *keys[::-1]))
+    for rows in np.split(order, np.flatnonzero((np.diff(keys[:, order]) != 0).any(axis=0)) + 1):
+        if len(rows):
+            device, kind, text = (spans.text(column, rows[0]) for column in ("device", "kind", "name"))
+            found.setdefault(device, {})[str(kind), text or ""] = spans.take(rows)
     return found
-
-
-def _of_kind(
-    spans: Spans,
-    kind: str,
-    device: str,
-    found: tuple[Readings, Response] | None,
-    flags: list[str],
-    no_power: str,
-) -> list[NamedEnergy]:
-    """Energy of each name among the spans of one kind on one device."""
-    names = spans.texts["name"]
-    count = np.bincount(spans.name, minlength=len(names))
-    seconds = np.asarray(np.bincount(spans.name, spans.seconds, minlength=len(names)), np.float64)
-    if found is None or len(found[0]) < 2:
-        null = Estimate.null(no_power if found is None else "no_samples", METHOD)
-        return [
-            NamedEnergy(kind, name, device, int(n), float(s), null, null, flags)
-            for name, n, s in zip(names, count, seconds, strict=True)
-        ]
-    record, response = found
-    slow = _Repeated(spans, record, response, seconds)
-    # longer spans are integrated, even where a regression could determine their mean
-    many = (count >= MIN_WINDOWS) & (seconds < 10 * response.period_s * count)
-    means = {int(number): slow.mean(int(number)) for number in np.flatnonzero(many)}
-    repeated = {number: mean for number, mean in means.items() if mean.value is not None}
-    followed = _followed(spans, record, response, ~np.isin(spans.name, list(repeated)))
-    named = []
-    for number, name in enumerate(names):
-        if number in repeated:
-            each, codes = repeated[number], [*_own_flags(response), *record.flags]
-            total = each.scaled(int(count[number]))
-        else:
-            total, each, codes = followed.sum(np.flatnonzero(spans.name == number))
-        flagged = [*codes, *flags]
-        named.append(NamedEnergy(kind, name, device, int(count[number]), float(seconds[number]), total, each, flagged))
-    return named
-
-
-def _own_flags(response: Response) -> list[str]:
-    flags = [] if response.modelled else ["unmodelled"]
-    return [*flags, "nominal_response"] if response.origin == "nominal" else flags
-
-
-@dataclass(frozen=True)
-class _Followed:
-    """Spans integrated one by one: those that are long enough for the sensor to follow."""
-
-    energies: WindowEnergies
-    place: NDArray[np.int64]
-    outside: NDArray[np.bool_]
-
-    def sum(self, members: NDArray[np.intp]) -> tuple[Estimate, Estimate, list[str]]:
-        """Energy of some spans together, the mean of one, and flags."""
-        place = self.place[members]
-        value = np.append(self.energies.energy_j, np.nan)[place]  # -1 is the span without an energy
-        known = np.isfinite(value)
-        if not known.any():
-            reason = self._reason(members)
-            return Estimate.null(reason, METHOD), Estimate.null(reason, METHOD), []
-        chosen = place[known]
-        # What isn't known of the response all windows share: it adds up, where noise does not.
-        sd = float(
-            np.hypot(
-                np.sqrt((self.energies.sd_statistical_j[chosen] ** 2).sum()), self.energies.sd_model_j[chosen].sum()
-            )
-        )
-        n, energy = len(chosen), float(value[known].sum())
-        some = Estimate(energy, energy - Z95 * sd, energy + Z95 * sd, n, METHOD)
-        codes = join(self.energies.flags[i] for i in chosen)
-        if known.all():
-            return some, some.scaled(1 / n), codes
-        missing = Estimate.null(self._reason(members[~known]), METHOD)
-        if missing.reason not in _BLIND:
-            return missing, missing, []  # those that were too slow are not like the others
-        # A mean over those that are known; a sum that leaves some out would be a quiet wrong number.
-        return missing, some.scaled(1 / n), [*codes, "windows_left_out"]
-
-    def _reason(self, members: NDArray[np.intp]) -> str:
-        """Why most of them have no energy."""
-        place = self.place[members]
-        reasons = [self.energies.reason[i] or "" for i in place[place >= 0]]
-        short = place < 0
-        reasons += ["outside_record"] * int((short & self.outside[members]).sum())
-        reasons += ["sensor_too_slow"] * int((short & ~self.outside[members]).sum())
-        reasons = [reason for reason in reasons if reason]
-        return max(sorted(set(reasons)), key=reasons.count) if reasons else "sensor_too_slow"
-
-
-def _followed(spans: Spans, record: Readings, response: Response, use: NDArray[np.bool_]) -> _Followed:
-    """Integrate the spans that last an update of the sensor or longer; shorter ones hold no reading of their own."""
-    long = use & (spans.end_ns - spans.start_ns >= response.period_s * 1e9)
-    place = np.full(len(spans.start_ns), -1, np.int64)
-    place[long] = np.arange(int(long.sum()))
-    outside = (spans.start_ns < record.time_ns[0]) | (spans.end_ns > record.time_ns[-1])
-    return _Followed(window_energy(record, response, spans.start_ns[long], spans.end_ns[long]), place, outside)
-
-
-class _Repeated:
-    """Mean energy of spans too short to be followed, by regression over all that repeat beside them."""
-
-    def __init__(self, spans: Spans, record: Readings, response: Response, seconds: NDArray[np.float64]) -> None:
-        self._spans, self._record, self._response = spans, record, response
-        share = seconds / max(float(seconds.sum()), 1e-12)
-        # other names are pooled: a regression can separate only so many
-        self._own = np.flatnonzero(share >= 0.02)
-        self._found: dict[int, Estimate] | None = None
-
-    def mean(self, number: int) -> Estimate:
-        """Joules of one span of the name with this number; null with the reason."""
-        if self._found is None:
-            self._found = self._regress()
-        return self._found.get(number, Estimate.null("sensor_too_slow", "repeated"))
-
-    def _regress(self) -> dict[int, Estimate]:
-        spans, record, names = self._spans, self._record, self._spans.texts["name"]
-        start, end = spans.edges_ns
-        inside = (start >= record.time_ns[0]) & (end <= record.time_ns[-1]) & (end > start)
-        start, end, code = start[inside], end[inside], spans.name[inside]
-        if len(start) < MIN_WINDOWS or np.any(start[1:] < end[:-1]):
-            return {}
-        # so many windows within one reading's memory look the same to every reading
-        if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > 2000:
-            return {}
-        kind = np.full(len(names), len(self._own))
-        kind[self._own] = np.arange(len(self._own))
-        found = repeated_energy(record, self._response, start, end, kind[code])
-        counts = np.bincount(code, minlength=len(names))
-        everything = np.bincount(spans.name, minlength=len(names))
-        # A mean of those inside the record says nothing of the ones outside of it.
-        return {int(n): found[i] for i, n in enumerate(self._own) if i < len(found) and counts[n] == everything[n]}
-
-
-def _most_within(start: NDArray[np.int64], reach_ns: int) -> int:
-    """The largest number of starts within an interval of this length."""
-    return int((np.searchsorted(start, start + reach_ns) - np.arange(len(start))).max())

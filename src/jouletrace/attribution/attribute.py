@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
@@ -118,7 +118,10 @@ class _Case:
         """Arguments are those of ``attribute``."""
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
-        cuts = Cuts.of(read_s, response.begins(read_s), np.vstack([spans, known.segments_s]), bursts, step_s)
+        begin_s = met(response.begins(read_s), read_s)
+        spans, bursts, far_s = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts, known.segments_s))
+        known = known._replace(segments_s=far_s)
+        cuts = Cuts.of(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
         open_, shut = known.segments_s.T
         holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
         base_w, left = float(np.median(values_w[:5])), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1
@@ -143,11 +146,11 @@ class _Case:
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
         slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
-        within = self._within()
-        weights, unseen = _swings(cuts, within, look, response, self.prior, period_s)
-        aliased = None
-        if period_s is None:
-            aliased = _swings(cuts, within, look, response, self.prior, response.period_s)[1]
+        over = share_of(cuts.time_s, cuts.bursts)
+        above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
+        swung_w = np.maximum(look.height_w, above_w)
+        look.swing = np.where(cuts.inside, swung_w[cuts.burst], 0.0) ** 2
+        weights, unseen = _swings(cuts, self._within(), swung_w, response, self.prior, period_s)
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -155,10 +158,8 @@ class _Case:
         ]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        if aliased is not None:
-            aliased = replace(aliased, sizes=aliased.sizes[taken])
         chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, aliased)
+        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
         more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
         covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
         return replace(result, mean_j=result.mean_j + more_j, tried_j=result.tried_j + more_j, covariance=covariance)
@@ -175,16 +176,19 @@ class _Case:
 
 
 def _swings(
-    cuts: Cuts, within: csr_matrix, look: Look, response: Response, prior: Prior, period_s: float | None
+    cuts: Cuts, within: csr_matrix, swung_w: Floats, response: Response, prior: Prior, period_s: float | None
 ) -> tuple[Floats, Unseen]:
-    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans."""
+    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
+
+    ``swung_w`` is the power of each burst that may swing, shape (b,).
+    """
     count = np.diff(within.indptr)
     lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
     lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
     lengths_s /= np.maximum(count, 1)[:, None]
     classes, which = _classes(lengths_s)
     weights, offsets = swing_prior(classes, response, prior, period_s)
-    return weights, Unseen(csr_matrix(within.multiply(look.height_w)), offsets[:, :, which], CHANCES)
+    return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
 
 
 def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:

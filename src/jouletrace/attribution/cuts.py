@@ -11,6 +11,9 @@ from scipy.sparse import csr_matrix
 from jouletrace.attribution.chains import Windows
 from jouletrace.sensor.shares import Floats
 
+_SAME_S = 1e-7
+"""Times so close are one instant: less than any clock here shows, and more than rounding to nanoseconds makes."""
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -30,7 +33,8 @@ class Cuts:
         Windows of readings begin at ``begin_s``, shape (readings,), which are ``read_s`` without windows.
         """
         fine = [np.linspace(a, b, max(int(np.ceil((b - a) / step_s)), 1) + 1) for a, b in bursts]
-        time_s = np.unique(np.concatenate([read_s, begin_s, spans.ravel(), bursts.ravel(), *fine]))
+        marks = np.unique(np.concatenate([read_s, begin_s, spans.ravel(), bursts.ravel()]))
+        time_s = np.union1d(marks, met(np.concatenate(fine), marks))
         low, high = min(begin_s[0], spans.min()), max(read_s[-1], spans.max())
         time_s = time_s[(time_s >= low) & (time_s <= high)]
         begin = time_s[:-1]
@@ -59,6 +63,14 @@ class Cuts:
     def goes_on(self) -> NDArray[np.bool_]:
         """True where a segment's level goes on into the next, shape (n,)."""
         return np.append(self.inside[1:] & ~self.opens[1:], False)
+
+
+def met(time_s: Floats, instants_s: Floats) -> Floats:
+    """Times, those next to one of some instants there: of a segment as short as a rounding nothing is known."""
+    after = np.clip(np.searchsorted(instants_s, time_s), 1, len(instants_s) - 1)
+    before_s, after_s = instants_s[after - 1], instants_s[after]
+    nearest_s = np.where(time_s - before_s < after_s - time_s, before_s, after_s)
+    return np.where(np.abs(nearest_s - time_s) < _SAME_S, nearest_s, time_s)
 
 
 def share_of(time_s: Floats, spans: Floats) -> csr_matrix:

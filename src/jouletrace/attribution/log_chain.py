@@ -21,9 +21,10 @@ from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, s
 from jouletrace.sensor.shares import Floats
 
 ALIASED = "aliased_with_log"
-"""Reason of a log without energies: its readings are as those of a load that repeats in the log's own rhythm. They are
-equal but for one change, or change with the moments of the polls. Readings at uneven times, or an energy counter, would
-show what lies between."""
+"""Its readings are as those of a load that repeats in the log's own rhythm. Where they change with the moments of the
+polls, it does, and there are no energies. Where they are equal but for one change, it may: of all periods one in as
+many as there are readings gives such a log. Readings at uneven times, or an energy counter, would show what lies
+between."""
 
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
@@ -70,7 +71,7 @@ def fluctuation_chain(
 
 
 def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5) -> Energies:
-    """Energies of spans; NaN, with the reason, if there are none.
+    """Energies of spans; NaN, with the reason, if there are none. Those of equal readings have it too.
 
     Args:
         times_s: Times of the readings, increasing, shape (n,).
@@ -80,10 +81,12 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     """
     spans, noise_w = np.asarray(spans, np.float64).reshape(-1, 2), max(noise_w, _LEAST_W)
     turns = _changes(values_w, noise_w)
-    if len(turns) < 2 or _slips(times_s, values_w, turns):
+    few = len(turns) < 2
+    if not few and _slips(times_s, values_w, turns):
         none = np.full((1, len(spans)), np.nan)
         return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)
-    step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
+    step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
+    scatter = max(float(values_w.var()), noise_w**2)
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
     hidden = max(_partial(values_w), -500.0)  # of which the exponential is still above zero
     points += [
@@ -120,6 +123,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
         tried_j=found.tried_j + add,
+        reason=ALIASED if few else "",
     )
 
 
@@ -168,6 +172,8 @@ def _partial(values_w: Floats) -> float:
     alike have a negative one, so power doesn't cycle between readings.
     """
     d = values_w - values_w.mean()
+    if not d.any():
+        return 0.0
     one, two = (float(d[k:] @ d[:-k] / (d @ d)) for k in (1, 2))
     partial = (two - one**2) / (1 - one**2)
     return -0.5 * min(partial, 0.0) ** 2 * len(values_w)

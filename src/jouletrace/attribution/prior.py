@@ -10,6 +10,9 @@ class Prior:
     """Beliefs about power before any reading; sizes of swings are relative to a burst's power above idle."""
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
+    # The most that a GPU draws at rest: H100s and H200s with a context take 110 to 140 W. What a burst draws beyond it
+    # may swing, where no readings show idle power beside it
+    idle_w: float = 140.0
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
     # Idle power after a burst, relative to the burst's height, and for how long: after bursts of 1 s at the limit it is
     # 10 W of 560 lower, -15 to 8, and a third of that 60 ms later (bursts-h200; an H100 alike)

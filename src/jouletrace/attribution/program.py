@@ -62,6 +62,7 @@ def attribute_program(
     response: Response,
     sampled: Sampled | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
+    times_sd_s: Floats | None = None,
 ) -> Rows:
     """Energies of spans and of kinds of kernels.
 
@@ -74,11 +75,13 @@ def attribute_program(
         sampled: The sensor with the times of its samples, if these are known (``lock``): kernels far shorter than a
             sample are then known as well as long ones.
         prior: What is believed of power.
+        times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
     """
     refuse_unordered(times_s, values_w)
     if not response.width_s:
         raise ValueError("momentary readings can't distinguish kernels: take energies of spans by attribute")
-    times_s, values_w = times_s[:: response.stride], values_w[:: response.stride]
+    unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s
+    times_s, values_w, unsure_s = (each[:: response.stride] for each in (times_s, values_w, unsure_s))
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if sampled is not None:  # samples from all that the first reading shows to the last reading
         track = sampled.track.over(float(times_s[0]) - 10 * response.rise_s, float(times_s[-1]))
@@ -106,7 +109,7 @@ def attribute_program(
     look = first_look(cuts, problem, response, replace(prior, level_w=prior.rest_w), part_s @ columns.made)
     above_w = columns.made @ look.power_w
     if sampled is None:
-        noise_w = _late(cuts, activity, look, above_w, shown, response)
+        noise_w = _late(cuts, activity, look, above_w, shown, response, unsure_s)
     for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
         sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
@@ -235,16 +238,24 @@ def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Flo
     return slopes @ np.linalg.inv(triangle), orthogonal.T @ (prior.target - prior.rows @ now)
 
 
-def _late(cuts: Cuts, activity: Activity, look: Look, above_w: Floats, shown: Floats, response: Response) -> Floats:
+def _late(
+    cuts: Cuts, activity: Activity, look: Look, above_w: Floats, shown: Floats, response: Response, unsure_s: Floats
+) -> Floats:
     """Noise of the readings, shape (readings,), where the samples' times are unknown; ``look`` gets its jolts.
 
-    The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks.
+    The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks. Times of single
+    readings are known to ``unsure_s``, and to the response's jitter.
     """
     power_w = above_w[activity.column]
     edges = np.append(activity.start_s, activity.end_s), np.append(power_w, -power_w)
     look.jolt = jolts_of(cuts, *edges, response)
     lacks_w = (activity.timeline.running(cuts.time_s[cuts.seen]) - shown) @ above_w
-    return np.asarray(np.hypot(response.noise_w, lacks_w * response.weight / np.sqrt(12)))
+    noise_w, jitter_s = np.hypot(response.noise_w, lacks_w * response.weight / np.sqrt(12)), response.jitter_s
+    if not response.back_to_back and (jitter_s or unsure_s.any()):
+        moment_s, late_s = cuts.time_s[cuts.seen], np.hypot(jitter_s, unsure_s)
+        later, earlier = (shares(moment_s + by * late_s, activity.timeline, response) for by in (1, -1))
+        noise_w = np.hypot(noise_w, (later - earlier) @ above_w / 2)
+    return np.asarray(noise_w)
 
 
 def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:

@@ -87,9 +87,8 @@ class Energies:
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
-    aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
-    reason: str = ""  # why there are no energies, which are NaN then
+    reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -118,12 +117,16 @@ class Energies:
         (1, spans).
         """
         _, low, high = self.interval(row)
-        seen, hidden = self.moments(row)[1][0, 0], 0.0
-        if self.unseen is not None:
-            each = [self.unseen.chances @ self.unseen.variance(row, g)[:, 0] for g in range(len(self.weight))]
-            hidden = float(self.weight @ each)
-        scale = float(high[0] - low[0]) / (2 * _Z95) / np.sqrt(seen + hidden)
-        return {READINGS: scale * float(np.sqrt(seen)), SWINGS: scale * float(np.sqrt(hidden))}
+        seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
+        scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
+        return {READINGS: scale * seen, SWINGS: scale * hidden}
+
+    def hidden_sd(self, rows: Floats) -> Floats:
+        """Standard uncertainties of sums of energies by swings between readings, in J, shape (r,)."""
+        if self.unseen is None:
+            return np.zeros(len(rows))
+        each = [self.unseen.chances @ self.unseen.variance(rows, g) for g in range(len(self.weight))]
+        return np.asarray(np.sqrt(self.weight @ each))
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
@@ -131,16 +134,6 @@ class Energies:
         mean = self.weight @ means
         seen = sum(weight * part for weight, part in zip(self.weight, self.covariance, strict=True))
         return mean, rows @ seen @ rows.T + (means - mean).T @ (self.weight[:, None] * (means - mean))
-
-    def aliased_j(self) -> Floats | None:
-        """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
-
-        None where a period or a timeline is known.
-        """
-        if self.aliased is None:
-            return None
-        _, low, high = replace(self, unseen=self.aliased).interval()
-        return (high - low) / 2
 
 
 def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
@@ -265,7 +258,6 @@ def mixture(
     prior: Floats,
     problem: Problem,
     unseen: Unseen | None = None,
-    aliased: Unseen | None = None,
     blocks: int = 0,
 ) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
@@ -275,7 +267,6 @@ def mixture(
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
-        aliased: The same if the load repeats in the readings' rhythm.
         blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
@@ -295,7 +286,6 @@ def mixture(
         unknowns_sd=np.sqrt(weight @ sds),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
-        aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
     )
 
@@ -307,14 +297,10 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     evidence = np.array([one.log_evidence for one in parts])
     weight = np.exp(evidence - evidence.max()) * prior
     weight = weight / weight.sum()
-
-    def hidden(of: Sequence[Unseen | None]) -> Unseen | None:
-        mine = [one for one in of if one is not None]
-        if not mine:
-            return None
-        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))  # they differ by how high bursts seem
-        return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
-
+    unseen, hidden = None, [one.unseen for one in parts if one.unseen is not None]
+    if hidden:
+        share = sum(w * one.share for w, one in zip(weight, hidden, strict=True))  # they differ by how high bursts seem
+        unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)
     return Energies(
         weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
         mean_j=np.concatenate([one.mean_j for one in parts]),
@@ -323,6 +309,5 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
         tried_j=np.concatenate([one.tried_j for one in parts]),
-        unseen=hidden([one.unseen for one in parts]),
-        aliased=hidden([one.aliased for one in parts]),
+        unseen=unseen,
     )

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import Known, attribute
-from jouletrace.attribution.solve import Energies
+from jouletrace.attribution.log_chain import ALIASED as ALIASED_LOG
+from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
-from jouletrace.run.readings import IMPLAUSIBLE, Readings
+from jouletrace.run.channels import GAIN_PCT
+from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
+from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
 _REACH = 25.0
@@ -22,6 +25,9 @@ _GAPLESS = 0.9
 
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
+
+ALIASED_FROM = GAIN_PCT / 100
+"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -34,12 +40,13 @@ class SpanEnergies:
     energies: Energies | None  # of those that have one; None if none has
     place: NDArray[np.intp]  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
-    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy), or the
-    # estimator's own reason
+    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
+    # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
-    # "implausible_readings" (some were left out)
+    # "implausible_readings" (some were left out), "equal_readings" (of a log, which may be aliased with its load)
     flags: list[tuple[str, ...]]
+    period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
 
     def __len__(self) -> int:
@@ -92,6 +99,21 @@ class SpanEnergies:
             return {}
         return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
 
+    def hidden(self, weights: ArrayLike) -> float:
+        """Half-width of a weighted sum by swings of the known period alone, over the sum; 0 if no period is known.
+
+        Readings, or the samples behind them, meet few phases of such a load, and no reading shows it. Infinite where
+        that leaves no energy. ``weights`` have shape (m,).
+        """
+        weights = np.asarray(weights, np.float64)
+        if self.period_s is None:
+            return 0.0
+        if self.energies is None or not np.any(weights[self.known]):
+            return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
+        rows = self._rows(weights[None])
+        (mean,), _ = self.energies.moments(rows)
+        return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
+
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
         known = self.known
@@ -109,7 +131,6 @@ def span_energies(
     *,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
-    loose_ns: ArrayLike = (),
 ) -> SpanEnergies:
     """Energy of each span [start, end], with what all of them have in common.
 
@@ -119,9 +140,9 @@ def span_energies(
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
-            ends. None for the spans themselves.
+            ends. None for the spans themselves. If there are none, no one knows when the load changed: readings that
+            show no more than half of the time between them are then a log of momentary powers (``Response.sparse``).
         period_s: Period of the load's swings, where it is known.
-        loose_ns: Edges of bursts that loads follow at some moment later: readings there tell nothing, shape (k,).
 
     Raises:
         BadInputError: If starts and ends don't match.
@@ -129,16 +150,18 @@ def span_energies(
     start, end = (np.atleast_1d(np.asarray(edge, np.int64)) for edge in (start_ns, end_ns))
     if start.shape != end.shape or start.ndim != 1:
         raise BadInputError(f"spans: {start.shape} starts do not go with {end.shape} ends")
+    unknown = bursts_ns is not None and not np.size(bursts_ns)
+    response = response.momentary if unknown and response.sparse else response
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
     place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
     ok, energies = np.flatnonzero([one is None for one in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
-        bursts = spans if bursts_ns is None else record.seconds(bursts_ns).reshape(-1, 2)
+        bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
         known, bursts, near = _far(record, response, spans, bursts)
-        loose = record.seconds(np.asarray(loose_ns, np.int64))[:, None] + [-response.period_s, 2 * response.lasts_s]
-        near &= ~_within(record.time_s - response.delay_s, loose)
+        if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
+            response = replace(response, back_to_back=False)
         energies = attribute(
             record.time_s[near],
             record.value[near],
@@ -152,7 +175,7 @@ def span_energies(
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or "sensor_too_slow"
+            reason[ok[i]] = energies.reason or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
@@ -160,9 +183,10 @@ def span_energies(
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
-    flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, each)
+    equal = (place >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
+    flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
+    return SpanEnergies(energies, place, reason, flags, period_s, each)
 
 
 def _judged(
@@ -181,12 +205,23 @@ def _judged(
     return [code or None for code in codes.tolist()]
 
 
+def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
+    """The reason of an interval that is as wide as the energy."""
+    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
+    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
+
+
 def _holes(record: Readings, response: Response) -> Floats:
-    """Segments of which no reading shows anything, in s, shape (h, 2)."""
+    """Segments of which no reading shows more than its memory, in s, shape (h, 2).
+
+    An exponential memory reaches back into a hole: what it shows of the end is no level of the whole.
+    """
     if response.back_to_back:
         return np.empty((0, 2))
-    holes = record.seconds(record.holes).reshape(-1, 2) - response.delay_s
-    holes[:, 1] -= response.width_s
+    begin, end = record.seconds(record.holes).reshape(-1, 2).T - response.delay_s
+    back_s = np.append(np.arange(response.width_s, response.lasts_s, response.period_s), response.lasts_s)
+    edges = np.maximum(np.column_stack([begin, *(end - late_s for late_s in back_s[::-1])]), begin[:, None])
+    holes = np.stack([edges[:, :-1], edges[:, 1:]], axis=-1).reshape(-1, 2)
     return holes[holes[:, 1] > holes[:, 0]]
 
 
@@ -201,8 +236,8 @@ def _far(
 ) -> tuple[Known, Floats, NDArray[np.bool_]]:
     """Segments of bursts that are far from all edges, with their energies; what is left of bursts; and of readings.
 
-    The readings that are left, shape (n,), show power in bursts and spans or next to them. Those after a known segment
-    remember it, and are left out.
+    The readings that are left, shape (n,), show power in bursts and spans or next to them. A burst goes on before the
+    end of a known segment, so that those after it have forgotten what was before the burst.
     """
     reach_s, fades_s = response.lasts_s + _REACH * response.period_s, 2 * response.lasts_s
     holes, read_s = _holes(record, response), record.time_s - response.delay_s
@@ -210,11 +245,16 @@ def _far(
     edges = np.unique(np.concatenate([spans.ravel(), bursts.ravel()]))
     piece = np.stack([edges[:-1], edges[1:]], axis=1)
     long = (np.diff(piece)[:, 0] > 4 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
-    far = piece[long] + np.array([reach_s, -reach_s - fades_s])
-    left = _segments(bursts, far)
+    far = piece[long] + np.array([reach_s, -reach_s])
+    if response.back_to_back:  # of a counter the energy between two reads is known
+        far = read_s[np.searchsorted(read_s, far)]
+    gone = far - np.array([0.0, fades_s])
+    left = _segments(bursts, gone)
     around = np.vstack([spans, bursts]) + np.array([-reach_s, reach_s])
-    near = _within(read_s, around) & ~_within(read_s, far + np.array([0.0, fades_s]))
-    return _summed(record, response, far), left[~np.isin(left[:, 0], far[:, 0])], near
+    if not response.width_s:  # of a log all that lies between readings counts
+        return _summed(record, response, far[:0]), bursts, _within(read_s, around)
+    near = _within(read_s, around) & ~_within(read_s, far)
+    return _summed(record, response, far), left[~np.isin(left[:, 0], gone[:, 0])], near
 
 
 def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
@@ -224,12 +264,13 @@ def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
 
 
 def _summed(record: Readings, response: Response, far: Floats) -> Known:
-    """Energies of segments by the sum of readings; a change between two of them may lie anywhere between."""
+    """Energies of segments by the sum of readings; a change between two of them may lie anywhere, but for a counter."""
     gap_s, value = np.diff(record.time_s), record.value
     between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
     covers = response.window_s + 2 * response.rise_s >= _GAPLESS * response.period_s
-    error = (np.diff(value) ** 2 / (6 if covers else 2) + response.noise_w**2) * gap_s**2
-    read_s = record.time_s - response.delay_s - response.middle_s
+    changed = 0.0 if response.back_to_back else np.diff(value) ** 2 / (6 if covers else 2)
+    error = (changed + response.noise_w**2) * gap_s**2
+    read_s = record.time_s - response.delay_s - (0.0 if response.back_to_back else response.middle_s)
     energies, variance = (
         np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
     )

@@ -74,18 +74,19 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
         Weight of each of ``DENSITIES_S``, shape (d,), and the hidden offset over the power above idle, root mean square
         in each of ``CHANCES``, shape (d, chances, l).
     """
+    response = replace(response, delay_s=0.0, noise_w=0.0, jitter_s=0.0)  # by which it doesn't go
     most_s = _LONGEST[period_s is not None] * response.period_s
-    lengths = tuple(
-        (float(f"{min(span_s, most_s):.2g}"), float(f"{min(burst_s, most_s):.2g}")) for span_s, burst_s in lengths_s
-    )
-    # Delays shift swings alone
-    return _prior(lengths, replace(response, delay_s=0.0), prior, period_s)
+    lengths_s = np.minimum(np.maximum.accumulate(lengths_s, axis=1), most_s)
+    each = [[float(f"{one:.2g}") for one in both] for both in lengths_s.tolist()]  # alike in the next call, too
+    tables = [_of_length(*both, response, prior, period_s) for both in each]
+    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
 
 
-@lru_cache(maxsize=64)
-def _prior(
-    lengths_s: tuple[tuple[float, float], ...], response: Response, prior: Prior, period_s: float | None
+@lru_cache(maxsize=256)
+def _of_length(
+    span_s: float, burst_s: float, response: Response, prior: Prior, period_s: float | None
 ) -> tuple[Floats, Floats]:
+    """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of spans and bursts of a length."""
     sizes = prior.swing * ndtri((np.arange(_SIZES) + _SIZES + 0.5) / (2 * _SIZES))  # a half-normal's equal shares
     generator, draws = np.random.default_rng(0), _DRAWS[period_s is not None]
     place = (np.arange(draws) + generator.random(draws)) / draws
@@ -94,11 +95,8 @@ def _prior(
     real, imaginary = generator.standard_normal((2, draws, len(_HARMONICS)))
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
-    tables = []
-    for span_s, burst_s in lengths_s:
-        taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, max(span_s, burst_s), response, prior)
-        tables.append(_table(taken, np.sqrt(excess) / span_s, prior.steady))
-    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
+    taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, burst_s, response, prior)
+    return _table(taken, np.sqrt(excess) / span_s, prior.steady)
 
 
 def _table(place: NDArray[np.intp], offset: Floats, steady: float) -> tuple[Floats, Floats]:

@@ -13,11 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from jouletrace.analysis.aliasing import FLAG, of_whole
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.iterations import fill, of_variant
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
 from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
@@ -27,6 +26,7 @@ from jouletrace.compare.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
+from jouletrace.run.readings import ALIASED
 from jouletrace.stats.quantiles import student
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -48,8 +48,7 @@ def lane(side: str, block: int) -> str:
 
 
 def blocks_of(run: Run) -> dict[str, list[Floats]]:
-    """The metrics of a Run of ``ab`` in A and in B by block, NaN where one is missing; computes its windows."""
-    fill(run)
+    """The metrics of a Run of ``ab`` in A and in B by block, NaN where one is missing, from its windows."""
     numbers = sorted(set(run.windows["block"].to_pylist()))
     found: dict[str, list[Floats]] = {name: [] for name in METRICS}
     for side in SIDES:
@@ -85,6 +84,7 @@ def blocks_needed(run: Run, target: float) -> int:
         run: Run with the blocks of the first stage.
         target: Relative half-width.
     """
+    fill(run)
     found = blocks_of(run)
     most = 0
     for name in ("iteration_time_s", "energy_total_j"):
@@ -106,15 +106,16 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         BadInputError: If a check is malformed or selects no row.
     """
     margin = run.settings.get("margin", MARGIN)
+    solved = fill(run)
     blocks = blocks_of(run)
     scale = scale_of(*(own.get("items") or 1 for own in _sides(run)))
     whole = Part(MODEL_UNIT, None, "model", run.workload.get("name") or "ab")
     device = run.devices[0].id
-    aliased = dict.fromkeys(flag for side in SIDES for flag in of_whole(run, device, side))
+    aliased = (ALIASED,) if any(ALIASED in one.flags for one in solved.values()) else ()
     rows = []
     for metric, both in blocks.items():
         of_power = metric in ("power_w", "energy_total_j")
-        reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
+        reason, flags = (no_power_reason(run, device), aliased) if of_power else ("not_measured", ())
         per = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (_group(factor * one, reason) for one, factor in zip(both, per, strict=True))
         contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
@@ -152,7 +153,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
         for row in comparison.rows:
             if row.metric != "latency_s":
                 metric = "time_s" if row.metric == "iteration_time_s" else row.metric
-                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == FLAG])
+                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == ALIASED])
     run.results, run.units = results.results(), results.units()
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.analysis.windows import per_iteration
 from jouletrace.compare.pairs import LOAD, Note
 from jouletrace.compare.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jouletrace.analysis.generation import FIRST_CONTEXT, FIRST_TOKEN, FIRST_UNIT, SEGMENT
+from jouletrace.analysis.generation import FIRST_CONTEXT, FIRST_TOKEN, FIRST_UNIT
+from jouletrace.analysis.iterations import SEGMENT
 from jouletrace.analysis.latency import LANE
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import passes

@@ -379,15 +379,13 @@ class Calibration(TypedDict, total=False):
     """``Run.calibration`` of a device.
 
     Attributes:
-        channels: Fields of ``sensor.windows.response.Response`` by channel.
-        idle_slope_w_per_c: Watts of context idle per degree, as an ``Estimate``.
+        channels: Fields of ``sensor.calibration.response.StepResponse`` by channel.
     """
 
     time_ns: Integer
     load: str
     driver: str | None
     channels: dict[str, Facts]
-    idle_slope_w_per_c: Facts | None
 
 
 class ClockPair(TypedDict):
@@ -398,7 +396,7 @@ class ClockPair(TypedDict):
 
 
 class SensorResponse(TypedDict, total=False):
-    """``ChannelInfo.response``: fields of ``sensor.windows.response.Response``."""
+    """``ChannelInfo.response``: fields of ``sensor.calibration.response.StepResponse``."""
 
     period_s: Annotated[float, Meta(gt=0, le=1e9)]
     window_s: Seconds
@@ -413,7 +411,6 @@ class SensorResponse(TypedDict, total=False):
     wander_relative: Annotated[float, Meta(ge=0, le=1e9)]
     noise_tau_s: Annotated[float, Meta(gt=0, le=1e9)]
     misfit_relative: Annotated[float, Meta(ge=0, le=1e9)]
-    counter_ratio: _Number | None
     covariance: Annotated[list[list[_Variance]], Meta(min_length=1, max_length=5)]
     uncertainty: dict[str, _Number]
     explained: _Number | None

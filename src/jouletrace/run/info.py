@@ -94,7 +94,7 @@ class ChannelInfo(PlainData):
         gain_pct: Proportional gain error that software can't detect, in percent.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
             this GPU) or "exact" (the parameters of a simulated GPU).
-        response: Parameters of the calibrated response, if any (see ``sensor.windows.response``).
+        response: Parameters of the calibrated response, if any (see ``sensor.calibration.response``).
     """
 
     device: str

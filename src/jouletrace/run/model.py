@@ -44,7 +44,7 @@ class Run(Shown):
         settings: Every option in force, defaults included.
         devices: The devices that were recorded.
         channels: The channels that occur in ``samples``.
-        calibration: By device id and channel, the results of ``calibrate`` (see ``sensor.windows.response``).
+        calibration: By device id and channel, the results of ``calibrate`` (see ``sensor.calibration.response``).
         stored: Figures taken from an earlier measurement of the same GPU, each with its age.
         versions: Versions of jouletrace, Python, torch, driver, CUDA, ...
         environment: Environment variables that can change the result.

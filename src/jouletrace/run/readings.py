@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 IMPLAUSIBLE = "implausible_readings"
 """Flag of figures near which readings were left out since no GPU draws so much."""
 
+ALIASED = "aliased_with_sensor"
+"""Flag of loads of which readings, or the samples behind them, meet few phases."""
+
 
 def _none() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
@@ -69,11 +72,11 @@ class Readings:
         """Times in seconds since ``origin_ns``, which goes first, so that nothing is rounded."""
         return np.asarray((np.asarray(time_ns, np.int64) - self.origin_ns) / 1e9, np.float64)
 
-    def take(self, mask: NDArray[np.bool_]) -> Readings:
-        """The readings of a mask, shape (n,), with all that is known of the record."""
-        true_s = None if self.true_s is None else self.true_s[mask]
-        late_s = None if self.late_s is None else self.late_s[mask]
-        return replace(self, time_ns=self.time_ns[mask], value=self.value[mask], true_s=true_s, late_s=late_s)
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Readings:
+        """Some of them, by a mask or by their places, with all that is known of the record."""
+        true_s = None if self.true_s is None else self.true_s[rows]
+        late_s = None if self.late_s is None else self.late_s[rows]
+        return replace(self, time_ns=self.time_ns[rows], value=self.value[rows], true_s=true_s, late_s=late_s)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
         """Mask of the readings within a span of seconds since ``origin_ns``, shape (n,)."""

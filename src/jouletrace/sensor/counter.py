@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import MOST_W, integrate
-from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
@@ -216,7 +216,7 @@ def printed_step_j(energy_j: Floats) -> float:
     return 0.0
 
 
-def record_over_counter(record: Readings, response: Response, steps: CounterSteps) -> Estimate:
+def record_over_counter(record: Readings, response: StepResponse, steps: CounterSteps) -> Estimate:
     """Energy of the record over the counter's, between two steps as far apart as there are.
 
     Its interval holds the uncertain times of both steps at the power that was drawn then, the

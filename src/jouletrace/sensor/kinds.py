@@ -16,8 +16,8 @@ import numpy as np
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import shares
+from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
-from jouletrace.sensor.windows.response import SHAPE, Response
 
 RECORD, USAGE, AVERAGE, INSTANT = "record", "usage", "average", "instant"
 """Power fields of NVIDIA's driver and tools: its own record, ``nvmlDeviceGetPowerUsage`` (``power.draw``), and the two
@@ -57,13 +57,13 @@ class SensorKind:
     """What is known of a kind of power sensor before its GPU is calibrated."""
 
     fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
-    response: Response  # how readings answer, with wide uncertainty (``nominal``)
+    response: StepResponse  # how readings answer, with wide uncertainty (``nominal``)
     sampler: Sensor | None = None  # of readings that average momentary samples; None if they are means over windows
     counts: bool = False  # whether readings are differences of a counter: each is the mean since the one before
     # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
     recognises: Callable[[ChannelInfo], bool] = lambda channel: False
 
-    def response_of(self, channel: ChannelInfo) -> Response:
+    def response_of(self, channel: ChannelInfo) -> StepResponse:
         """The response, with the period and, of means, the window that the channel states."""
         own = self.response
         window_s = channel.window_s if self.sampler is None else None
@@ -76,10 +76,10 @@ class SensorKind:
         return replace(field, period_s=field.period_s or self.response.period_s, window_s=window_s)
 
 
-def nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
+def nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> StepResponse:
     """A response from documentation or published work; ``lag_sd`` and ``window_sd`` are the spread between GPUs, s."""
     covariance = ((lag_sd**2, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
-    return Response(period_s=period_s, window_s=window_s, covariance=covariance, **more)  # type: ignore[arg-type]  # stamp_grid is an int
+    return StepResponse(period_s=period_s, window_s=window_s, covariance=covariance, **more)  # type: ignore[arg-type]  # stamp_grid is an int
 
 
 HOPPER = SampleResponse(
@@ -175,12 +175,12 @@ def kind_of(channel: ChannelInfo) -> SensorKind:
     return stated or next(kind for kind in KINDS.values() if kind.recognises(channel))
 
 
-def response_of(channel: ChannelInfo) -> Response:
+def response_of(channel: ChannelInfo) -> StepResponse:
     """The sensor's response: as calibrated, else that of its kind."""
-    return Response.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
+    return StepResponse.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
 
 
-def calibrated(known: Response, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
+def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
     """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes the samples, if any.
 
     Of a window and an approach the longer one is taken, with the mean delay and the variance of both. The lag that
@@ -215,12 +215,17 @@ def calibrated(known: Response, sampler: Sensor | None = None, back_to_back: boo
     )
 
 
-def readings_of(channel: ChannelInfo) -> shares.Response:
-    """The response by which the channel's readings show power, for ``attribution.attribute``."""
+def readings_of(channel: ChannelInfo, rate_hz: float | None = None) -> shares.Response:
+    """The response by which the channel's readings show power, for ``attribution.attribute``.
+
+    ``rate_hz`` is the GPU's sample rate, if a recording determined it.
+    """
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
-        return shares.Response.sampled(kind.sampler, response.period_s)
+        return shares.Response.sampled(kind.sampler, response.period_s, rate_hz)
     found = calibrated(response, kind.sampler, kind.counts)
+    if rate_hz and found.weight:
+        found = found.at_rate(rate_hz)
     if not kind.counts:
         return found
     # A counter that is read is up to one of its updates old

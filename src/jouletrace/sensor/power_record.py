@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -144,6 +145,30 @@ def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return np.array(merged, np.int64).reshape(len(merged), 2)
 
 
+def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, NDArray[np.int64]]:
+    """A record whose holes are closed to one period, so that only time of which readings speak is left; times in it.
+
+    Readings stay where they are up to the first hole. What a load did in a hole is in no figure then, and neither is a
+    reading between two holes.
+    """
+    begun, ended = record.holes.T
+    closed_ns = np.minimum(ended - begun, round(1e9 * record.period_s))
+    gone_ns = np.append(0, np.cumsum(ended - begun - closed_ns))
+
+    def moved(at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        hole = np.searchsorted(begun, at_ns, side="right") - 1  # the last that began before, -1 without one
+        since = np.where(hole >= 0, at_ns - begun[hole], 0)
+        length, left = (np.where(hole >= 0, some[hole], 0) for some in (ended - begun, closed_ns))
+        return np.asarray(at_ns - gone_ns[hole] * (hole >= 0) - np.minimum(since, length) + np.minimum(since, left))
+
+    between = np.searchsorted(begun, record.time_ns, side="left") > np.searchsorted(ended, record.time_ns, side="right")
+    kept = record.take(~between)
+    time, true_s = moved(kept.time_ns), kept.true_s
+    if true_s is not None:
+        true_s = true_s + (time - kept.time_ns) / 1e9
+    return replace(kept, time_ns=time, true_s=true_s, holes=record.holes[:0]), moved(np.asarray(time_ns, np.int64))
+
+
 def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Joules from the first stamp to each stamp, shape (n,): each reading is the mean power since the one before."""
     energy = np.zeros(len(time_ns))
@@ -156,7 +181,7 @@ def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) 
 def integrate(time_ns: ArrayLike, power_w: ArrayLike, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
     """Joules of each window [start, end] by the readings as they are, shape (m,).
 
-    Response and lag of the sensor are not corrected: ``sensor.windows.energy`` does that. NaN where a window reaches
+    Response and lag of the sensor are not corrected: ``attribution.spans`` does that. NaN where a window reaches
     outside of the stamps, which increase, or ends before it starts.
     """
     time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)

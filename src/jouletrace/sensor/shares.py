@@ -29,6 +29,9 @@ _Weigh = Callable[[Floats], Floats]
 _COARSE = 0.125
 """Standard deviation of a delay over the width, or a burst's length, up to which it changes readings in proportion."""
 
+_RATE_SD = 1e-3
+"""Relative standard deviation of a sample rate that a recording determined: it changes by 0.0003 with temperature."""
+
 _FEW = 4
 """Windows that overlap at a time; of more, readings between them are left out. A window of 1 s that is read each 0.1 s
 then counts each 0.3 s: noise is averaged over a third of the readings, and a state has four sums in place of ten."""
@@ -63,11 +66,12 @@ class Response:
             rate_hz: Samples per second of this GPU; None if unknown: then it lies anywhere in the sensor's range.
         """
         low, high = sensor.any_rate_hz
-        rate = rate_hz or (low + high) / 2
-        spread = 1e-3 if rate_hz else (high - low) / math.sqrt(12) / rate
+        rate = (low + high) / 2
+        spread = (high - low) / math.sqrt(12) / rate
         weight = 1 / sensor.averages
         rise_s = -1 / (rate * math.log1p(-weight))
-        return cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
+        found = cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
+        return found.at_rate(rate_hz) if rate_hz else found
 
     @property
     def sample_s(self) -> float:
@@ -90,6 +94,21 @@ class Response:
         return self.window_s or 5 * self.rise_s
 
     @property
+    def sparse(self) -> bool:
+        """True if a reading shows no more than half of the time since the one before.
+
+        For the other half what changed is as unknown as between momentary readings. So it is of 25 ms of each 100 ms,
+        and of what a tool polled each second; not of a Hopper's record (12.5 ms of memory, 20 ms), a counter, or means
+        over a second. Of a window that no one knows the mean length counts.
+        """
+        return not self.back_to_back and 2 * max(self.window_s, 2 * self.rise_s) <= self.period_s
+
+    @property
+    def momentary(self) -> Response:
+        """The response of readings that are taken for the power of one moment, the middle of what they show."""
+        return replace(self, rise_s=0.0, window_s=0.0, delay_s=self.delay_s + self.middle_s)
+
+    @property
     def stride(self) -> int:
         """Every so many readings are used, so that few windows overlap."""
         return 1 if self.back_to_back else max(1, math.ceil(self.window_s / self.period_s / _FEW))
@@ -98,6 +117,10 @@ class Response:
         """The response with a memory ``by`` times as long, and the delay that goes with it."""
         delay_s = self.delay_s + self.delay_by_width_s * math.log(by)
         return replace(self, rise_s=by * self.rise_s, window_s=by * self.window_s, delay_s=delay_s)
+
+    def at_rate(self, rate_hz: float) -> Response:
+        """The response if it takes so many momentary samples per second."""
+        return replace(self.widened(1 / (rate_hz * self.sample_s)), width_sd=_RATE_SD)
 
     def begins(self, time_s: Floats) -> Floats:
         """Beginnings of the windows that end at ``time_s``, of the same shape."""

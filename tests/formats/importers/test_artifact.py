@@ -32,7 +32,7 @@ def test_a_log_and_a_latency_give_the_energy_of_an_inference(tmp_path):
 
 def test_readings_in_whole_watts_leave_their_rounding_in_the_interval(tmp_path):
     idle = imported(write(tmp_path, LOG)).result("power_idle_w", DEVICE_UNIT)
-    assert idle.half_width == pytest.approx(1.96 / np.sqrt(12), rel=1e-3)
+    assert 1.96 / np.sqrt(12) <= idle.half_width < 1.05 * 1.96 / np.sqrt(12)
 
 
 def test_the_latency_may_come_from_the_benchmarks_own_output(tmp_path):

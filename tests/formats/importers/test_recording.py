@@ -24,7 +24,7 @@ from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.run.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.windows.energy import T95
+from jouletrace.stats.interval import Z95
 from places import REPOSITORY
 from shown import rows
 
@@ -157,7 +157,7 @@ def test_the_whole_has_a_budget(chain):
     (found,) = budgets(chain)
     assert found.unit == MODEL_UNIT
     stated = np.linalg.norm([term.u for term in found.terms if term.stated])
-    assert stated == pytest.approx(found.figure.half_width / T95)
+    assert stated == pytest.approx(found.figure.half_width / Z95)
 
 
 def test_files_may_come_in_any_order(folder, chain):

@@ -26,7 +26,7 @@ SAID = {
     "I1_table_mig.log": "in 5.00 s, 167 W on average",
     "J1_brake_reason.csv": "trust: yes",
     "K1_am_pm.csv": "in 9.00 s, 200 W on average",
-    "L1_dst.csv": "2160.0 ± 7.2 kJ (0.600 kWh) in 10800 s",
+    "L1_dst.csv": "2160.0 ± 6.6 kJ (0.600 kWh) in 10800 s",
     "M1_rows_twice.csv": "200 W on average trust: with care",
     "N1_unequal_spans.csv": "200 W on average, 2 devices together trust: with care",
     "P1_emissions.csv": "stated by codecarbon",

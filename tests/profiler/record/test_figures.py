@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis.ranges import _mean as mean_of_windows
-from jouletrace.sensor.windows.energy import WindowEnergies
 from live_runs import energy, marked, unit
 from pace import worked
+from records import EXACT, channel
 
 
 def test_a_long_range_is_a_window_and_several_are_a_mean():
@@ -63,20 +62,6 @@ def test_short_ranges_that_repeat_are_distinguished():
         assert found.value == pytest.approx(joules, rel=0.1)
         assert found.low <= joules <= found.high
         assert run.result("time_s", unit(run, name)["id"]).value == pytest.approx(0.005, rel=0.01)
-
-
-def test_of_very_many_ranges_the_middle_is_enough(monkeypatch):
-    """Also for one that came before it."""
-    monkeypatch.setattr("jouletrace.analysis.ranges.MOST_REPEATED", 2000)
-    spans, end = short_steps()
-    renamed = [("range", "save", *s[2:]) if s[1] == "forward" and i < 300 else s for i, s in enumerate(spans)]
-    levels = {"forward": 600.0, "backward": 300.0, "save": 600.0}
-    run = marked(renamed, power_of(renamed, levels, end + 2), round(end + 1.5, 1))
-    for name, joules, n in (("forward", 3.0, 1000), ("backward", 1.5, 1000), ("save", 3.0, 100)):
-        found = energy(run, name)
-        assert found.n == n
-        assert found.value == pytest.approx(joules, rel=0.1), name
-        assert found.low <= joules <= found.high
 
 
 def test_what_runs_in_a_pause_of_the_loop_is_not_taken_for_its_rest():
@@ -185,16 +170,12 @@ def test_steps_of_threads_that_overlap_are_null():
     assert energy(marked(spans, 300.0, 5.0), "step").reason == "ranges_overlap"
 
 
-def test_of_very_many_names_those_with_the_most_time_have_energy(monkeypatch):
-    monkeypatch.setattr("jouletrace.analysis.ranges._MOST_NAMES", 3)
-    lengths = [0.3, 0.9, 0.25, 0.8, 0.7]
-    starts = np.cumsum([1.0, *lengths[:-1]])
-    run = marked(
-        [("range", f"batch {i}", a, a + d) for i, (a, d) in enumerate(zip(starts, lengths, strict=True))], 300.0, 6.0
-    )
-    reasons = [energy(run, f"batch {i}").reason for i in range(5)]
-    assert reasons == ["too_many_names", None, "too_many_names", None, None]
-    assert run.result("time_s", unit(run, "batch 0")["id"]).value == pytest.approx(0.3)
+def test_of_very_many_names_those_with_the_most_time_are_looked_at():
+    """Of 301 too short for the sensor, which is the reason, the shortest isn't looked at."""
+    run = marked([("range", f"batch {i}", 1 + 0.01 * i, 1.005 + 0.01 * i + 1e-5 * i) for i in range(301)], 300.0, 6.0)
+    assert {energy(run, f"batch {i}").reason for i in range(1, 301)} == {"sensor_too_slow"}
+    assert energy(run, "batch 0").reason == "too_many_names"
+    assert run.result("time_s", unit(run, "batch 0")["id"]).value == pytest.approx(0.005)
 
 
 def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
@@ -205,23 +186,24 @@ def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
     assert energy(run, "batch 0").reason == "sensor_too_slow"
 
 
-def test_the_mean_of_few_windows_is_no_surer_than_each_of_them_says():
-    """Three windows that came out alike by chance, of a sensor whose response isn't known exactly."""
-    three, none = np.full(3, 10.0), [None] * 3
-    own, shared = np.array([0.5, 0.5, 0.5]), np.array([0.2, 0.2, 0.2])
-    sd = np.hypot(own, shared)
-    energies = WindowEnergies(three, sd, own, shared, three - 2 * sd, three + 2 * sd, none, [()] * 3)
-    found, _ = mean_of_windows(energies, np.array([2.0, 2.0, 2.0]))
-    assert found.value == 5.0
-    assert found.half_width == pytest.approx(1.96 * np.hypot(0.5 / np.sqrt(3), 0.2) / 2, rel=1e-3)
-
-
 def test_short_ranges_of_which_no_reading_is_have_no_energy():
     """A dozen within a reading or two: all readings see what ran before or after."""
     found = energy(
         marked([("range", "short", 1 + i / 1000, 1.0005 + i / 1000) for i in range(12)], 300.0, 4.0), "short"
     )
     assert (found.value, found.reason) == (None, "no_samples")
+
+
+def test_the_mean_of_a_few_is_no_surer_than_what_isnt_known_of_the_sensor():
+    """Three that are alike share its delay: their mean isn't known better than one of them."""
+    unsure = channel(response={**EXACT, "covariance": [[4e-6, 0, 0], [0, 4e-6, 0], [0, 0, 0]], "origin": "calibrated"})
+
+    def half_of(number):
+        spans = [("range", "a", 1.0 + i, 1.2 + i) for i in range(number)]
+        run = marked(spans, lambda t: np.where(t % 1 < 0.2, 500.0, 100.0), number + 2.0, channels=[unsure])
+        return energy(run, "a").half_width
+
+    assert half_of(3) > 0.5 * half_of(1)
 
 
 def test_two_occurrences_have_the_interval_of_the_sensor():

@@ -10,7 +10,7 @@ from jouletrace.sensor.calibration.fitter import (
     _off_zero,
     load_features,
 )
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
 
 PERIOD = 0.02
@@ -71,9 +71,9 @@ def test_edges_outside_of_the_grid_split_no_bin():
 @pytest.mark.parametrize(
     ("response", "off"),
     [
-        (Response(PERIOD, 0.025, lag_s=0.004), 2e-3),
-        (Response(PERIOD, 0.0, rise_s=0.0125, lag_s=-0.003), 0.03),  # within the millisecond of an edge
-        (Response(PERIOD, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03), 2e-3),
+        (StepResponse(PERIOD, 0.025, lag_s=0.004), 2e-3),
+        (StepResponse(PERIOD, 0.0, rise_s=0.0125, lag_s=-0.003), 0.03),  # within the millisecond of an edge
+        (StepResponse(PERIOD, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03), 2e-3),
     ],
     ids=["boxcar", "exponential", "tailed"],
 )
@@ -90,7 +90,7 @@ def test_features_are_read_as_a_sensor_reads_a_load(features, response, off):
 def test_no_more_than_seven_integrals_are_kept(features):
     time = np.array([1.0])
     for rise in np.arange(1, 30) * 1e-3:
-        features.read(time, Response(PERIOD, 0.01, rise_s=rise))
+        features.read(time, StepResponse(PERIOD, 0.01, rise_s=rise))
     assert len(features.cache) <= 7
     assert 0.0 in features.cache
 
@@ -108,7 +108,7 @@ def test_a_window_of_zero_is_left_at_the_same_mean_delay():
     assert _off_zero(np.array([0.5, 0.9, 0.3])) == pytest.approx([0.5, 0.9, 0.3])
 
 
-TRUE = Response(PERIOD, 0.01, rise_s=0.006, lag_s=0.004)
+TRUE = StepResponse(PERIOD, 0.01, rise_s=0.006, lag_s=0.004)
 SHAPE = np.array([0.2, 0.5, 0.3])
 """The same in units of the period."""
 
@@ -252,7 +252,7 @@ def test_drift_is_that_of_the_level_that_drifts_most():
 @pytest.mark.parametrize("tail_share", [0.0, 0.2])
 def test_on_the_grid_features_are_read_exactly(features, rise_s, tail_share):
     """Where window and lag are whole steps of it, a reading is the mean of what rise and tail have let through."""
-    response = Response(PERIOD, 0.01, rise_s=rise_s, lag_s=0.004, tail_share=tail_share, tail_s=0.03)
+    response = StepResponse(PERIOD, 0.01, rise_s=rise_s, lag_s=0.004, tail_share=tail_share, tail_s=0.03)
     time = np.array([0.9, 1.01, 1.42, 2.105, 2.13, 2.15, 3.02, 3.5])
     bounds = features.start_s + features.step_s * np.arange(len(features.mean) + 1)
     share = response.step(time[:, None] - bounds)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jouletrace.addons.fleet.folder import ABOUT, Folder
 from jouletrace.addons.fleet.plan import Key, Owner, gpu_names
 from jouletrace.analysis.conditions import conditions
-from jouletrace.analysis.windows import of_variant
+from jouletrace.analysis.iterations import of_variant
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER

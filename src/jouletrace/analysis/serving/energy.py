@@ -26,7 +26,7 @@ from jouletrace.analysis.serving.readings import VARIES, Rows, apart, regression
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Requests, Steady, overlap, percentile
 from jouletrace.analysis.serving.steps import FACTORS, Model, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 
 METHOD = "request timeline"
 _WIDEST = 0.5
@@ -228,7 +228,7 @@ def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
     shifts = [(level.origin_ns - origin) / 1e9 for level in levels]
     ends = [float(np.nanmax(level.last)) + by for level, by in zip(levels, shifts, strict=True)]
 
-    def columns(time: Floats, response: Response) -> Floats:
+    def columns(time: Floats, response: StepResponse) -> Floats:
         return np.concatenate(
             [_seen(level, time - by, response) for level, by in zip(levels, shifts, strict=True)], axis=1
         )
@@ -242,7 +242,7 @@ def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
     return Regression(pooled[0], own, residual_w)
 
 
-def _seen(r: Requests, time: Floats, response: Response) -> Floats:
+def _seen(r: Requests, time: Floats, response: StepResponse) -> Floats:
     """Being busy, prompt and output tokens/s as readings at these times show them, shape (n, 3)."""
     busy = Rates(r.sent, r.last)
     good = r.ok & np.isfinite(r.first)

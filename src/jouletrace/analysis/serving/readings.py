@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.serving.steady import Floats, Rates
 from jouletrace.run import Run
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.regression import Prior, equivalent_noise, quantile95, sandwich, solve
 
 LEAD_S = 10.0
@@ -44,7 +44,7 @@ class Rows:
 
 
 def regression_rows(
-    run: Run, origin_ns: int, begin_s: float, end_s: float, columns: Callable[[Floats, Response], Floats]
+    run: Run, origin_ns: int, begin_s: float, end_s: float, columns: Callable[[Floats, StepResponse], Floats]
 ) -> Rows | str:
     """The readings of all devices between two times as rows, or why there are none.
 
@@ -84,7 +84,7 @@ def regression_rows(
     return Rows(np.mean(design, axis=0)[known], target[known], block)
 
 
-def shown(parts: Sequence[Rates], time: Floats, response: Response) -> Floats:
+def shown(parts: Sequence[Rates], time: Floats, response: StepResponse) -> Floats:
     """Sums of rates as readings at these times show them, shape (n, parts).
 
     Args:

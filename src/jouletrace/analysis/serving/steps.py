@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, regression_rows, shown, solved
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Steady, overlap
 from jouletrace.run import Estimate, Run
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.quantiles import normal
 
 METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
@@ -204,7 +204,7 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
     return replace(found, x=x, covariance=covariance, known=every, residual_w=by_readings.residual_w)
 
 
-def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
+def _seen(steps: Timeline, time: Floats, response: StepResponse) -> Floats:
     """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 6)."""
     rates = [Rates(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
     return np.column_stack([np.ones(len(time)), shown(rates, time, response)])

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis.monitor import printed_step
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import PowerField
-from jouletrace.sensor.windows.response import Response
 
 LONG_WINDOW_S = 0.2
 """Averaging windows longer than this get a warning: shorter loads than the window read too low."""
@@ -28,7 +28,7 @@ METER = PowerField((), gain_pct=None)
 
 def polled_response(
     sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float, typical_w: float
-) -> Response:
+) -> StepResponse:
     """The response of readings that another tool polled and logged, with rows ``spacing_s`` apart.
 
     A reading is up to one update period old when it is read. Its stamp is truncated to ``resolution_s`` and its watts
@@ -41,7 +41,7 @@ def polled_response(
     window_sd = 0.05 * window if sensor.window_s is not None else most / math.sqrt(12)
     jitter = math.hypot(age, resolution_s) / math.sqrt(12)
     covariance = (((age**2 + (0.1 * period) ** 2) / 12, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
-    return Response(
+    return StepResponse(
         period_s=period,
         window_s=window,
         lag_s=(age - resolution_s) / 2,

@@ -100,7 +100,7 @@ ranges is stored separately."""
 
 _NOTED_AFTER_NS = 10_000_000_000
 _LONG = 10.0
-"""Least number of readings in an interval with its own energy, as in ``analysis.ranges``."""
+"""Least number of readings in an interval with its own energy, as in ``analysis.span_energies``."""
 
 _MOST_PATHS = 1000
 OTHERS = "(others)"

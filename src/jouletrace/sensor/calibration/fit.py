@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration.fitter import Fitter
+from jouletrace.sensor.calibration.fluctuation import fluctuation
+from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.sensor.stamps import Grid, find_grid
-from jouletrace.sensor.windows.noise import fluctuation
-from jouletrace.sensor.windows.response import SHAPE, Response
 from jouletrace.stats.one_thread import one_thread
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ def fit_response(
     power_w: ArrayLike,
     edges_ns: ArrayLike,
     levels: ArrayLike | None = None,
-) -> Response:
+) -> StepResponse:
     """Fit lag, window, rise and tail, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
@@ -99,7 +99,7 @@ def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], lev
         raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
 
 
-def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
+def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
     """The fitted response with its noise, its errors and what it was judged by."""
     shape, period = fit.response(fit.shape), fit.period
     model = fit.model()
@@ -111,13 +111,11 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
     covariance = fit.covariance()
     # What the shape leaves unexplained around edges acts as an error of the delay.
     covariance[0, 0] += misfit.area_s**2
-    share = shape.tail_share
-    delay = np.array([1, 0.5, 1 - share, shape.tail_s - shape.rise_s, share])
     level_sd = np.hypot(scatter.noise_w, np.hypot(scatter.noise_relative, scatter.wander_relative) * model)
     strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
     swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
     sizes = np.sqrt(np.diag(covariance)).tolist()
-    return replace(
+    found = replace(
         shape,
         period_s=grid.period_s,
         jitter_s=jitter,
@@ -128,15 +126,12 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
         noise_tau_s=scatter.tau_s,
         misfit_relative=misfit.rms,
         covariance=tuple(tuple(float(x) for x in row) for row in covariance),
-        uncertainty={
-            "period_s": grid.period_se_s,
-            **dict(zip(SHAPE, sizes, strict=True)),
-            "delay_s": float(np.sqrt(delay @ covariance @ delay)),
-        },
         explained=fit.held_out(),
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
+    known = {"period_s": grid.period_se_s, **dict(zip(SHAPE, sizes, strict=True)), "delay_s": found.delay_sd_s}
+    return replace(found, uncertainty=known)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.response import SHAPE, Response
+from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ class LoadFeatures:
     prior_sd: Floats  # size that each amplitude may have, over the size of the load's steps; inf if free
     cache: dict[float, Floats] = field(default_factory=dict, repr=False, compare=False)
 
-    def read(self, time_s: Floats, shape: Response) -> Floats:
+    def read(self, time_s: Floats, shape: StepResponse) -> Floats:
         """Each feature as read by a sensor of this shape at ``time_s``; shape (n, features)."""
         window = max(shape.window_s, 0.02 * self.step_s) / self.step_s
         end = (time_s - shape.lag_s - self.start_s) / self.step_s
@@ -151,9 +151,9 @@ class Fitter:
         self.shape = np.zeros(3)
         self.unit = np.array([period, period, period, 0.1, 0.02])
 
-    def response(self, shape: Floats) -> Response:
+    def response(self, shape: Floats) -> StepResponse:
         """The response of a shape, without noise."""
-        return Response(self.period, **dict(zip(SHAPE, (shape * self.unit[: len(shape)]).tolist(), strict=False)))
+        return StepResponse(self.period, **dict(zip(SHAPE, (shape * self.unit[: len(shape)]).tolist(), strict=False)))
 
     def read(self, shape: Floats) -> Floats:
         """The load's features as a sensor of this shape reads them."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from energy_signals import wander
-from jouletrace.sensor.windows.noise import Fluctuation, fluctuation, seen_correlation
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.fluctuation import Fluctuation, fluctuation, seen_correlation
+from jouletrace.sensor.calibration.response import StepResponse
 
 PERIOD, LOW_W, HIGH_W = 0.02, 120.0, 420.0
 
@@ -20,7 +20,7 @@ def split(noise_w=0.0, relative=0.0, wandering=0.0, tau=0.05, time_sd=0.0, seed=
     slope[edges] = np.where(high[edges], -1, 1) * 0.5 * (HIGH_W - LOW_W) / PERIOD
     fluctuating = wander(rng, 20 * n, tau, PERIOD / 20).reshape(n, 20).mean(axis=1)
     error = np.hypot(noise_w, relative * model) * rng.normal(size=n) + wandering * model * high * fluctuating
-    return fluctuation(error + time_sd * slope * rng.normal(size=n), model, slope, Response(PERIOD, PERIOD))
+    return fluctuation(error + time_sd * slope * rng.normal(size=n), model, slope, StepResponse(PERIOD, PERIOD))
 
 
 @pytest.mark.parametrize(("noise_w", "relative"), [(0.5, 0.0), (2.0, 0.0), (0.5, 0.01), (2.0, 0.02)])
@@ -60,7 +60,7 @@ def test_noise_that_a_fluctuation_hides_may_grow_with_the_power():
 
 def test_too_few_readings_say_how_much_they_scatter_and_nothing_of_its_kind():
     error = np.array([1.0, -1.0] * 5)
-    found, time_sd = fluctuation(error, np.full(10, 100.0), np.zeros(10), Response(PERIOD, PERIOD))
+    found, time_sd = fluctuation(error, np.full(10, 100.0), np.zeros(10), StepResponse(PERIOD, PERIOD))
     assert found == Fluctuation(pytest.approx(1.0, rel=0.06), 0.0, 0.0, 3 * PERIOD)
     assert time_sd == 0.0
 
@@ -73,7 +73,7 @@ def test_readings_of_a_boxcar_are_as_alike_as_means_of_a_fluctuation_over_it(tau
     apart = np.linspace(-width, width, 200_001)
     triangle = (width - np.abs(apart)) / width**2
     expected = [np.sum(triangle * np.exp(-np.abs(one + apart) / tau)) * (apart[1] - apart[0]) for one in delay]
-    assert seen_correlation(delay, tau, Response(PERIOD, width, lag_s=lag_s)) == pytest.approx(expected, rel=2e-3)
+    assert seen_correlation(delay, tau, StepResponse(PERIOD, width, lag_s=lag_s)) == pytest.approx(expected, rel=2e-3)
 
 
 def alternating(low_w, high_w, n=4000, steep_w=(), slope=800.0, time_sd=0.0):
@@ -89,7 +89,7 @@ def alternating(low_w, high_w, n=4000, steep_w=(), slope=800.0, time_sd=0.0):
     model[at], slopes[at] = steep_w, slope
     level_var = low_w**2 + (high_w**2 - low_w**2) * (np.array(steep_w) - LOW_W) / (HIGH_W - LOW_W)
     error[at] = np.sqrt(0.455 * (level_var + (slope * time_sd) ** 2))
-    return fluctuation(error, model, slopes, Response(PERIOD, PERIOD))
+    return fluctuation(error, model, slopes, StepResponse(PERIOD, PERIOD))
 
 
 def test_variance_that_two_levels_differ_by_grows_with_the_square_of_the_power():
@@ -120,7 +120,7 @@ def test_half_of_the_noise_at_rest_may_grow_where_chance_at_work_hides_it(workin
     power = np.repeat([LOW_W, HIGH_W], [120, working])
     slow = np.where(np.arange(working) // 20 % 2, 10.0, -10.0)
     error = np.append(2.0 * (-1.0) ** np.arange(120), slow)
-    found, _ = fluctuation(error, power, np.zeros(len(power)), Response(PERIOD, PERIOD))
+    found, _ = fluctuation(error, power, np.zeros(len(power)), StepResponse(PERIOD, PERIOD))
     assert found.noise_relative == pytest.approx(np.sqrt(0.5) * 2.0 / LOW_W if hidden else 0.0, rel=1e-6)
     if hidden:
         assert found.noise_w == pytest.approx(np.sqrt(0.5) * 2.0, rel=1e-6)
@@ -145,5 +145,5 @@ def test_readings_at_work_without_neighbours_there_say_how_much_they_scatter():
     high = place % 8 == 0
     sign = np.where(high, (-1.0) ** (place // 8), (-1.0) ** (place // 2))
     model = np.where(high, HIGH_W, LOW_W)
-    found, _ = fluctuation(sign * np.where(high, 5.0, 2.0), model, np.zeros(320), Response(PERIOD, PERIOD))
+    found, _ = fluctuation(sign * np.where(high, 5.0, 2.0), model, np.zeros(320), StepResponse(PERIOD, PERIOD))
     assert (found.wander_relative, found.tau_s) == (0.0, 3 * PERIOD)

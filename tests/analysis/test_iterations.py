@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import energies_per_iteration
-from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
+from jouletrace.analysis.iterations import fill, of_variant, per_iteration, together
 from records import channel, make_run, readings, windows
 
 SECONDS = [(2.0, 3.0), (3.0, 4.0), (4.0, 5.0), (5.0, 6.0)]
@@ -47,7 +47,7 @@ def test_a_window_outside_the_record_has_no_energy():
 
 def test_without_power_windows_still_have_their_time():
     run = make_run([], channels=[], window_rows=windows(SECONDS))
-    assert fill(run) is None
+    assert fill(run) == {}
     assert run.windows["time_s"].to_pylist() == pytest.approx([1.0] * 4)
     assert run.windows["energy_j"].to_pylist() == [None] * 4
 
@@ -85,5 +85,5 @@ def test_columns_together_leave_out_windows_that_miss_one():
 
 def test_no_windows_give_nothing():
     run = make_run(readings(300.0, 10))
-    assert fill(run) is None
+    assert fill(run) == {}
     assert len(energies_per_iteration(run)) == 0

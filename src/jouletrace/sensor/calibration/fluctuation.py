@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ class Fluctuation:
     tau_s: float  # correlation time of the latter
 
 
-def seen_correlation(delay_s: Floats, tau_s: float, response: Response) -> Floats:
+def seen_correlation(delay_s: Floats, tau_s: float, response: StepResponse) -> Floats:
     """Autocovariance of unit Ornstein-Uhlenbeck noise as readings see it; shape of ``delay_s``, >= 0."""
     return _Kernel(response).correlation(delay_s, tau_s)
 
@@ -33,7 +33,7 @@ def seen_correlation(delay_s: Floats, tau_s: float, response: Response) -> Float
 class _Kernel:
     """A response in pieces, and how alike two readings of a fluctuating power are."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: StepResponse) -> None:
         length = max(response.memory_s - max(response.lag_s, 0.0), 1e-6)
         bounds = np.linspace(0.0, length, _PIECES + 1)
         weight = np.diff(response.step(bounds + response.lag_s))
@@ -50,7 +50,7 @@ def fluctuation(
     error: NDArray[np.float64],
     model: NDArray[np.float64],
     slope: NDArray[np.float64],
-    response: Response,
+    response: StepResponse,
 ) -> tuple[Fluctuation, float]:
     """Split the residual into noise, correlated fluctuation and error of the stamps.
 

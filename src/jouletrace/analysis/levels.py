@@ -1,52 +1,28 @@
-"""Levels of a power record: a quiet segment, its slope with temperature, idle and working levels."""
+"""Idle and working level of a log: mean power over the segments in which it rests, and over those in which it works."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from jouletrace.errors import BadInputError
+from jouletrace.attribution.spans import span_energies
 from jouletrace.run import Estimate
-from jouletrace.stats.interval import difference, effective_n, mean_estimate
-from jouletrace.stats.quantiles import SD_OVER_MAD, student
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.shares import Response
+from jouletrace.stats.interval import difference
+from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+METHOD = "levels"
 
 _MIN_STRETCH = 3
 
-
-def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
-    """Mean power of a segment in which nothing changed, its interval allowing for correlation.
-
-    Null ("too_few_values") below two readings.
-    """
-    return mean_estimate(power_w, correlated=True, method=method)
-
-
-def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
-    """Watts per kelvin of a quiet GPU, by regression of its power on its temperature.
-
-    Null with reason "too_few_values" below eight readings, or "temperature_did_not_vary" if it
-    covers less than 2 K: thermometers count in whole degrees.
-    """
-    t, p = np.asarray(temperature_c, np.float64), np.asarray(power_w, np.float64)
-    if t.shape != p.shape or t.ndim != 1:
-        raise BadInputError(f"baseline: {t.shape} temperatures do not go with {p.shape} powers")
-    if len(t) < 8:
-        return Estimate.null("too_few_values", "regression")
-    if np.ptp(t) < 2:
-        return Estimate.null("temperature_did_not_vary", "regression")
-    centred = t - t.mean()
-    slope = float(centred @ p / (centred @ centred))
-    residual = p - p.mean() - slope * centred
-    # The score, not the residual, is what adds up to the slope's error.
-    worth = min(effective_n(residual), effective_n(centred * residual))
-    free = max(worth - 2, 1.0)
-    sd = float(np.sqrt(residual @ residual / (centred @ centred) / free))
-    half = student(0.975, free) * sd
-    return Estimate(slope, slope - half, slope + half, len(t), "regression")
+_MOST = 32
+"""Segments of one level whose energies are asked for, the longest ones: few show a level well, and each takes time."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +32,11 @@ class Levels:
     idle: Estimate  # mean power at rest
     working: Estimate  # mean power at work, ramps left out
     difference: Estimate  # working - idle
-    dropped: int  # readings left out as ramps
     resting: tuple[float, ...] = ()  # the two levels in watts at which it rested, where it did; idle is the lower
 
 
-def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
-    """Split a power log into rest and work, and give both levels, the ramps between left out.
+def idle_and_working_levels(record: Readings, response: Response) -> Levels:
+    """Split a record into rest and work, and give the mean powers of both, the ramps between left out.
 
     The threshold is Otsu's (1979): that which leaves the least variance within both sides. At both ends
     of each segment on either side, readings are dropped until they have reached the
@@ -74,13 +49,8 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     Returns:
         The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
         by four times their spread, or with "too_few_values" if it is too short to say.
-
-    Raises:
-        BadInputError: If shapes don't match or a reading isn't finite.
     """
-    time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)
-    if time.shape != power.shape or time.ndim != 1 or not np.all(np.isfinite(power)):
-        raise BadInputError("log: stamps and finite readings must go together; see sensor.power_record.clean")
+    power = record.value
     if len(power) < 2 * _MIN_STRETCH:
         return _no_levels("too_few_values")
     threshold = _otsu(power)
@@ -93,15 +63,29 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
         low = power <= power[lower].max()
         lower, upper = _without_ramps(~high & low, power), _without_ramps(~high & ~low, power)
     resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if upper.any() else ()
-    idle = mean_estimate(power[lower], correlated=True, method="levels")
-    working = mean_estimate(power[at_work], correlated=True, method="levels")
-    dropped = int((~(at_work | lower | upper)).sum())
-    return Levels(idle, working, difference(working, idle, "levels"), dropped, resting)
+    idle, working = (_level(record, response, kept) for kept in (lower, at_work))
+    return Levels(idle, working, difference(working, idle, METHOD), resting)
 
 
-def _two_at_rest(
-    power: Floats, rest: NDArray[np.bool_], working_w: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _level(record: Readings, response: Response, kept: Mask) -> Estimate:
+    """Mean power over the segments of settled readings, W, by those readings alone: others are of another level."""
+    edges = np.flatnonzero(np.diff(kept.astype(int), prepend=0, append=0)).reshape(-1, 2)
+    first, last = edges[np.diff(edges)[:, 0] > 1].T if len(edges) else edges.T
+    if not len(first):
+        return Estimate.null("too_few_values", METHOD)
+    last = last - 1
+    longest = np.sort(np.argsort(first - last, kind="stable")[:_MOST])
+    before_ns = round(1e9 * (response.delay_s + response.middle_s))
+    start, end = (record.time_ns[place[longest]] - before_ns for place in (first, last))
+    found = span_energies(record.take(kept), response, start, end, bursts_ns=[])
+    if not found.known.any():
+        return Estimate.null(found.reason[0] or "too_few_values", METHOD)
+    seconds = float((end - start)[found.known].sum()) / 1e9
+    level, low, high = (float(joules[0]) / seconds for joules in found.sums(found.known))
+    return Estimate(level, low, high, int(kept.sum()), METHOD)
+
+
+def _two_at_rest(power: Floats, rest: Mask, working_w: float) -> tuple[Mask, Mask]:
     """The readings at rest at the lower and at the upper of two levels; all and none where there is one.
 
     Two are a tenth of the way to work apart, not steps of a rounding or of the GPU's temperature, and each has a
@@ -121,8 +105,8 @@ def _two_at_rest(
 
 
 def _no_levels(reason: str) -> Levels:
-    null = Estimate.null(reason, "levels")
-    return Levels(null, null, null, 0)
+    null = Estimate.null(reason, METHOD)
+    return Levels(null, null, null)
 
 
 def _otsu(power: Floats) -> float:
@@ -136,13 +120,13 @@ def _otsu(power: Floats) -> float:
     return float((x[best] + x[best + 1]) / 2)
 
 
-def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
+def _apart(power: Floats, high: Mask) -> bool:
     low_w, high_w = np.median(power[~high]), np.median(power[high])
     off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
     return bool(high_w - low_w > 4 * SD_OVER_MAD * off)
 
 
-def _without_ramps(side: NDArray[np.bool_], power: Floats) -> NDArray[np.bool_]:
+def _without_ramps(side: Mask, power: Floats) -> Mask:
     """The readings of one level that are settled in their segments."""
     kept = np.zeros(len(power), bool)
     for part in np.split(np.arange(len(power)), np.flatnonzero(np.diff(side.astype(int))) + 1):

@@ -11,21 +11,21 @@ die and the shunt): software can't separate them, and does not have to.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
-"""The parameters of the response's shape, in the order of ``Response.covariance``."""
+"""The parameters of the response's shape, in the order of ``StepResponse.covariance``."""
 
 _SAFE = 30.0
 """Time constants after which an exponential is still exact when it is scaled back."""
 
 
 @dataclass(frozen=True)
-class Response:
+class StepResponse:
     """A sensor's timing and noise, nominal or calibrated."""
 
     period_s: float  # seconds between readings
@@ -45,7 +45,6 @@ class Response:
     wander_relative: float = 0.02
     noise_tau_s: float = 0.06  # correlation time of that fluctuation
     misfit_relative: float = 0.0  # what the shape gets wrong of readings just after an edge, over its jump
-    counter_ratio: float | None = None  # energy of the record over that of the GPU's counter; None if not compared
     # Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is exact. Fewer rows, as older Runs have
     # them, are those of the first parameters
     covariance: tuple[tuple[float, ...], ...] = ((0.0,) * 3,) * 3
@@ -123,43 +122,6 @@ class Response:
                 shown = shown + share * time * (gone - since_end)
         return np.asarray(shown / width)
 
-    def shown(self, frequency_hz: float) -> float:
-        """Share of a sinusoid's amplitude that readings show."""
-        turn = 2j * np.pi * frequency_hz
-        rise, tail = 1 / (1 + turn * self.rise_s), 1 / (1 + turn * self.tail_s)
-        approach = (1 - self.tail_share) * rise + self.tail_share * tail
-        return float(abs(approach * np.sinc(frequency_hz * self.window_s)))
-
-    def stretched(self, factor: float) -> Response:
-        """The response with all of its widths ``factor`` times as large."""
-        return replace(self, window_s=factor * self.window_s, rise_s=factor * self.rise_s, tail_s=factor * self.tail_s)
-
-    def varied(self) -> list[Response]:
-        """The response moved by one standard deviation along each principal axis of its uncertainty.
-
-        The changes that these make to a figure add in quadrature to what the uncertainty of the
-        shape does to it. Parameters may be far less certain apart than together (a longer window
-        with a shorter lag reads alike), so that moving one at a time would not do.
-        """
-        size = len(self.covariance)
-        scales, axes = np.linalg.eigh(np.array(self.covariance))
-        found = []
-        for scale, axis in zip(scales, axes.T, strict=True):
-            if scale <= 0:
-                continue
-            step = np.sqrt(scale) * axis
-            there = [getattr(self, name) for name in SHAPE[:size]]
-            # A time can't be negative, but the other way along the axis is as good.
-            lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]
-            moved = there + (1 if lowest[0] >= lowest[1] else -1) * step
-            moved[1:] = np.maximum(moved[1:], 0.0)
-            found.append(replace(self, **dict(zip(SHAPE, moved.tolist(), strict=False))))
-        return found
-
-    def noise_sd(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standard deviation of the independent noise of readings, in watts; same shape."""
-        return np.asarray(np.hypot(self.noise_w, self.noise_relative * power_w))
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, with ``kind``, ``gapless`` and ``delay_s`` for readers of the file."""
         data = asdict(self)
@@ -168,7 +130,7 @@ class Response:
         return data | {"kind": self.kind, "gapless": self.gapless, "delay_s": self.delay_s}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Response:
+    def from_dict(cls, data: dict[str, Any]) -> StepResponse:
         """The inverse of ``to_dict``; unknown and derived keys are ignored."""
         known = {key: data[key] for key in (f.name for f in fields(cls)) if key in data}
         if "covariance" in known:

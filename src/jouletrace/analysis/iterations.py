@@ -1,0 +1,210 @@
+"""Iterations of a profile, by its windows: energy, time, clock and temperature of each, and what they share."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import energies, join, mean_over
+from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
+from jouletrace.run import Run, tables
+from jouletrace.run.readings import ALIASED
+from jouletrace.run.spans import spans_of
+
+Floats = NDArray[np.float64]
+
+PHASE = "energy"
+"""The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
+
+SEGMENT = "segment"
+"""Variant of the windows of a generation's pieces; their unit says which."""
+
+REGULAR = 0.03
+"""Spread of periods up to which a load is regular, relative.
+
+Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
+seen of a swing averages out from there on.
+"""
+
+_GAP_NS = 1_000_000
+"""Shorter than a sample of any sensor's: windows of a load that are so near are one row."""
+
+Load = tuple[str, int | None]
+"""Variant and unit of windows."""
+
+
+class Solved(NamedTuple):
+    """Energies of the windows of a load, and of rows of them: a swing hides less in a row than in each window."""
+
+    place: NDArray[np.intp]  # in the table, shape (windows,)
+    windows: SpanEnergies
+    rows: SpanEnergies
+
+    def sources(self) -> dict[str, float]:
+        """Relative standard uncertainties, by source, of all of its energy: windows that differ don't show them."""
+        known = self.rows.known
+        energy = float(np.sum(self.rows.energy_j[known]))
+        return {source: u / energy for source, u in self.rows.sources(known).items()} if energy else {}
+
+    @property
+    def flags(self) -> list[str]:
+        """Codes that qualify its energy."""
+        aliased = self.rows.hidden(np.ones(len(self.rows))) > ALIASED_FROM
+        return [*join(self.windows.flags), *([ALIASED] if aliased else [])]
+
+
+def fill(run: Run) -> dict[Load, Solved]:
+    """Compute ``energy_j``, ``time_s``, ``clock_mhz``, ``temperature_c`` and ``flags`` of every window.
+
+    Returns:
+        The energies of each load; none without a power record.
+    """
+    if len(run.windows) == 0:
+        return {}
+    device = run.devices[0].id if run.devices else ""
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    every, edges = _loads(run), _rows(run)
+    bursts, solved = bursts_of(run), {}
+    for load in dict.fromkeys(every):
+        place = np.array([i for i, one in enumerate(every) if one == load])
+        mine = edges[[every[i] == load for i in edges[:, 2].tolist()], :2]
+        spans = np.append(start[place], mine[:, 0]), np.append(end[place], mine[:, 1])
+        found = energies(run, device, *spans, bursts, _period_s(run, load, place))
+        if found is not None:
+            parts = np.split(np.arange(len(found)), [len(place)])
+            solved[load] = Solved(place, *(found.some(part) for part in parts))
+    columns = {name: run.windows[name] for name in run.windows.column_names}
+    columns["time_s"] = pa.array((end - start) / 1e9)
+    if solved:
+        joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
+        for one in solved.values():
+            joules[one.place] = one.windows.energy_j
+            for i, flags, reason in zip(one.place.tolist(), one.windows.flags, one.windows.reason, strict=True):
+                codes[i] = ",".join([*flags, *([reason] if reason else [])]) or None
+        columns["energy_j"] = pa.array(joules, from_pandas=True)
+        columns["flags"] = pa.array(codes, pa.string())
+    for column, channel in (("clock_mhz", "clock_sm_mhz"), ("temperature_c", "temperature_c")):
+        stamps, values = run.series(device, channel)
+        means = [mean_over(stamps, values, int(a), int(b)) for a, b in zip(start, end, strict=True)]
+        columns[column] = pa.array(means, pa.float64())
+    run.windows = tables.conform(pa.table(columns), "windows")
+    return solved
+
+
+def _loads(run: Run) -> list[Load]:
+    """The load of each window."""
+    return [(row["variant"], row["unit"]) for row in run.windows.select(["variant", "unit"]).to_pylist()]
+
+
+def _rows(run: Run) -> NDArray[np.int64]:
+    """Starts and ends of rows of windows, and the place of each one's first in the table, shape (r, 3)."""
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    order, loads = np.argsort(start), _loads(run)
+    other = np.array([loads[a] != loads[b] for a, b in pairwise(order.tolist())], bool)
+    first = np.append(0, np.flatnonzero(other | (start[order[1:]] > end[order[:-1]] + _GAP_NS)) + 1)
+    last = np.append(first[1:], len(start)) - 1
+    return np.stack([start[order[first]], end[order[last]], order[first]], axis=1)
+
+
+def bursts_of(run: Run) -> NDArray[np.int64]:
+    """From when to when the load of each row of windows ran, in ns, shape (b, 2).
+
+    A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
+    """
+    rows = _rows(run)
+    replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy()[rows[:, 2]] for name in ("replays", "beyond"))
+    length_ns = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy())[rows[:, 2]]
+    margin_ns = np.round(beyond / 2 * length_ns / np.maximum(replays, 1)).astype(np.int64)
+    begun, ended = rows[:, 0] - margin_ns, rows[:, 1] + margin_ns
+    for ramp in spans_of(run, "phase").named(PHASE).start_ns.tolist():
+        following = np.searchsorted(begun, ramp)
+        if following < len(begun) and (following == 0 or ended[following - 1] <= ramp):
+            begun[following] = ramp
+    return np.stack([begun, ended], axis=1)
+
+
+def _period_s(run: Run, load: Load, place: NDArray[np.intp]) -> float | None:
+    """Seconds after which a load repeats itself: of an iteration, or of the steps that decode its tokens."""
+    table = run.windows.take(place)
+    if not pc.fill_null(table["replays"], 0).to_numpy().all():
+        return None
+    stated, seconds = run.workload.get("generation"), _seconds(table)
+    if stated is None:
+        return seconds
+    pieces = [*stated["segments"], *stated.get("contexts", [])]
+    if load[0] == SEGMENT:
+        return seconds / next(piece["times"] for piece in pieces if piece["unit"] == load[1])
+    forward = {(one["phase"], one["length"]): _seconds(of_unit(run, one["unit"])) / one["times"] for one in pieces}
+    weight = {(one["phase"], one["length"]): one["weight"] for one in stated["segments"]}
+    decoding = [one for (phase, _), one in forward.items() if phase == "decode" and np.isfinite(one)]
+    # Tokens take longer as the cache grows
+    if not decoding or np.ptp(decoding) / 2 > REGULAR * np.median(decoding):
+        return seconds
+    beside = sum(forward[key] * weight[key] for key in weight if key[0] == "between forwards")
+    return float(np.median(decoding)) + beside / stated["steps"]
+
+
+def _seconds(windows: pa.Table) -> float:
+    """Seconds of a replay, the median of windows; NaN without any."""
+    if not len(windows):
+        return math.nan
+    length_s = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9
+    return float(np.median(length_s / windows["replays"].to_numpy()))
+
+
+def of_unit(run: Run, unit: int) -> pa.Table:
+    """The windows of a generation's piece."""
+    pieces = of_variant(run, SEGMENT)
+    return pieces.filter(pc.equal(pieces["unit"], unit))
+
+
+def of_variant(run: Run, variant: str) -> pa.Table:
+    """The windows of one variant, in the order in which they ran."""
+    return run.windows.filter(pc.equal(run.windows["variant"], variant)).sort_by("order")
+
+
+def per_iteration(run: Run, column: str) -> tuple[Floats, NDArray[np.int64]]:
+    """A column of the untouched windows over their replays, and each window's block.
+
+    Where the step flushes a cache, the flushes alone, measured right after, are taken off.
+    Windows without a figure are left out.
+    """
+    (values,), block = together(run, column)
+    return values, block
+
+
+def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
+    """Several columns as ``per_iteration`` gives them, of the windows that have a figure in all of them."""
+    untouched, flush = of_variant(run, "untouched"), of_variant(run, "flush")
+    values = [_over_replays(untouched, column) for column in columns]
+    if len(flush) == len(untouched) > 0:
+        values = [value - _over_replays(flush, column) for value, column in zip(values, columns, strict=True)]
+    known = np.all([np.isfinite(value) for value in values], axis=0)
+    return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
+
+
+def scatter(values: Floats, block: NDArray[np.int64]) -> float | None:
+    """Standard deviation of windows within their runs, pooled over these; None for fewer than three windows."""
+    runs = [values[block == b] for b in np.unique(block)]
+    freedom = len(values) - len(runs)
+    squares = sum(float(np.sum((of_run - of_run.mean()) ** 2)) for of_run in runs)
+    return math.sqrt(squares / freedom) if freedom > 0 and len(values) > 2 else None
+
+
+def _over_replays(windows: pa.Table, column: str) -> Floats:
+    """NaN where there is no figure."""
+    values = windows[column].to_numpy().astype(np.float64)
+    replays = pc.fill_null(windows["replays"], 0).to_numpy()
+    return np.asarray(np.where(replays > 0, values / np.maximum(replays, 1), np.nan))
+
+
+def energies_per_iteration(run: Run) -> Floats:
+    """Joules per iteration of each untouched window so far; what the stopping rule looks at."""
+    fill(run)
+    return per_iteration(run, "energy_j")[0]

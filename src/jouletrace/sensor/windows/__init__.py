@@ -1,1 +1,0 @@
-"""Energy of a window of time from readings, by the sensor's response."""

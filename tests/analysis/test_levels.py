@@ -1,0 +1,127 @@
+"""Idle and working level of a log: which readings count, and that intervals hold."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from covering import fewest
+from energy_signals import wander
+from jouletrace.analysis import analyse
+from jouletrace.formats.importers import import_files
+
+METRICS = ("power_idle_w", "power_working_w", "power_difference_w")
+BEGIN = datetime.datetime(2026, 8, 12, 16, 0)
+
+
+def imported(folder, power, step_s=1.0, name="power.draw [W]", board="NVIDIA A100-SXM4-80GB"):
+    """The Run of a log of nvidia-smi, read each ``step_s``."""
+    at = [BEGIN + datetime.timedelta(seconds=k * step_s) for k in range(len(power))]
+    rows = (
+        f"{time:%Y/%m/%d %H:%M:%S}.{time.microsecond // 1000:03d}, {board}, {watts:.4f} W\n"
+        for time, watts in zip(at, power, strict=True)
+    )
+    path = folder / "log.csv"
+    path.write_text(f"timestamp, name, {name}\n" + "".join(rows))
+    return analyse(import_files([path]))
+
+
+def levels(folder, power, **how):
+    run = imported(folder, power, **how)
+    return [run.result(metric, 1) for metric in METRICS]
+
+
+@pytest.mark.parametrize("ramp", [0, 6])
+def test_a_log_is_split_in_two_levels_and_the_ramp_dropped(tmp_path, ramp):
+    power = np.repeat([62.0, 180.0, 62.0], [40, 80, 30])
+    power[40 : 40 + ramp] = np.linspace(75, 175, ramp)
+    idle, working, difference = levels(tmp_path, power + np.random.default_rng(2).normal(0, 0.5, 150))
+    assert idle.value == pytest.approx(62, abs=0.4)
+    assert working.value == pytest.approx(180, abs=0.4)
+    assert difference.low < 118 < difference.high
+    assert difference.half_width < 0.5
+    assert working.n <= 80 - ramp
+
+
+def test_a_log_of_one_level_is_not_split(tmp_path):
+    assert {one.reason for one in levels(tmp_path, np.random.default_rng(0).normal(62, 1, 200))} == {"one_level"}
+
+
+@pytest.mark.parametrize(
+    ("power", "found"),
+    [
+        ([70.0, 71.0, 70.0, 300.0, 301.0, 300.0], (70.5, 300.5)),
+        (np.arange(5.0) + 1, None),
+        ([60.0, 60.0, 60.1, 180.0, 180.0], None),
+    ],
+)
+def test_a_log_too_short_to_split_says_so(tmp_path, power, found):
+    idle, working, difference = levels(tmp_path, power)
+    if found is None:
+        assert {one.reason for one in (idle, working, difference)} == {"too_few_values"}
+    else:
+        assert (idle.value, working.value) == pytest.approx(found, abs=0.5)
+
+
+@pytest.mark.thorough
+def test_intervals_of_levels_hold_what_was_drawn_there(tmp_path):
+    """Power wanders between readings, ten of which come in the time after which it has forgotten what it was."""
+    hits, trials, half = np.zeros(2), 16, []
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        fine = np.repeat([62.0, 180.0], 4000) + 2 * wander(rng, 8000, 10.0, 1.0)
+        idle, working, _ = levels(tmp_path, fine[::20] + 0.1 * rng.normal(size=400))
+        half.append(idle.half_width)
+        for k, level in enumerate((idle, working)):
+            hits[k] += level.low <= fine[4000 * k : 4000 * (k + 1)].mean() <= level.high
+    assert min(hits) >= fewest(trials)
+    assert np.median(half) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("lengths", "idle", "working"), [((40, 80, 30), 68, 78), ((40, 80), 39, 79), ((4, 80, 4), 6, 78)]
+)
+def test_readings_beside_a_step_may_be_of_its_ramp_and_those_at_the_ends_of_a_log_are_not(
+    tmp_path, lengths, idle, working
+):
+    power = np.concatenate([np.full(n, 180.0 if k % 2 else 62.0) for k, n in enumerate(lengths)])
+    rest, work, _ = levels(tmp_path, power)
+    assert (rest.value, work.value) == (pytest.approx(62.0), pytest.approx(180.0))
+    assert (rest.n, work.n) == (idle, working)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "high_w", "two"),
+    [
+        (30, 30, 100.0, True),
+        (57, 3, 100.0, False),  # a twentieth of them, of which the ramps are none
+        (40, 40, 80.0, False),
+        (40, 40, 90.0, True),  # a tenth of the way from 60 to 300 W
+    ],
+)
+def test_two_levels_at_rest_have_some_readings_each_and_a_tenth_of_the_way_to_work_between_them(
+    tmp_path, low, high, high_w, two
+):
+    run = imported(tmp_path, np.repeat([60.0, 300.0, high_w], [low, 80, high]))
+    said = [warning.message for warning in run.warnings if warning.code == "idle_levels"]
+    assert said == ([f"the power rests at 60 W and at {high_w:.3g} W: idle is the lower level"] if two else [])
+    idle = run.result("power_idle_w", 1).value
+    assert idle == pytest.approx(60.0) if two else idle > 60.0
+
+
+def test_readings_between_two_levels_at_rest_count_for_neither(tmp_path):
+    """Means over 1 s, ten per second: 72 W, 130 W with a context, 520 W at work, and back."""
+    time = np.arange(0, 60, 0.1)
+    power = np.select([time < 12, time < 20, time < 40, time < 48], [72.0, 130.0, 520.0, 130.0], 72.0)
+    power = power + np.random.default_rng(0).normal(0, 0.3, len(time))
+    read = np.append(power[:9], np.convolve(power, np.full(10, 0.1), "valid"))
+    idle, _, _ = levels(tmp_path, read, step_s=0.1, board="NVIDIA H100 80GB HBM3")
+    assert idle.value == pytest.approx(72.0, abs=0.1)
+    assert idle.half_width < 0.3
+
+
+def test_of_many_segments_those_that_last_longest_give_the_level(tmp_path):
+    """130 of 4 readings at 61 W; 100 of 8 at 62 W."""
+    short, long = np.repeat([61.0, 180.0], 4), np.repeat([62.0, 180.0], 8)
+    idle, _, _ = levels(tmp_path, np.concatenate([np.tile(short, 130), np.tile(long, 100)]))
+    assert idle.value == pytest.approx(62.0, abs=0.05)
