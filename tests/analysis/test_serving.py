@@ -98,7 +98,7 @@ def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
 
 
 def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
-    run, _ = simulated(Truth(saturation_w=400.0))
+    run, _ = simulated(Truth(saturation_w=800.0))
     results = Parts(analyse(run))
     own = [results[unit].get("energy_output_token_j").value for unit in units(results)]
     assert all(one is not None for one in own)
@@ -205,7 +205,10 @@ def constant(rate, stated):
     tokens = {"input_tokens": np.full(len(sent), 100), "output_tokens": np.full(len(sent), 30)}
     first = sent + 100 * TRUTH.prompt_s
     level = {"sent": sent, "first": first, "last": first + 30 * TRUTH.output_s, **tokens}
-    return analyse(serving_run(TRUTH, [level], rates=(stated,))[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serving_runs.PERIOD_S", 0.02)  # parts begin and end within a request: each 50 ms is too coarse
+        run, _ = serving_run(TRUTH, [level], rates=(stated,))
+    return analyse(run)
 
 
 @pytest.mark.parametrize("rate", [1, 2, 4, 7])

@@ -82,9 +82,8 @@ def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
 
 
 def test_energy_at_the_offered_rate_is_nearly_free_of_the_chance_of_arrivals():
-    drawn = [bench(seed=s, rates=(4,)) for s in range(100, 140)]
-    both = {False: [without_rates(run) for run in drawn], True: drawn}
-    runs = {offered: [Parts(analyse(run)) for run in many] for offered, many in both.items()}
+    drawn = [benched(seed=s, rates=(4,)) for s in range(100, 140)]
+    runs = {True: [Parts(run) for run in drawn], False: [Parts(analyse(without_rates(run))) for run in drawn]}
     found = {offered: [one[1].get(TOKEN) for one in many if one[1].get(TOKEN).value] for offered, many in runs.items()}
     offered, raw = (np.array([one.value for one in found[which]]) for which in (True, False))
     half = np.array([one.half_width for one in found[True]])

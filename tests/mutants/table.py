@@ -228,7 +228,7 @@ MUTANTS = [
         "attribution/spans.py",
         ["attribution/test_spans.py"],
         ("noise dropped from long sums", "+ response.noise_w**2) * gap_s**2", ") * gap_s**2"),
-        ("changes dropped from long sums", "(np.diff(value) ** 2 / (6 if covers else 2) + ", "("),
+        ("changes dropped from long sums", "np.diff(value) ** 2 / (6 if covers else 2)", "0 * value[1:]"),
         (
             "a hole taken for a part of its burst",
             "bursts = _segments(bursts, holes)",

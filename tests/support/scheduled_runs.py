@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jouletrace.analysis.serving.streams import stream_of
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
-from serving_runs import PERIOD_S, START_NS, serving_run
+from serving_runs import START_NS, serving_run
 
 
 @dataclass
@@ -181,6 +181,9 @@ def rows_of(run):
     """Steps of a Run as lines of a log."""
     return [{key: value for key, value in row.items() if value is not None} for row in run.steps.to_pylist()]
 
+
+PERIOD_S = 0.02
+"""Time between readings of the server's own record."""
 
 KERNELS = {"weights": 400.0, "prompts": 800.0, "sequences": 1450.0, "caches": 1400.0}
 """Power of the kernels in a step, W; each runs for as long as its share of the energy above idle takes."""

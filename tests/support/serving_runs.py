@@ -1,7 +1,7 @@
 """Runs of a simulated server whose power follows a known formula from its requests: J per token have a known truth.
 
 A prompt takes a set time per token, an answer too. Power is idle, plus a constant while any request is open, plus
-joules per token times the rate of tokens. Readings are means over 20 ms without gaps, with noise.
+joules per token times the rate of tokens. Readings are means over 50 ms without gaps, with noise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.sensor.calibration.response import StepResponse
 
 START_NS = 1_800_000_000_000_000_000
-PERIOD_S = 0.02
+PERIOD_S = 0.05
 
 
 @dataclass
@@ -147,6 +147,9 @@ def serving_run(
         shown = np.interp(time + PERIOD_S, fine + 1e-3, smooth)
         response = StepResponse(PERIOD_S, rise_s=rise_s, noise_w=noise_w, origin="exact").to_dict()
         run.channels[0] = replace(run.channels[0], window_s=0.0, delay_s=rise_s, response=response)
+    elif noise_w > 5.0:  # more than any sensor's own: a calibration states it
+        response = StepResponse(PERIOD_S, window_s=PERIOD_S, noise_w=noise_w, origin="exact").to_dict()
+        run.channels[0] = replace(run.channels[0], response=response)
     samples = shown + rng.normal(0.0, noise_w, len(power))
     columns = {"time_ns": stamps, **{k: [v] * len(stamps) for k, v in (("device", device.id), ("channel", "power_w"))}}
     run.samples = tables.conform(pa.table({**columns, "value": samples}), "samples")

@@ -55,7 +55,8 @@ class Solved(NamedTuple):
     @property
     def flags(self) -> list[str]:
         """Codes that qualify its energy."""
-        aliased = self.rows.hidden(np.ones(len(self.rows))) > ALIASED_FROM
+        # Phases of rows are as they fall: of a row alone it shows whether few are met
+        aliased = max(map(self.rows.hidden, np.eye(len(self.rows))), default=0.0) > ALIASED_FROM
         return [*join(self.windows.flags), *([ALIASED] if aliased else [])]
 
 
@@ -147,7 +148,7 @@ def _period_s(run: Run, load: Load, place: NDArray[np.intp]) -> float | None:
     if not decoding or np.ptp(decoding) / 2 > REGULAR * np.median(decoding):
         return seconds
     beside = sum(forward[key] * weight[key] for key in weight if key[0] == "between forwards")
-    return float(np.median(decoding)) + beside / stated["steps"]
+    return decoding[0] + beside / stated["steps"]
 
 
 def _seconds(windows: pa.Table) -> float:

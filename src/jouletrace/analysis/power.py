@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.spans import SpanEnergies, span_energies
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -99,12 +100,13 @@ def energies(
     end_ns: ArrayLike,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
+    prior: Prior = Prior(),  # noqa: B008  # frozen
 ) -> SpanEnergies | None:
-    """Energies of spans on one device, of bursts as of ``span_energies``; None if it has no power record."""
+    """Energies of spans on one device, with arguments of ``span_energies``; None if it has no power record."""
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
         return None
-    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
+    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
     codes = sensor_flags(known[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
 

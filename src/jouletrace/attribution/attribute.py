@@ -22,7 +22,7 @@ from jouletrace.attribution.look import Look, first_look, jolts_of, timing
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
-from jouletrace.attribution.swing import CHANCES, DENSITIES_S, swing_prior
+from jouletrace.attribution.swing import CHANCES, swing_prior
 from jouletrace.sensor.shares import Floats, Response, Timeline, shares
 
 _STEP = 0.25
@@ -139,7 +139,8 @@ class _Case:
         """Energies under all sizes of swing and slow change."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
-        owed = timing(cuts, look.level_w + self.base_w, response, self.unsure_s)
+        level_w = look.level_w + self.base_w
+        owed = timing(cuts, level_w if self.prior.placed else cuts.means(level_w), response, self.unsure_s)
         # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
         late_w = look.unsettled_w * response.weight / np.sqrt(12)
         noise_w = np.sqrt(response.noise_w**2 + owed.noise_w**2 + late_w**2)
@@ -158,7 +159,7 @@ class _Case:
         ]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
+        chains = [look.chain(self.prior.densities_s[d], slow, local) for d, slow, local, _ in grid]
         result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
         more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
         covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T

@@ -59,6 +59,11 @@ class Cuts:
         """Lengths of the bursts, shape (b,)."""
         return np.diff(self.bursts)[:, 0]
 
+    def means(self, level_w: Floats) -> Floats:
+        """The level, shape (n,), with that inside of each burst at its mean there."""
+        mean_w = share_of(self.time_s, self.bursts) @ (level_w * self.h) / self.length_s
+        return np.where(self.inside, mean_w[self.burst], level_w)
+
     @property
     def goes_on(self) -> NDArray[np.bool_]:
         """True where a segment's level goes on into the next, shape (n,)."""

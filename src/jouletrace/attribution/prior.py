@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Prior:
     swing: float = 1.0
     periods_s: tuple[float, float] = (0.0001, 0.06)
     steady: float = 0.2
+    # Spectral densities of scatter over the squared power above idle, s: from none to a swing of all of it at 60 ms
+    densities_s: tuple[float, ...] = (3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
     # Change of a burst's level: its size over 1 s, or the burst's length if that is shorter, spread evenly; a factor of
     # changes that a first look saw, where it saw them; weight
     slow: tuple[tuple[float, float, float], ...] = (
@@ -47,3 +49,18 @@ class Prior:
     # Exponent of power in kernels' durations, which show the clock: 0 ± 5, where that of dynamic power is -2 to -3
     clock: float = 5.0
     rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings
+
+    @property
+    def placed(self) -> bool:
+        """True if readings may say where a burst's level changes."""
+        return any(local > 0 for _, local, _ in self.slow)
+
+
+MOVING = replace(
+    Prior(),
+    slow=((0.1, 0.0, 0.5), (0.6, 0.0, 0.5)),
+    densities_s=(*Prior.densities_s[2:], 1e-2, 3e-2),
+)
+"""Of a load of many requests, whose power is many times its mean for some tens of ms and moves all the time. If changes
+were placed where readings show them, readings at peaks would weigh more than those beside them: energies of 15 to 20 s
+of a server (serving-rates-a-h200) were 0.2 to 1.9 % above the sum of their readings."""

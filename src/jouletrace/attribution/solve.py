@@ -185,7 +185,7 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Float
     return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, joint)
 
 
-def _left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
+def left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
     """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
 
     The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
@@ -196,9 +196,16 @@ def _left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> 
         noise_w = np.where(block == one, 1e6, problem.noise_w)
         left = solve(chain, replace(problem, noise_w=noise_w), covariance=False)
         away.append(left.unknowns - solved.unknowns)
-    # As wide as the quantile of t asks, since so few blocks know a variance roughly
-    spread = np.stack(away) * np.sqrt((blocks - 1) / blocks) * stdtrit(blocks - 1, 0.975) / 1.96
+    spread = np.stack(away) * jackknife_width(blocks)
     return np.asarray(spread.T @ spread + solved.inverse / problem.unknowns.variance @ solved.inverse)
+
+
+def jackknife_width(blocks: int) -> float:
+    """Factor of what leaving out a block changes, for a sum of squares that is a variance.
+
+    It is as wide as the quantile of t asks, since so few blocks know a variance roughly.
+    """
+    return float(np.sqrt((blocks - 1) / blocks) * stdtrit(blocks - 1, 0.975) / 1.96)
 
 
 def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
@@ -275,7 +282,7 @@ def mixture(
     kept = np.flatnonzero(weight > KEPT * weight.sum())
     weight = weight[kept] / weight[kept].sum()
     means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
-    around = _left_out(chains[best], problem, tried[best], blocks) if blocks else None
+    around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
     unknowns = np.array([tried[g].unknowns for g in kept.tolist()])
     sds = np.array([tried[g].inverse.diagonal() for g in kept.tolist()]) + (unknowns - weight @ unknowns) ** 2
     return Energies(
@@ -283,7 +290,7 @@ def mixture(
         mean_j=means[kept],
         covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
         unknowns=weight @ unknowns,
-        unknowns_sd=np.sqrt(weight @ sds),
+        unknowns_sd=np.sqrt(np.maximum(weight @ sds, 0.0)),  # one burst leaves what bursts share to the prior: rounding
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import Known, attribute
 from jouletrace.attribution.log_chain import ALIASED as ALIASED_LOG
+from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
 from jouletrace.run.channels import GAIN_PCT
@@ -131,6 +132,7 @@ def span_energies(
     *,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
+    prior: Prior = Prior(),  # noqa: B008  # frozen
 ) -> SpanEnergies:
     """Energy of each span [start, end], with what all of them have in common.
 
@@ -143,6 +145,7 @@ def span_energies(
             ends. None for the spans themselves. If there are none, no one knows when the load changed: readings that
             show no more than half of the time between them are then a log of momentary powers (``Response.sparse``).
         period_s: Period of the load's swings, where it is known.
+        prior: What is believed of power.
 
     Raises:
         BadInputError: If starts and ends don't match.
@@ -170,6 +173,7 @@ def span_energies(
             bursts=bursts,
             period_s=period_s,
             times_sd_s=record.unsure_s[near],
+            prior=prior,
             known=known,
         )
         mean, low, high = energies.interval()

@@ -20,9 +20,6 @@ from scipy.special import ndtri
 from jouletrace.attribution.prior import Prior
 from jouletrace.sensor.shares import Floats, Response, both_seen, seen
 
-DENSITIES_S = np.array([3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3])
-"""Spectral densities of scatter over the squared power above idle: from none to a swing of all of it at 60 ms."""
-
 CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
 
@@ -71,8 +68,8 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
         period_s: Their period, if it is known.
 
     Returns:
-        Weight of each of ``DENSITIES_S``, shape (d,), and the hidden offset over the power above idle, root mean square
-        in each of ``CHANCES``, shape (d, chances, l).
+        Weight of each of the prior's densities, shape (d,), and the hidden offset over the power above idle, root mean
+        square in each of ``CHANCES``, shape (d, chances, l).
     """
     response = replace(response, delay_s=0.0, noise_w=0.0, jitter_s=0.0)  # by which it doesn't go
     most_s = _LONGEST[period_s is not None] * response.period_s
@@ -96,17 +93,18 @@ def _of_length(
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
     taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, burst_s, response, prior)
-    return _table(taken, np.sqrt(excess) / span_s, prior.steady)
+    return _table(taken, np.sqrt(excess) / span_s, prior)
 
 
-def _table(place: NDArray[np.intp], offset: Floats, steady: float) -> tuple[Floats, Floats]:
+def _table(place: NDArray[np.intp], offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
     """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of draws of equal weight.
 
     ``place`` and ``offset`` are the number of each draw's density and its offset, shape (draws,).
     """
+    steady, count = prior.steady, len(prior.densities_s)
     one = (1 - steady) / len(place)
-    weights, offsets = np.zeros(len(DENSITIES_S)), np.zeros((len(DENSITIES_S), len(CHANCES)))
-    for d in range(len(DENSITIES_S)):
+    weights, offsets = np.zeros(count), np.zeros((count, len(CHANCES)))
+    for d in range(count):
         values = np.sort(offset[place == d])
         none = steady if d == 0 else 0.0  # loads without swing have the least density and no offset
         weights[d] = none + one * len(values)
@@ -170,7 +168,7 @@ def _taken(
         fits, estimates, claims = [], [], []
         for slow in walks:
             moved, moved_j = slow * walk, slow * walk_j
-            for density in DENSITIES_S.tolist():
+            for density in prior.densities_s:
                 covariance = density * white + moved @ moved.T + known
                 solved = np.linalg.solve(covariance, np.stack([a, density * c + moved @ moved_j], axis=1))
                 level = solved[:, 0] / max(float(a @ solved[:, 0]), _BLIND)
@@ -186,7 +184,7 @@ def _taken(
         missed = np.abs(energy[..., None] - shown @ np.transpose(estimates)) ** 2
         errors = np.einsum("dhg,dh->gd", missed, power, optimize=True)
         error = squares[:, None] * errors[best, np.arange(len(wave))]
-        taken.append(best % len(DENSITIES_S))
+        taken.append(best % len(prior.densities_s))
         excess.append(np.maximum(error - np.array(claims)[best], 0.0))
     return np.array(taken).ravel(), np.array(excess).ravel()
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
+from jouletrace.analysis.serving.measured import measured
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
 from jouletrace.compare.pairs import LOAD, Row
 from jouletrace.run import Run
+from jouletrace.run.forms import Load
 
 _SAME_S = 1e-3
 """Times of arrival that differ by less are those of one plan."""
@@ -51,9 +53,16 @@ def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks]
     window = max(one[0] for one in windows), min(one[1] for one in windows)
     if window[1] <= window[0]:
         return None
-    loads = (run.workload["serving"]["levels"][k] for run, k in ((a, level_a), (b, level_b)))
-    of_a, of_b = (blocks_of(run, one, load, window) for run, one, load in zip((a, b), sides, loads, strict=True))
+    loads = [run.workload["serving"]["levels"][k] for run, k in ((a, level_a), (b, level_b))]
+    of_a, of_b = (_of(run, one, load, window) for run, one, load in zip((a, b), sides, loads, strict=True))
     return None if of_a is None or of_b is None or of_a.method != of_b.method else (of_a, of_b)
+
+
+def _of(run: Run, requests: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
+    """The parts of a window of one side."""
+    start_ns, end_ns, last_ns = (requests.nanoseconds(edge) for edge in (*window, float(np.nanmax(requests.last))))
+    drawn = measured(run, [(start_ns, end_ns)], [(requests.origin_ns, last_ns)])[0]
+    return blocks_of(drawn.blocks_j, requests, load, window)
 
 
 def _same(a: Requests, b: Requests) -> bool:

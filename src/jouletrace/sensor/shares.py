@@ -147,12 +147,16 @@ class Response:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Intervals, each of a kind. Those of one kind may overlap: their powers add."""
+    """Intervals, each of a kind. Those of one kind may overlap: their powers add.
+
+    With ``rate`` an interval counts so many times: seconds are amounts then, and powers energies of a unit.
+    """
 
     start_s: Floats  # shape (m,)
     end_s: Floats  # shape (m,)
     kind: NDArray[np.int64]  # shape (m,), from 0
     least: int = 0  # number of kinds, if some of the last have no interval
+    rate: Floats | float = 1.0  # shape (m,)
 
     @property
     def kinds(self) -> int:
@@ -175,7 +179,7 @@ class Timeline:
         for edge, sign in ((self.start_s, 1.0), (self.end_s, -1.0)):
             slot = np.searchsorted(time_s, edge)
             gap = time_s[np.minimum(slot, len(time_s) - 1)] - edge
-            total += np.bincount(slot * self.kinds + self.kind, sign * weigh(gap), size)
+            total += np.bincount(slot * self.kinds + self.kind, sign * self.rate * weigh(gap), size)
         return total.reshape(-1, self.kinds)[:-1]
 
 

@@ -1,10 +1,10 @@
 """Energy of prompt and output tokens by regression of power on the timeline of requests, and the bill of each request.
 
 **The regression.** Readings are explained by four powers: context idle, what is added while any request is open, a
-prompt's tokens (spread evenly from sending to first token) and output tokens (from first to last). Each is seen through
-the sensor's response. The last two factors are joules per token: what one token more costs, at these loads. They are
-computed with the same factors for all levels, and with factors of each level's own, since larger batches make tokens
-cheaper. They are stated only where the load distinguishes them: lengths or rates vary, and prompts rarely wait.
+prompt's tokens (spread evenly from sending to first token) and output tokens (from first to last), by the estimator
+(``attribution.amounts``). The last two factors are joules per token: what one token more costs, at these loads. They
+are computed with the same factors for all levels, and with factors of each level's own, since larger batches make
+tokens cheaper. They are stated only where the load distinguishes them: lengths or rates vary, and prompts rarely wait.
 
 **The bill.** A request pays for its own tokens by these two factors. What is left of the energy of the steady window is
 common. Of it, power while no request is open is shared by all requests of the window equally, by their share in it. The
@@ -16,17 +16,18 @@ Where the server's scheduler steps are known, the bills are by these (``steps``)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.serving.readings import VARIES, Rows, apart, regression_rows, shown, solved
+from jouletrace.analysis.serving.measured import VARIES, Kind, Record, apart, joined, rates
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Requests, Steady, overlap, percentile
-from jouletrace.analysis.serving.steps import FACTORS, Model, bill_by_steps, model_of, timeline_of
+from jouletrace.analysis.serving.steps import FACTORS, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.stats.interval import Z95
 
 METHOD = "request timeline"
 _WIDEST = 0.5
@@ -69,7 +70,7 @@ class Regression:
     """Powers with the same factors for all levels, and with factors of each level's own.
 
     Attributes:
-        residual_w: Root mean square of the residuals of the latter.
+        residual_w: Root mean square of the residuals of the former.
     """
 
     pooled: Powers
@@ -90,45 +91,49 @@ def add_energies(
 
     A load that isn't valid by ``doubts`` (codes, by its name) has neither parts nor bills.
     """
-    steps = timeline_of(run)
-    model = None if steps is None else model_of(run, steps)
-    if isinstance(model, str):
-        run.warn(NO_STEPS, f"the steps were not used: {model.replace('_', ' ')}; bills are by the request timeline")
-    powers = regress(run, [level.requests for level in levels])
-    if isinstance(powers, str):
-        null = Estimate.null(powers, METHOD)
-        powers = Regression(Powers(null, null, null, null), [Powers(null, null, null, null)] * len(levels), 0.0)
-    _warn_of_other_gpu(run, powers.pooled.idle_w, levels)
-    if isinstance(model, Model):  # what the requests alone would say is less than that
+    origin_ns = levels[0].requests.origin_ns
+    record = Record.of(run, origin_ns, np.array([_extent(level.requests, origin_ns) for level in levels]))
+    steps, model = timeline_of(run), None
+    if steps is not None and isinstance(record, str):
+        run.warn(NO_STEPS, f"the steps were not used: {record.replace('_', ' ')}; bills are by the request timeline")
+    elif steps is not None and not isinstance(record, str):
+        model = model_of(run, steps.of(origin_ns), record)
+
+    @lru_cache(maxsize=1)
+    def by_requests() -> Regression:
+        return regress(record, [level.requests for level in levels])
+
+    if model is not None:  # what the requests alone would say is less than that
         for k, metric in enumerate(FACTORS):
             figures.add(MODEL_UNIT, metric, model.factor(k))
         figures.add(MODEL_UNIT, "residual_w", Estimate(model.residual_w, method=model.method))
     else:
-        _add_powers(figures, levels, powers)
+        _add_powers(figures, levels, by_requests())
+    _warn_of_other_gpu(run, model.factor(0) if model is not None else by_requests().pooled.idle_w, levels)
     columns: list[tuple[Ints, list[Floats]]] = []
     for k, level in enumerate(levels):
         bills: Bill | None = None
-        if steps is not None and isinstance(model, Model):
+        if steps is not None and model is not None:
             bills = bill_by_steps(level, steps, model)
             _warn_of_steps(run, level, bills)
-        bills = bills or bill(level, powers.of(k))
-        if bills is None:
-            continue
-        if doubts(run, level.load["name"]):
-            for metric in (*bills.parts, "closure_bills", *(f"bill_{label}_j" for label in BILLED)):
-                figures.add(level.unit, metric, Estimate.null("load_not_valid", "bill"))
-            continue
-        for metric, value in bills.parts.items():
-            figures.add(level.unit, metric, value)
-        inside = bills.share > 0
-        closure = float(bills.energy_j.sum()) / (level.energy.value or np.nan)
-        figures.add(level.unit, "closure_bills", Estimate(closure, n=int(inside.sum()), method="bill"))
-        complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
-        for label, p in BILLED.items():
-            figures.add(level.unit, f"bill_{label}_j", percentile(complete, p))
-        some = (bills.energy_j, bills.share, bills.own_j, bills.half_j)
-        columns.append((level.requests.row[inside], [one[inside] for one in some if one is not None]))
+        if bills := bills or bill(level, by_requests().of(k)):
+            valid = not doubts(run, level.load["name"])
+            _add_bills(figures, level, bills, valid)
+            inside = bills.share > 0
+            some = (bills.energy_j, bills.share, bills.own_j, bills.half_j)
+            if valid:
+                columns.append((level.requests.row[inside], [one[inside] for one in some if one is not None]))
     _write(run, columns)
+
+
+def _add_bills(figures: Figures, level: Steady, bills: Bill, valid: bool) -> None:
+    """Add the parts of a level's energy, and percentiles of its bills."""
+    complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
+    closure = float(bills.energy_j.sum()) / (level.energy.value or np.nan)
+    found = bills.parts | {"closure_bills": Estimate(closure, n=int((bills.share > 0).sum()), method="bill")}
+    found |= {f"bill_{label}_j": percentile(complete, p) for label, p in BILLED.items()}
+    for metric, value in found.items():
+        figures.add(level.unit, metric, value if valid else Estimate.null("load_not_valid", "bill"))
 
 
 def _add_powers(figures: Figures, levels: Sequence[Steady], found: Regression) -> None:
@@ -220,55 +225,53 @@ def _write(run: Run, bills: Sequence[tuple[Ints, list[Floats]]]) -> None:
         run.requests = tables.changed(run.requests, name, pa.array(column, from_pandas=True))
 
 
-def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
-    """The powers that explain the record of all devices best, or why there are none."""
-    if not levels:
-        return "no_power_sensor"
-    origin = levels[0].origin_ns
-    shifts = [(level.origin_ns - origin) / 1e9 for level in levels]
-    ends = [float(np.nanmax(level.last)) + by for level, by in zip(levels, shifts, strict=True)]
-
-    def columns(time: Floats, response: StepResponse) -> Floats:
-        return np.concatenate(
-            [_seen(level, time - by, response) for level, by in zip(levels, shifts, strict=True)], axis=1
-        )
-
-    rows = regression_rows(run, origin, min(shifts), max(ends), columns)
-    if isinstance(rows, str):
-        return rows
-    same = rows.design.reshape(len(rows.target), len(levels), 3).sum(axis=1)
-    pooled, _ = _fit(replace(rows, design=same))
-    own, residual_w = _fit(rows)
-    return Regression(pooled[0], own, residual_w)
+def _extent(r: Requests, origin_ns: int) -> tuple[float, float]:
+    """Start and end of a load in seconds from an origin."""
+    by = (r.origin_ns - origin_ns) / 1e9
+    return float(r.sent[0]) + by, float(np.nanmax(r.last)) + by
 
 
-def _seen(r: Requests, time: Floats, response: StepResponse) -> Floats:
-    """Being busy, prompt and output tokens/s as readings at these times show them, shape (n, 3)."""
+def regress(record: Record | str, levels: Sequence[Requests]) -> Regression:
+    """The powers that explain the record of all devices best; its origin is that of the first level."""
+    if isinstance(record, str):
+        return Regression(_none(record), [_none(record)] * len(levels), 0.0)
+    origin_ns = levels[0].origin_ns
+    each = [_kinds(level, (level.origin_ns - origin_ns) / 1e9) for level in levels]
+    pooled, residual_w = _powers(record, [joined(same) for same in zip(*each, strict=True)])
+    if len(levels) == 1:
+        return Regression(pooled, [pooled], residual_w)
+    alone = [record.alone(*_extent(level, origin_ns)) for level in levels]
+    own = [
+        _none(one) if isinstance(one, str) else _powers(one, kinds)[0] for one, kinds in zip(alone, each, strict=True)
+    ]
+    return Regression(pooled, own, residual_w)
+
+
+def _none(reason: str) -> Powers:
+    null = Estimate.null(reason, METHOD)
+    return Powers(null, null, null, null)
+
+
+def _kinds(r: Requests, by: float) -> list[Kind]:
+    """Starts, ends and amounts of being busy, prompt and output tokens, ``by`` seconds later."""
     busy = Rates(r.sent, r.last)
+    change = np.flatnonzero(np.diff(busy.value > 0.5, prepend=False))
+    start, end = busy.time[change].reshape(-1, 2).T
     good = r.ok & np.isfinite(r.first)
     sent, first, last = r.sent[good], r.first[good], r.last[good]
-    read_s, written_s = np.maximum(first - sent, 1e-6), np.maximum(last - first, 1e-6)
-    prompt = Rates(sent, sent + read_s, r.input_tokens[good] / read_s)
-    output = Rates(first, first + written_s, r.output_tokens[good] / written_s)
-    return shown([busy.of((busy.value > 0.5).astype(float)), prompt, output], time, response)
+    kinds = (start, end, end - start), (sent, first, r.input_tokens[good]), (first, last, r.output_tokens[good])
+    return [(begin + by, until + by, amount) for begin, until, amount in kinds]
 
 
-def _fit(rows: Rows) -> tuple[list[Powers], float]:
-    """Least squares of power on idle and three regressors of each load; the root mean square of the residuals."""
-    design = np.column_stack([np.ones(len(rows.target)), rows.design])
-    found = solved(replace(rows, design=design))
-    variance = np.diag(found.covariance)
-    # Of columns that don't vary by themselves rounding can make it negative: these are unknown below.
-    value, half = found.x, found.quantile * np.sqrt(np.where(variance >= 0, variance, np.nan))
-    scaled = design / np.maximum(np.sqrt((design**2).mean(axis=0)), 1e-12)
+def _powers(record: Record, kinds: Sequence[Kind]) -> tuple[Powers, float]:
+    """Powers by being busy, prompt and output tokens; the root mean square of what is left."""
+    found = record.units(rates(kinds))
+    left, half = apart(found.shown), Z95 * np.sqrt(np.diag(found.covariance))
 
     def stated(k: int, widest: float) -> Estimate:
-        if apart(scaled, k) < VARIES or not half[k] <= widest * value[k]:
+        value = float(found.value[k])
+        if left[k] < VARIES or not half[k] <= widest * value:
             return Estimate.null("not_distinguished", METHOD)
-        return Estimate(float(value[k]), float(value[k] - half[k]), float(value[k] + half[k]), len(scaled), METHOD)
+        return Estimate(value, value - half[k], value + half[k], len(found.shown), METHOD)
 
-    powers = [
-        Powers(stated(0, _WIDEST), stated(k, np.inf), stated(k + 1, _WIDEST), stated(k + 2, _WIDEST))
-        for k in range(1, design.shape[1], 3)
-    ]
-    return powers, found.residual_w
+    return Powers(stated(0, _WIDEST), stated(1, np.inf), stated(2, _WIDEST), stated(3, _WIDEST)), found.residual_w

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, join, no_power_reason, window_sources
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
-from jouletrace.analysis.serving.slices import Division, divide
+from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
+from jouletrace.analysis.serving.slices import Division, Found, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
@@ -29,7 +28,7 @@ from jouletrace.analysis.serving.steady import (
 )
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Load
-from jouletrace.stats.interval import ratio, total
+from jouletrace.stats.interval import ratio
 from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
 
@@ -39,9 +38,6 @@ LATENCIES = ("ttft", "tpot", "e2e")
 
 LATE_S, LATE_SHARE = 0.01, 0.1
 """The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
-
-BLOCKS = 10
-"""Parts of a steady window whose scatter is the chance within a run."""
 
 _DISTINCT = 1e-6
 """Least variation of blocks' tokens in one direction, relative to that in the other, that isn't rounding."""
@@ -96,41 +92,33 @@ def add_serving(run: Run, figures: Figures) -> None:
     found = [one for one in found if len(one[2])]
     if not found:
         return
-    bursts = [[r.nanoseconds(edge) for edge in (0.0, float(np.nanmax(r.last)))] for _, _, r in found]
     servers = serving.get("servers") or []
     divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
-    steady = [
-        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, bursts, divided.get(number))
-        for number, load, requests in found
-    ]
+    if divided:
+        windows = [(*divided[k].window, divided[k].is_steady) for k, *_ in found]
+        whole = [Measured(divided[k].total, divided[k].flags, None, {}) for k, *_ in found]
+    else:
+        windows = [steady_window(requests) for *_, requests in found]
+        edges = [
+            (r.nanoseconds(start), r.nanoseconds(end)) for (*_, r), (start, end, _) in zip(found, windows, strict=True)
+        ]
+        whole = measured(run, edges, [(r.nanoseconds(0.0), r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found])
+    each = zip(found, windows, whole, strict=True)
+    steady = [_add_level(run, figures, one, window, drawn) for one, window, drawn in each]
     if divided:  # bills need the power of a server, of which only the GPU's sum is measured
         _add_divided(figures, steady, divided)
     else:
         add_energies(run, figures, steady, doubts)
-        for level in steady:
-            start_ns, end_ns = (level.requests.nanoseconds(edge) for edge in level.window)
-            _add_sources(run, figures, level.unit, level.load, start_ns, end_ns, bursts)
-    for level in steady:
-        _add_prices(run, figures, level)
+    for level, drawn in zip(steady, whole, strict=True):
+        if drawn.sources:
+            _add_sources(run, figures, level.unit, level.load, drawn.sources)
+        _add_prices(run, figures, level, drawn.blocks_j)
 
 
-def _add_level(
-    run: Run,
-    figures: Figures,
-    unit: int,
-    number: int,
-    load: Load,
-    requests: Requests,
-    bursts_ns: ArrayLike,
-    own: Division | None,
-) -> Steady:
-    figures.unit(unit, "load", load["name"], MODEL_UNIT, count=len(requests))
-    start, end, is_steady = steady_window(requests) if own is None else (*own.window, own.is_steady)
-    if own is None:
-        energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), bursts_ns)
-    else:
-        energy, flags = own.total, own.flags
-    flags = (*(() if is_steady else ("load_not_steady",)), *flags)
+def _add_level(run: Run, figures: Figures, found: Found, window: tuple[float, float, bool], drawn: Measured) -> Steady:
+    (number, load, requests), (start, end, is_steady) = found, window
+    unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT, count=len(requests))
+    energy, flags = drawn.energy, (*(() if is_steady else ("load_not_steady",)), *drawn.flags)
     level = Steady(unit, number, load, requests, (start, end), energy, flags)
     if not load.get("alone"):  # it shows what a server draws, and is no load to choose
         _validity(run, level, is_steady)
@@ -156,14 +144,15 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
         own: dict[str, Estimate] = {}
         flags: tuple[str, ...] = ()
         if totals is not None and run.devices:
-            energy, flags = _energy(run, start_ns, end_ns, [[start_ns, end_ns]])
+            drawn = measured(run, [(start_ns, end_ns)], [(start_ns, end_ns)])[0]
+            energy, flags = drawn.energy, drawn.flags
             if energy.value is not None or "energy_total_j" not in stated:
                 own = {
                     "power_w": energy.scaled(1 / seconds),
                     "energy_total_j": energy,
                     **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
                 }
-                _add_sources(run, figures, unit, load, start_ns, end_ns, [[start_ns, end_ns]])
+                _add_sources(run, figures, unit, load, drawn.sources)
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
@@ -189,22 +178,6 @@ def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[in
         figures.add(level.unit, "power_gpu_w", own.gpu)
         if math.isfinite(own.idle_w):
             figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
-
-
-def _energy(run: Run, start_ns: int, end_ns: int, bursts_ns: ArrayLike) -> tuple[Estimate, tuple[str, ...]]:
-    """Energy of all devices in a window within a steady load; its ends are no edges."""
-    parts: list[Estimate] = []
-    flags: list[tuple[str, ...]] = []
-    for device in run.devices:
-        found = energies(run, device.id, [start_ns], [end_ns], bursts_ns)
-        reason = no_power_reason(run, device.id) if found is None else found.reason[0]
-        if found is None or reason is not None:
-            return Estimate.null(str(reason), "window"), ()
-        parts.append(Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), 1, "window"))
-        flags.append(found.flags[0])
-    if not parts:
-        return Estimate.null("no_power_sensor", "window"), ()
-    return parts[0] if len(parts) == 1 else total(parts, method="window"), tuple(join(flags))
 
 
 def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
@@ -245,16 +218,13 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
         figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
 
 
-def _add_sources(
-    run: Run, figures: Figures, unit: int, load: Load, start_ns: int, end_ns: int, bursts_ns: ArrayLike
-) -> None:
+def _add_sources(run: Run, figures: Figures, unit: int, load: Load, sources: dict[str, float]) -> None:
     """Add what the interval of a load's energy consists of, if the load is valid."""
     if not doubts(run, load["name"]):
-        devices = [device.id for device in run.devices]
-        figures.sources[unit, "energy_total_j"] = lambda: window_sources(run, devices, start_ns, end_ns, bursts_ns)
+        figures.sources[unit, "energy_total_j"] = lambda: sources
 
 
-def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
+def _add_prices(run: Run, figures: Figures, level: Steady, blocks_j: Floats | None) -> None:
     """Add energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
     counts = tuple(float(one.sum()) for one in level.weights())
     energy, flags = level.energy, level.flags
@@ -263,7 +233,7 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
             figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
         return
     if energy.value is not None and level.load.get("group") is None:
-        blocks = blocks_of(run, level.requests, level.load, level.window)
+        blocks = blocks_of(blocks_j, level.requests, level.load, level.window)
         if blocks is not None and blocks.method == OFFERED:
             scatter = student(0.975, blocks.freedom) * blocks.energy_j * blocks.error(0)
             half = math.hypot(energy.half_width or 0.0, scatter)
@@ -317,7 +287,7 @@ class Blocks:
         return noise * math.sqrt(BLOCKS * (1 + BLOCKS * leverage))
 
 
-def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
+def blocks_of(joules: Floats | None, r: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
     """Energy in a window with the chance of arrivals and lengths; at the offered rate, where there is one.
 
     A window has more or fewer arrivals than the rate stands for, and a GPU that idles most of the time draws nearly the
@@ -326,12 +296,9 @@ def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) ->
     or if that is farther from the blocks' mean than any of them can be (a leverage above 1), a block adds its share of
     the energy less its share of the count.
     """
-    edges = np.linspace(*window, BLOCKS + 1)
-    stamps = np.array([r.nanoseconds(edge) for edge in edges.tolist()], np.int64)
-    found = [energies(run, device.id, stamps[:-1], stamps[1:]) for device in run.devices]
-    if not found or any(one is None or any(one.reason) for one in found):
+    if joules is None:
         return None
-    joules: Floats = np.sum([one.energy_j for one in found if one is not None], axis=0)
+    edges = np.linspace(*window, BLOCKS + 1)
     counts = np.array([[one.sum() for one in weights_in(r, (float(a), float(b)))] for a, b in pairwise(edges)])
     energy, whole = float(joules.sum()), counts.sum(axis=0)
     if not whole.all() or energy <= 0:

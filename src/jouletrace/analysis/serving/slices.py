@@ -15,8 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from jouletrace.analysis.power import energies
+from jouletrace.analysis.serving.measured import estimate_of
 from jouletrace.analysis.serving.steady import Floats, Requests, steady_window
-from jouletrace.analysis.split import METHOD, SplitModel, fit, powers, shifted, split
+from jouletrace.analysis.split import METHOD, SplitModel, fit, shifted, split
+from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load, Server
 from jouletrace.run.spans import spans_of
@@ -70,19 +73,25 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
     for one in found:
         groups.setdefault(one[1].get("group", one[0]), []).append(one)
     windows = {group: _common(loads) for group, loads in groups.items()}
-    board = run.devices[0].id
-    idle = _idle(run, board)
-    model = _model(run, board, servers, idle, [window for *window, _ in windows.values()])
+    extents = [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found]
+    whole_windows = [window for *window, _ in windows.values()]
+    pieces = _pieces(whole_windows)
+    idle, every = _powers(run, [*whole_windows, *pieces], extents)
+    power_of = dict(zip(groups, every, strict=False))
+    watts = [math.nan if one.value is None else one.value for one in every[len(groups) :]]
+    above_w = np.array(watts) - [_idle_w(idle, *piece) for piece in pieces]
+    busy_of = [[_activity(run, server, start, end) for server in servers] for start, end in pieces]
+    model = fit(above_w, 0.0, busy_of, [server["slices"] for server in servers])
+    slices = max(whole, round(float(model.slices.sum())))
     divided: dict[int, Division] = {}
     for group, loads in groups.items():
         start_ns, end_ns, is_steady = windows[group]
         seconds = (end_ns - start_ns) / 1e9
         activity = [_activity(run, server, start_ns, end_ns) for server in servers]
-        idle_w = _idle_w(idle, start_ns, end_ns)
-        (power,) = powers(run, board, [(start_ns, end_ns)])
+        idle_w, power = _idle_w(idle, start_ns, end_ns), power_of[group]
         for number, load, requests in loads:
             place = min(load.get("server", 0), len(servers) - 1)
-            active, own_idle = _part(model, power, idle_w, activity, whole, place)
+            active, own_idle = _part(model, power, idle_w, activity, slices, place)
             busy = activity[place]
             divided[number] = Division(
                 ((start_ns - requests.origin_ns) / 1e9, (end_ns - requests.origin_ns) / 1e9),
@@ -108,13 +117,24 @@ def _common(loads: Sequence[Found]) -> tuple[int, int, bool]:
     return start, max(end, start + 1), False
 
 
-def _idle(run: Run, board: str) -> tuple[Floats, Floats]:
-    """Middles of the pauses in nanoseconds, and the GPU's mean power in each: idle power rises with the die's heat."""
+def _powers(
+    run: Run, windows: Sequence[Sequence[int]], extents: Sequence[tuple[int, int]]
+) -> tuple[tuple[Floats, Floats], list[Estimate]]:
+    """Middles of the pauses in nanoseconds, with the GPU's mean power in each, and its power in windows of loads.
+
+    Idle power rises with the die's heat.
+    """
     edges = zip(*(edge.tolist() for edge in spans_of(run, "phase").named("idle").edges_ns), strict=True)
-    windows = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
-    known = zip(windows, powers(run, board, windows) if windows else [], strict=True)
-    pairs = sorted(((start + end) / 2, one.value) for (start, end), one in known if one.value is not None)
-    return np.array([at for at, _ in pairs]), np.array([watts for _, watts in pairs])
+    pauses = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
+    starts, ends = np.array([*pauses, *windows], np.int64).T
+    found, seconds = energies(run, run.devices[0].id, starts, ends, extents, prior=MOVING), (ends - starts) / 1e9
+    if found is None:
+        return (np.zeros(0), np.zeros(0)), [Estimate.null("no_power_sensor", METHOD)] * len(windows)
+    count, middle = len(pauses), (starts + ends) / 2
+    known = np.flatnonzero(found.known[:count])
+    known = known[np.argsort(middle[known])]
+    whole = [estimate_of(found, k).scaled(1 / seconds[k]) for k in range(count, len(starts))]
+    return (middle[known], (found.energy_j / seconds)[known]), whole
 
 
 def _idle_w(idle: tuple[Floats, Floats], start_ns: int, end_ns: int) -> float:
@@ -122,23 +142,14 @@ def _idle_w(idle: tuple[Floats, Floats], start_ns: int, end_ns: int) -> float:
     return float(np.interp((start_ns + end_ns) / 2, *idle)) if len(idle[0]) else math.nan
 
 
-def _model(
-    run: Run,
-    board: str,
-    servers: Sequence[Server],
-    idle: tuple[Floats, Floats],
-    windows: Sequence[Sequence[int]],
-) -> SplitModel:
-    """The coefficients, from pieces of all windows."""
+def _pieces(windows: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Parts of all windows, from which the coefficients are estimated."""
     pieces: list[tuple[int, int]] = []
     for start, end in windows:
         count = max(1, min(_MOST_PIECES, int((end - start) / 1e9 / _PIECE_S)))
         edges = np.linspace(start, end, count + 1).astype(np.int64).tolist()
         pieces += list(pairwise(edges))
-    watts = [math.nan if one.value is None else one.value for one in powers(run, board, pieces)]
-    above_w = np.array(watts) - [_idle_w(idle, *piece) for piece in pieces]
-    activity = [[_activity(run, server, start, end) for server in servers] for start, end in pieces]
-    return fit(above_w, 0.0, activity, [server["slices"] for server in servers])
+    return pieces
 
 
 def _part(
@@ -147,7 +158,7 @@ def _part(
     """Power above idle of one slice, and its share of idle power, W."""
     if power.value is None or math.isnan(idle_w):
         return Estimate.null(power.reason or "no_power_sensor", METHOD), 0.0
-    parts = split(model, power, idle_w, activity, max(whole, round(float(model.slices.sum()))))
+    parts = split(model, power, idle_w, activity, whole)
     return parts.slices[place], parts.idle[place]
 
 

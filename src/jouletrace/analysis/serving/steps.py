@@ -10,9 +10,9 @@ sequence, each token in the caches of these, and each pair of a query and a key 
 Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together, as transformers'
 own does. Others have a factor of 0 there.
 
-All six factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
-energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
-the order of ``DROPPED``: its figure is null, its energy is then in the others.
+All six factors are those that explain the readings best (``attribution.amounts``), or the energies of steps by the
+server's traced kernels. One is dropped if the steps don't distinguish it from the others, in the order of ``DROPPED``:
+its figure is null, its energy is then in the others.
 
 **The closure.** Model energies of a steady window are scaled by one factor to the GPUs' energy of the window. The
 factor is a figure: ``closure_steps``, model over measured.
@@ -28,18 +28,17 @@ that they have intervals, and they add up to the window's energy exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, regression_rows, shown, solved
+from jouletrace.analysis.serving.measured import Record, distinguished, rates
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Steady, overlap
+from jouletrace.attribution.amounts import of_known
 from jouletrace.run import Estimate, Run
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.stats.quantiles import normal
+from jouletrace.stats.interval import Z95
 
 METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
 
@@ -59,13 +58,11 @@ FACTORS = (
 
 _IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT, _PAIR = range(6)
 
-DROPPED = (_PAIR, _SEQUENCE, _CONTEXT, _NEW, _STEP, _IDLE)
-"""Which factor is dropped first where several can't be distinguished."""
+DROPPED = (_PAIR, _SEQUENCE, _CONTEXT, _NEW, _STEP)
+"""Which factor is dropped first where several can't be distinguished; idle power is shown by pauses."""
 
 FEWEST = 30
 """Steps with a traced energy from which these are used."""
-
-_MOST_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -138,17 +135,15 @@ class Model:
     Attributes:
         x: The factors, 0 of a dropped one, shape (6,).
         covariance: Shape (6, 6).
-        quantile: Standard errors in a 95 % half-width.
         known: Which factors aren't dropped, shape (6,).
         residual_w: Root mean square of the residuals of the readings.
         method: What the factors are from.
-        n: Rows behind them.
+        n: Readings or steps behind them.
         scatter: Of bills about those by the scheduler's own steps, relative.
     """
 
     x: Floats
     covariance: Floats
-    quantile: float
     known: NDArray[np.bool_]
     residual_w: float
     method: str
@@ -159,73 +154,45 @@ class Model:
         """A factor with its interval, which ends at 0."""
         if not self.known[k]:
             return Estimate.null("not_distinguished", self.method)
-        value, half = float(self.x[k]), self.quantile * float(np.sqrt(self.covariance[k, k]))
+        value, half = float(self.x[k]), Z95 * float(np.sqrt(self.covariance[k, k]))
         return Estimate(value, max(value - half, 0.0), value + half, self.n, self.method)
 
 
-def model_of(run: Run, steps: Timeline) -> Model | str:
-    """The factors that explain the record of all devices best, or why there are none."""
-    rows = regression_rows(
-        run, steps.origin_ns, float(steps.start[0]), float(steps.end[-1]), lambda time, how: _seen(steps, time, how)
-    )
-    if isinstance(rows, str):
-        return rows
-    found, known = _distinguished(rows, DROPPED)
+def model_of(run: Run, steps: Timeline, record: Record) -> Model:
+    """The factors that explain the record of all devices best; ``steps`` have its origin."""
+    kinds = [(steps.start, steps.end, one) for one in steps.amounts.T]
+    known = distinguished(record.shown(rates(kinds)), DROPPED)
+    kept = np.flatnonzero(known)
+    units = record.units(rates([kinds[k - 1] for k in kept[1:]]))
+    x, covariance = np.zeros(6), np.zeros((6, 6))
+    x[kept], covariance[np.ix_(kept, kept)] = units.value, units.covariance
     streamed = run.workload["serving"].get("streamed")
-    model = _placed(found, known, METHOD, len(rows.target))
-    if streamed is not None:
-        model = replace(model, method=STREAMED, scatter=MISSED[0] + MISSED[1] * (1 - streamed))
+    scatter = 0.0 if streamed is None else MISSED[0] + MISSED[1] * (1 - streamed)
+    method = METHOD if streamed is None else STREAMED
+    model = Model(x, covariance, known, units.residual_w, method, len(units.shown), scatter)
     traced = np.flatnonzero(np.isfinite(steps.traced_j))
-    if len(traced) < FEWEST:
-        return model
-    common = np.zeros((5, 5))
-    if stored := run.workload["serving"].get("traced_covariance"):  # without pairs in Runs of versions before 2026-12
-        common[: len(stored), : len(stored)] = stored
-    return _by_traced(steps, traced, model, common)
+    return model if len(traced) < FEWEST else _by_traced(run, steps, traced, model)
 
 
-def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats) -> Model:
+def _by_traced(run: Run, steps: Timeline, traced: Ints, model: Model) -> Model:
     """Factors from energies of traced steps; that of idle stays as the readings give it.
 
-    Their covariance has that of the kernels' powers, ``common``, beside that of the residuals.
+    Their covariance has that of the kernels' powers beside that of the residuals.
     """
-    group = np.arange(len(traced)) * min(_MOST_ROWS, len(traced)) // len(traced)
-    count = np.bincount(group)
-    design = np.array([np.bincount(group, one[traced]) for one in steps.amounts.T]).T / count[:, None]
-    above = steps.traced_j - by_readings.x[_IDLE] * (steps.end - steps.start)
-    target = np.bincount(group, above[traced]) / count
-    block_s = float(steps.end[traced[-1]] - steps.start[traced[0]]) / len(count)
-    own, known = _distinguished(Rows(design, target, block_s), [k - 1 for k in DROPPED if k != _IDLE])
-    found = replace(_placed(own, np.append(False, known), TRACED, len(traced)), scatter=by_readings.scatter)
-    x, covariance = found.x.copy(), found.covariance.copy()
-    covariance[1:, 1:] += common * np.outer(known, known)
-    x[_IDLE], covariance[_IDLE, _IDLE] = by_readings.x[_IDLE], by_readings.covariance[_IDLE, _IDLE]
-    every = found.known | (by_readings.known & (np.arange(6) == _IDLE))
-    return replace(found, x=x, covariance=covariance, known=every, residual_w=by_readings.residual_w)
-
-
-def _seen(steps: Timeline, time: Floats, response: StepResponse) -> Floats:
-    """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 6)."""
-    rates = [Rates(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
-    return np.column_stack([np.ones(len(time)), shown(rates, time, response)])
-
-
-def _distinguished(rows: Rows, order: Sequence[int]) -> tuple[Solution, NDArray[np.bool_]]:
-    """The solution with those columns that the rows distinguish, and which these are."""
-    known = np.asarray(np.abs(rows.design).max(axis=0) > 0)
-    while True:
-        kept = np.flatnonzero(known)
-        design = rows.design[:, kept] / np.sqrt((rows.design[:, kept] ** 2).mean(axis=0))
-        alike = {int(kept[k]) for k in range(len(kept)) if len(kept) > 1 and apart(design, k) < VARIES}
-        if not alike:
-            return solved(replace(rows, design=rows.design[:, kept]), positive=True), known
-        known[next(k for k in order if k in alike)] = False
-
-
-def _placed(found: Solution, known: NDArray[np.bool_], method: str, n: int) -> Model:
-    x, covariance = np.zeros(len(known)), np.zeros((len(known), len(known)))
-    x[known], covariance[np.ix_(known, known)] = found.x, found.covariance
-    return Model(x, covariance, found.quantile, known, found.residual_w, method, n)
+    amounts, seconds = steps.amounts[traced], (steps.end - steps.start)[traced]
+    known = np.append(True, distinguished(amounts, [k - 1 for k in DROPPED]))
+    kept = np.flatnonzero(known)[1:]
+    x, covariance = np.zeros(6), np.zeros((6, 6))
+    above_j = steps.traced_j[traced] - model.x[_IDLE] * seconds
+    x[kept], covariance[np.ix_(kept, kept)] = of_known(amounts[:, kept - 1], above_j)
+    if stored := run.workload["serving"].get("traced_covariance"):  # without pairs in Runs of versions before 2026-12
+        size = len(stored)
+        covariance[1 : size + 1, 1 : size + 1] += stored * np.outer(known, known)[1 : size + 1, 1 : size + 1]
+    by_idle = np.zeros(6)  # an error of idle power is one of what steps cost beside it
+    by_idle[_IDLE], by_idle[kept] = 1.0, -np.linalg.lstsq(amounts[:, kept - 1], seconds, rcond=None)[0]
+    covariance += model.covariance[_IDLE, _IDLE] * np.outer(by_idle, by_idle)
+    x[_IDLE] = model.x[_IDLE]
+    return replace(model, x=x, covariance=covariance, known=known, method=TRACED, n=len(traced))
 
 
 @dataclass(frozen=True)
@@ -401,11 +368,11 @@ def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> Bill | None:
         part = some @ model.x / by_model
         moved = scale * (some - part[:, None] * whole)
         variance = np.einsum("ij,jk,ik->i", moved, model.covariance, moved)
-        half = np.hypot(model.quantile * np.sqrt(np.maximum(variance, 0.0)), part * energy_half)
+        half = np.hypot(Z95 * np.sqrt(np.maximum(variance, 0.0)), part * energy_half)
         return part * energy, half
 
     energy_j, half_j = scaled(amounts.requests)
-    half_j = np.hypot(half_j, normal(0.975) * model.scatter * energy_j)
+    half_j = np.hypot(half_j, Z95 * model.scatter * energy_j)
     own_j = scale * (amounts.requests[:, _NEW:] @ model.x[_NEW:] + amounts.own_s * model.x[_IDLE])
     values, halves = scaled(np.array([amounts.prefill, amounts.decode, amounts.idle]))
     names = ("energy_prefill_j", "energy_decode_j", "energy_idle_j")
@@ -419,7 +386,7 @@ def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> Bill | None:
         for name, k in lacking.items()
         if not model.known[k] and (amounts.prefill + amounts.idle)[k] > 0
     }
-    half = model.quantile * float(np.sqrt(whole @ model.covariance @ whole)) / energy
+    half = Z95 * float(np.sqrt(whole @ model.covariance @ whole)) / energy
     half = float(np.hypot(half, energy_half / energy / scale))
     parts["closure_steps"] = Estimate(1 / scale, 1 / scale - half, 1 / scale + half, model.n, model.method)
     return Bill(energy_j, amounts.share, parts, own_j, half_j, amounts.accounted)
