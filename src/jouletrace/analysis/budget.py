@@ -23,6 +23,9 @@ OFFSET_W = 3.0
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 
+_ABOVE_IDLE = ("energy_per_inference_j", "energy_work_j")
+"""Energies beyond idle power, beside those that are called active."""
+
 COVERAGE = Z95
 """Standard uncertainties in an expanded one: 95 % of a normal distribution, and more where one of the rectangular ones
 of gain and offset is most of it."""
@@ -123,10 +126,7 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate) -> tuple[Term, .
     if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run
         seconds = abs(figure.value or 0.0) / power
     over = 1.0 if METRICS[metric].unit == "W" else seconds or 0.0
-    if "_active_" in metric or metric in (
-        "energy_per_inference_j",
-        "energy_work_j",
-    ):  # the baseline has the same offset
+    if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
         over = 0.0
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),
