@@ -89,6 +89,7 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * (end - start) / 1e9}
     device.close()
     analyse(run)
+    truth["work"] = truth["active_over_context_idle"]
     return {
         f"late host, {name}": (run.result(f"energy_{name}_j"), float(np.mean(joules / replays)))
         for name, joules in truth.items()

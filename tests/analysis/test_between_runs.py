@@ -1,7 +1,6 @@
 """Intervals of a single profile are of the workload: they hold the scatter between runs, as stored."""
 
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,8 +16,9 @@ from jouletrace.report.contract import to_json_object
 from jouletrace.run import load, tables
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.stats.quantiles import student
+from late_hosts import late_host, stepped
 from places import REPOSITORY
-from records import iterations, make_run, phases, readings, windows
+from records import iterations, make_run, phases, readings
 from shown import methods_of
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -110,25 +110,6 @@ def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     assert found.half_width == pytest.approx(expected) != pytest.approx(calm)
     monkeypatch.setattr("jouletrace.analysis.between_runs.STEADY", 0.0101 * within)
     assert of_workload().result("energy_total_j").half_width == pytest.approx(calm)
-
-
-def stepped(edges, watts, idle_after=120.0, noise=0.3):
-    """A profile of a power in each window, of 50 iterations, between idle at 120 W and at another power."""
-    levels, end = np.concatenate(([120.0], watts, [idle_after])), edges[-1] + 3.0
-    spans = phases(
-        ("context idle before", 2.0, 5.0), ("energy", 5.0, edges[-1]), ("context idle after", edges[-1], end)
-    )
-    rows = readings(lambda t: levels[np.searchsorted(edges, t, side="right")], end, noise=noise)
-    run = make_run(rows, spans=spans, window_rows=windows(list(pairwise(edges)), replays=50))
-    run.stored["between_runs"] = SCATTER
-    return analyse(run)
-
-
-def late_host(idle_after=120.0):
-    """A profile whose host is late by 0 to 300 ms in each window of 0.5 s: idle time, and the same active energy."""
-    edges = 5.0 + np.append(0.0, np.cumsum(0.5 + np.random.default_rng(0).uniform(0.0, 0.3, 8)))
-    watts = 120.0 + 40.0 / np.diff(edges)  # 40 J active in each window of 50 iterations
-    return stepped(edges, watts, idle_after), watts
 
 
 def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():

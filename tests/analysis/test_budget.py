@@ -15,6 +15,7 @@ from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files
 from jouletrace.report import budget as shown
+from jouletrace.report.contract import to_json_object
 from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.stats.interval import Z95
 from places import REPOSITORY
@@ -133,6 +134,11 @@ def test_a_valid_load_has_a_budget_and_no_other():
         assert stated == pytest.approx(one.figure.half_width / Z95)
         (offset,) = (term.u for term in one.terms if term.source.startswith("offset"))
         assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
+    first = to_json_object(analyse(run))["headline"]
+    share = found[-1].figure.value / first["figure"]["value"]
+    unseen = math.hypot(*(term.u / share for term in found[-1].terms if not term.stated))
+    half = (first["figure"]["high"] - first["figure"]["low"]) / 2
+    assert first["absolute"] == pytest.approx(math.hypot(half, Z95 * unseen), rel=1e-3)
     assert "(show --budget)" in report.render([run], width=120)
 
 

@@ -32,8 +32,8 @@ MUTANTS = [
         ["analysis/test_budget.py"],
         ("offset of one GPU for several", "sensors * OFFSET_W * over", "OFFSET_W * over"),
         ("limit of the offset taken for a deviation", "* over / math.sqrt(3)", "* over"),
-        ("offset left in energy above idle", "over = 0.0", "over = time or 0.0"),
-        ("offset of a power taken over time", '1.0 if METRICS[metric].unit == "W" else time', "time"),
+        ("offset left in energy above idle", "over = 0.0", "over = seconds or 0.0"),
+        ("offset of a power taken over time", '1.0 if METRICS[metric].unit == "W" else seconds', "seconds"),
         ("limit of the gain taken for a deviation", "* gain / 100 / math.sqrt(3)", "* gain / 100"),
     ),
     *_of(
@@ -48,9 +48,20 @@ MUTANTS = [
         ),
         ("unsteady windows ignored", "OF_WINDOWS * math.sqrt(beyond)", "0.0"),
         ("steady windows taken for unsteady", "(STEADY * whole) ** 2", "0.0"),
+        ("work taken to scatter by nothing", 'share * value("energy_work_j")', "0.0"),
         ("throughput without windows taken for exact", "else share\n", "else 0.0\n"),
         ("active energies scatter as the total", "joules - idle_w * seconds, block", "joules, block"),
         ("power scatters as energy", "joules / seconds, block", "joules, block"),
+    ),
+    *_of(
+        "analysis/host.py",
+        ["analysis/test_host.py"],
+        (
+            "what processes share dropped",
+            "widened(mean, float(np.mean([one.half_width or 0.0 for one in each])))",
+            "mean",
+        ),
+        ("withdrawn work stated", "if result.reason is not None:", "if False:"),
     ),
     *_of(
         "attribution/program.py",
@@ -332,6 +343,7 @@ MUTANTS = [
             "scale) ** 2 / len(group) for group in groups]",
             "scale) ** 2 for group in groups]",
         ),
+        ("single runs taken to scatter as stored", "MOST_SCATTER if stored else 0.0", "0.0"),
         ("what parts share dropped", "found.append((common + variance, ", "found.append((variance, "),
         ("a part's own scatter dropped", "found.append((common + variance, ", "found.append((common, "),
         (

@@ -71,6 +71,16 @@ def test_the_object_is_that_of_the_design():
     assert set(found["conditions"]) == {"clocks_mhz", "temperature_c", "throttle_reasons", "power_limit_w"}
 
 
+def test_the_headline_is_the_energy_that_the_verdict_states_with_its_absolute_uncertainty():
+    first = to_json_object(profile_run(kernels=2))["headline"]
+    assert (first["metric"], first["path"], first["figure"]["value"]) == ("energy_total_j", [], 4.652)
+    gain_j, offset_j = 0.05 * 4.652 / math.sqrt(3), 3 * 6.712e-3 / math.sqrt(3)
+    assert first["absolute"] == pytest.approx(math.hypot(0.021, 1.959964 * math.hypot(gain_j, offset_j)), rel=1e-3)
+    watched = to_json_object(monitor_run())["headline"]
+    assert watched["absolute"] > 0.05 * watched["figure"]["value"]
+    assert to_json_object(cpu_run())["headline"] is None
+
+
 def test_an_interval_of_repeats_is_of_the_workload():
     run = profile_run()
     run.settings["repeats"] = 5

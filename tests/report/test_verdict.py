@@ -33,8 +33,9 @@ def with_items(items):
 
 
 def test_a_profile_states_energy_power_and_time_in_one_line():
-    line = short(with_items(64)).splitlines()[2]
-    assert line == "4.652 ± 0.021 J per iteration: 72.69 ± 0.33 mJ per sample, 693 W, 6.71 ms"
+    line = " ".join(short(with_items(64)).split("\n\n")[1].split())
+    said = "4.652 ± 0.021 J per iteration (± 5.7 % absolute): 72.69 ± 0.33 mJ per sample, 693 W, 6.71 ms "
+    assert line.startswith(said)
     assert "per sample" not in short(with_items(1)), "an iteration is a sample"
 
 
@@ -48,7 +49,7 @@ def test_power_and_time_have_their_intervals_where_three_digits_would_promise_mo
         {**row, **rough[row["metric"]].to_dict()} if row["metric"] in rough else row for row in run.results.to_pylist()
     ]
     run.results = tables.from_rows(rows, "results")
-    assert "per iteration: 693 ± 73 W, 6.71 ms" in short(run)
+    assert "per iteration (± 5.7 % absolute): 693 ± 73 W, 6.71 ms" in short(run)
 
 
 def test_tokens_stand_in_the_place_of_samples():
@@ -80,11 +81,11 @@ def test_time_without_a_kernel_is_not_called_idle(place):
 
 
 def test_a_line_states_what_the_interval_leaves_out():
-    gain = "± is of this run; the sensor's gain, ± 5 %, is not in it"
-    assert f"{gain} (show --budget)\n" in short(profile_run())
-    assert f"{gain} (show --budget)\n" in short(monitor_run())
-    for run in (simulated_run(), cpu_run()):
-        assert "sensor's gain" not in short(run)
+    gain = "± is of this run; absolute: with the sensor's gain and offset (show --budget)"
+    for run in (profile_run(), monitor_run(), simulated_run()):
+        assert gain in " ".join(short(run).split())
+        assert re.search(r"\(± [\d.]+ % absolute\)", short(run))
+    assert "sensor's gain" not in short(cpu_run()), "it has no energy"
     same = comparison.render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))
     assert "sensor's gain" not in same, "it cancels on one GPU"
 
@@ -103,7 +104,7 @@ WHOLE = ("energy_total_j", "energy_active_over_context_idle_j", "energy_active_o
 
 
 def test_the_line_says_what_the_interval_is_of():
-    rest = "the sensor's gain, ± 5 %, is not in it (show --budget)"
+    rest = "absolute: with the sensor's gain and offset (show --budget)"
     alone = flagged(profile_run(), *WHOLE)
     assert f"± is of this workload on this GPU; {rest}" in " ".join(short(alone).split())
     repeated = profile_run()
@@ -132,7 +133,11 @@ def test_a_simulated_run_says_so_in_its_first_line():
 
 
 def test_devices_that_were_watched_are_added_up():
-    assert re.search(r"^[\d.]+ (± [\d.]+ )?k?J in [\d.]+ k?s, [\d.]+ W on average", short(monitor_run()), re.M)
+    assert re.search(
+        r"^[\d.]+ (± [\d.]+ )?k?J \(± [\d.]+ % absolute\) in [\d.]+ k?s, [\d.]+ W on average",
+        short(monitor_run()),
+        re.M,
+    )
 
 
 def test_power_together_is_that_of_each_device_over_its_own_time():
@@ -142,7 +147,7 @@ def test_power_together_is_that_of_each_device_over_its_own_time():
         if row["unit"] == 2 and row["metric"] in ("energy_total_j", "time_s"):
             row.update({name: row[name] / 2 for name in ("value", "low", "high") if row[name] is not None})
     powers = sum(row["value"] for row in rows if row["metric"] == "power_w" and row["value"])
-    text = short(replace(run, results=tables.from_rows(rows, "results")))
+    text = " ".join(short(replace(run, results=tables.from_rows(rows, "results"))).split())
     assert f"in 60.0 s, {powers:.0f} W on average, 2 devices together" in text
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
+from jouletrace.analysis.host import work_and_idle
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.imported_recording import span_text
 from jouletrace.analysis.model import add_model
@@ -20,7 +23,7 @@ from jouletrace.analysis.ranges import add_ranges, add_ranks
 from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
-from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
@@ -82,6 +85,9 @@ def figures_of(run: Run) -> Figures:
             recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
+        for metric, one in work_and_idle(run).items():
+            figures.add(MODEL_UNIT, metric, one)
+            figures.sources[MODEL_UNIT, metric] = partial(dict, one.budget)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     return figures
 

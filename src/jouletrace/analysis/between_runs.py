@@ -60,6 +60,7 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     for metric, idle in ENERGIES.items():
         idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
         u[metric] = _standard(share, value("energy_total_j"), joules - idle_w * seconds, block)
+    u["energy_work_j"] = share * value("energy_work_j")  # that windows scatter by their host's time is not in it
     if whole := value("energy_total_j"):  # of which that of a token is a part
         u["energy_per_token_j"] = u["energy_total_j"] * value("energy_per_token_j") / whole
     for metric, sd in u.items():

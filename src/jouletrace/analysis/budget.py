@@ -23,6 +23,9 @@ OFFSET_W = 3.0
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 
+_ABOVE_IDLE = ("energy_per_inference_j", "energy_work_j")
+"""Energies beyond idle power, beside those that are called active."""
+
 COVERAGE = Z95
 """Standard uncertainties in an expanded one: 95 % of a normal distribution, and more where one of the rectangular ones
 of gain and offset is most of it."""
@@ -73,6 +76,16 @@ class Budget:
         return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
 
+def absolute(run: Run, part: Part, metric: str, figure: Estimate) -> float | None:
+    """Half-width of a 95 % interval of what an ideal meter would read, in the unit of a figure of a part.
+
+    None where the figure has no interval, or is that of a meter, whose gain is unknown.
+    """
+    if figure.half_width is None or any(device.kind == "meter" for device in run.devices):
+        return None
+    return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure)).expanded
+
+
 def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """Budgets of a Run's energies, and of the power of a whole, in order of units; of an older Run computed again.
 
@@ -107,10 +120,13 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate) -> tuple[Term, .
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     own = [device for device in run.devices if device.id == part.module] if part.level == "device" else gpus
     gain = 100 * gain_of(replace(run, devices=own))
-    time = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
+    seconds = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
     sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
-    over = 1.0 if METRICS[metric].unit == "W" else time or 0.0
-    if "_active_" in metric:  # the baseline has the same offset
+    power = part.get("power_w").value
+    if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run
+        seconds = abs(figure.value or 0.0) / power
+    over = 1.0 if METRICS[metric].unit == "W" else seconds or 0.0
+    if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
         over = 0.0
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions
+from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.forms import Serving
@@ -44,6 +45,7 @@ class Facts:
         gain: Relative gain error that the sensors state; 0 where none does.
         together: Energy of all devices that have one, in J; null without any.
         inference_s: Seconds of an inference as given, stated or timed; null where no energy of one follows.
+        host_s: Shortest and longest time of an iteration among the windows, where the host limits; else None.
         doubted: Names of loads whose figures are not valid.
     """
 
@@ -58,7 +60,13 @@ class Facts:
     gain: float
     together: Estimate
     inference_s: Estimate
+    host_s: tuple[float, float] | None
     doubted: frozenset[str]
+
+
+def _host_s(run: Run) -> tuple[float, float]:
+    seconds, _ = per_iteration(run, "time_s")
+    return float(seconds.min()), float(seconds.max())
 
 
 def facts_of(run: Run, parts: Parts) -> Facts:
@@ -81,5 +89,6 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         gain_of(run, unstated_pct=0.0),
         total(known) if known else ABSENT,
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
+        _host_s(run) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),
     )

@@ -71,7 +71,7 @@ def fill(run: Run) -> dict[Load, Solved]:
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     every, edges = _loads(run), _rows(run)
-    bursts, solved = _bursts(run, edges), {}
+    bursts, solved = bursts_of(run), {}
     for load in dict.fromkeys(every):
         place = np.array([i for i, one in enumerate(every) if one == load])
         mine = edges[[every[i] == load for i in edges[:, 2].tolist()], :2]
@@ -113,11 +113,12 @@ def _rows(run: Run) -> NDArray[np.int64]:
     return np.stack([start[order[first]], end[order[last]], order[first]], axis=1)
 
 
-def _bursts(run: Run, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """From when to when the load of each row ran, shape (b, 2).
+def bursts_of(run: Run) -> NDArray[np.int64]:
+    """From when to when the load of each row of windows ran, in ns, shape (b, 2).
 
     A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
     """
+    rows = _rows(run)
     replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy()[rows[:, 2]] for name in ("replays", "beyond"))
     length_ns = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy())[rows[:, 2]]
     margin_ns = np.round(beyond / 2 * length_ns / np.maximum(replays, 1)).astype(np.int64)

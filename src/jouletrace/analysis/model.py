@@ -194,11 +194,11 @@ class Idle(NamedTuple):
     phase: NDArray[np.str_]  # name of each one's phase, shape (m,)
 
 
-def idle_energies(run: Run, device: str) -> Idle:
-    """Energies of a device in idle phases, without the time in which it settles."""
+def settled(run: Run, device: str) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.int64]]:
+    """Names, starts and ends of idle phases without the time in which a device settles, each of shape (m,)."""
     found, phases = readings(run, device), spans_of(run, "phase")
     if found is None or not len(found[0]):
-        return Idle(None, np.empty(0), np.empty(0, str))
+        return np.empty(0, str), np.empty(0, np.int64), np.empty(0, np.int64)
     record, response = found
     settle_ns, last_ns = (round(s * 1e9) for s in (SETTLE_S + response.lasts_s, response.delay_s + response.middle_s))
     shown = np.clip(record.time_ns[[0, -1]] - last_ns, 0, None)
@@ -208,10 +208,14 @@ def idle_energies(run: Run, device: str) -> Idle:
         for start, end in zip(*phases.named(name).edges_ns, strict=True)
     ]
     rows = [(name, start, end) for name, start, end in rows if end > start]
-    if not rows:
-        return Idle(None, np.empty(0), np.empty(0, str))
-    names, start, end = zip(*rows, strict=True)
-    return Idle(energies(run, device, start, end), (np.array(end) - start) / 1e9, np.array(names))
+    names, start, end = zip(*rows, strict=True) if rows else ([], [], [])
+    return np.array(names, str), np.array(start, np.int64), np.array(end, np.int64)
+
+
+def idle_energies(run: Run, device: str) -> Idle:
+    """Energies of a device in idle phases, without the time in which it settles."""
+    names, start, end = settled(run, device)
+    return Idle(energies(run, device, start, end) if len(names) else None, (end - start) / 1e9, names)
 
 
 def idle_level(run: Run, idle: Idle, kind: str) -> tuple[Estimate, list[str]]:

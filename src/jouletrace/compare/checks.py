@@ -25,6 +25,7 @@ METRICS = {
     "time": ("iteration_time_s", "time_s"),
     "power": ("power_w", "power_w"),
     "energy": ("energy_total_j", "energy_total_j"),
+    "work": ("energy_work_j", "energy_work_j"),
     "per_token": ("energy_per_token_j", "energy_per_output_token_j"),
     "per_request": ("energy_per_request_j", "energy_per_request_j"),
     **{name: 2 * (f"{name}_p95_s",) for name in ("ttft", "tpot", "e2e")},

@@ -56,6 +56,9 @@ MARGIN = 0.01
 MOST = 8
 """Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
 
+WORK = "energy_work_j"
+"""Compared where both sides have it: where its host doesn't limit, a side has none."""
+
 OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
@@ -135,7 +138,7 @@ def _rows(
             for side, factor, most in zip(sides, factors, df, strict=True)
         )
         found.append(Row(level, of_b, metric, (a, b), flags))
-    return [row for row in found if row.stated]
+    return [row for row in found if row.stated and (row.measured or row.metric != WORK)]
 
 
 def _figure(part: Part | None, metric: str) -> Estimate:
@@ -227,6 +230,8 @@ def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str,
         reason = unknown if row.measured else row.a.reason or row.b.reason
         return replace(row, verdict=INCONCLUSIVE, reason=reason)
     verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
+    if reason == "spread_between_runs" and STORED_SCATTER in row.flags:
+        reason = "one_run"
     below = ("below_margin",) if verdict in DIFFERENT and _within(row.change, margin) else ()
     return replace(row, verdict=verdict, reason=reason, flags=(*row.flags, *below))
 

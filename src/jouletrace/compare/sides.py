@@ -34,6 +34,7 @@ MODEL_METRICS = (
     "time_to_first_token_s",
     "power_w",
     "energy_total_j",
+    "energy_work_j",
     "energy_per_token_j",
 )
 WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")

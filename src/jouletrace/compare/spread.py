@@ -27,6 +27,10 @@ from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.interval import satterthwaite
 from jouletrace.stats.several import moderated, spreads_differ
 
+MOST_SCATTER = 0.01
+"""Standard deviation between runs up to which single runs with a stored scatter aren't said to differ: on real GPUs
+runs scatter by 0.1 to 1 %, and a stored scatter is that of another workload."""
+
 CHANCE_DF = 9.0
 """Degrees of freedom of the chance within a run: of ten parts of a load."""
 
@@ -54,7 +58,7 @@ def _by_itself(row: Row, gain: float, watched: bool) -> Row:
     contrast = _from_runs(row, gain)
     stored = row.level == "model" and not watched and all(group.stored for group in row.groups)
     if contrast is None and (row.level == LOAD or (row.level == "model" and watched) or stored):
-        contrast = _within_runs(row, gain)
+        contrast = _within_runs(row, gain, MOST_SCATTER if stored else 0.0)
         if stored and contrast is not None:
             return replace(row, contrast=contrast, flags=(*row.flags, STORED_SCATTER))
     return replace(row, contrast=contrast)
@@ -80,10 +84,11 @@ def _from_runs(row: Row, gain: float) -> Contrast | None:
     return _pooled(row, squares / df, df, gain)
 
 
-def _within_runs(row: Row, gain: float) -> Contrast | None:
+def _within_runs(row: Row, gain: float, scatter: float) -> Contrast | None:
     """The contrast of single runs, from the interval of each; None where a run doesn't state it.
 
-    Of a load the intervals hold the chance within each run. The time of a record is exact.
+    Runs may ``scatter`` by so much besides, relative, as a standard deviation. Of a load the intervals hold the chance
+    within each run. The time of a record is exact.
     """
     errors, dfs = zip(*(group.error() for group in row.groups), strict=True)
     if row.metric == "time_s":
@@ -92,6 +97,10 @@ def _within_runs(row: Row, gain: float) -> Contrast | None:
         return None
     variances = [error**2 for error in errors]
     df = CHANCE_DF if row.level == LOAD else satterthwaite(variances, dfs)
+    if scatter:
+        more = [(scatter * float(group.known.mean())) ** 2 for group in row.groups]
+        df = satterthwaite([*variances, *more], [*dfs, *(math.inf for _ in more)])
+        variances = [sum(pair) for pair in zip(variances, more, strict=True)]
     return _contrast(row, variances, df, gain)
 
 

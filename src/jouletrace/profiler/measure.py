@@ -25,7 +25,10 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.recording.session import Session
-from jouletrace.run import Estimate, Run
+from jouletrace.report.headline import ENERGY, Headline
+from jouletrace.report.scale import NBSP
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.parts import Part
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import total
 
@@ -140,6 +143,16 @@ class Measurement(Shown):
             return Estimate.null("block_not_ended" if seconds is None else "block_too_short", "window")
         return self.energy_j.scaled(1 / seconds).in_unit("W")
 
+    @property
+    def absolute_j(self) -> float | None:
+        """Half-width in joules of the 95 % interval of what an ideal meter would read; None without an interval."""
+        return self._headline().absolute_j
+
+    def _headline(self) -> Headline:
+        figures = {ENERGY: self.energy_j, "iteration_time_s": self.time_s}
+        whole = Part(MODEL_UNIT, None, "model", self.label, figures=figures)
+        return Headline.of(self._recording.session.run, whole, ENERGY)
+
     def device_energy_j(self, device: str) -> Estimate:
         """Energy of one device in joules, by its id."""
         if self.end_ns is None:
@@ -149,11 +162,13 @@ class Measurement(Shown):
         return self._energies[device]
 
     def __str__(self) -> str:
-        """Energy, mean power and time in a line, and where."""
+        """Energy with its absolute uncertainty, mean power and time in a line, and where."""
         # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
         devices = ", ".join(device.info.name for device in self._recording.devices)
         idle = next((f"; {text}" for device in self._recording.devices if (text := idle_simulated(device))), "")
-        return f"{self.label}: {self.energy_j}, {self.power_w}, {self.time_s} on {devices}{idle}"
+        first = self._headline()
+        behind = first.behind.replace(NBSP, " ")
+        return f"{self.label}: {first.figure}{behind}, {self.power_w}, {self.time_s} on {devices}{idle}"
 
     def __repr__(self) -> str:
         return f"Measurement({self})"

@@ -19,6 +19,7 @@ from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.divisions import Row, as_json, costliest_of, divisions
+from jouletrace.report.headline import headline
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
@@ -70,6 +71,7 @@ def to_json_object(
     def stated(found: Estimate) -> dict[str, Any]:
         return figure(found, results.measurand(found))
 
+    first = headline(run, results, known)
     parts = divisions(run, results)
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
@@ -83,6 +85,7 @@ def to_json_object(
         "devices": [device.to_dict() for device in run.devices],
         "simulated": run.simulated,
         "trust": trust.to_dict(known.checks),
+        "headline": None if first is None else first.to_dict(stated(first.figure)),
         "model": model(results, known, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
@@ -93,7 +96,7 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))
 
 

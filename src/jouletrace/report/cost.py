@@ -14,9 +14,9 @@ from typing import Any
 from jouletrace.analysis.facts import Facts
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
+from jouletrace.report.headline import ENERGY, Headline, together
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
-from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Parts
 
 J_PER_KWH, LEAST_KWH = 3.6e6, 0.1
@@ -49,22 +49,22 @@ class Tariff:
     currency: str = ""
     carbon_g: float | None = None
 
-    def line(self, energy: Estimate, per: str = "", gain: float = 0.0) -> str:
+    def line(self, energy: Estimate, per: str = "", *, of_gpu: bool = False) -> str:
         """Cost and emissions: "≈ 0.4 kWh, 0.12 ± 0.01 EUR, 170 ± 9 g CO2e per ... at 0.30 EUR/kWh, 400 g/kWh (...)".
 
         Args:
-            energy: In joules.
+            energy: In joules, with its absolute uncertainty as the interval.
             per: Of what it is; "" for all that was recorded.
-            gain: Relative gain error of the sensor, which is in an absolute figure.
+            of_gpu: Whether to say that it is of the GPU alone, with its sensor's gain.
         """
-        said, given, found = [f"{kwh(energy.value)}"], [], absolute(energy, gain)
+        said, given = [f"{kwh(energy.value)}"], []
         if self.price is not None:
-            said.append(_three(self.cost(found), self.currency))
+            said.append(_three(self.cost(energy), self.currency))
             given.append(f"{self.price:g} {self.currency}/kWh")
         if self.carbon_g is not None:
-            said.append(f"{_three(self.emitted(found), 'g')} CO2e")
+            said.append(f"{_three(self.emitted(energy), 'g')} CO2e")
             given.append(f"{number(self.carbon_g, 3)} g/kWh")
-        what = "; of the GPU alone, ± with its sensor's gain" if gain else ""
+        what = "; of the GPU alone, ± with its sensor's gain" if of_gpu else ""
         return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured{what})"
 
     def cost(self, energy: Estimate) -> Estimate:
@@ -75,14 +75,12 @@ class Tariff:
         """Grams of CO2 equivalent of an energy in J."""
         return energy.scaled((self.carbon_g or 0.0) / J_PER_KWH)
 
-    def to_dict(
-        self, energy: Estimate, per: str, gain: float, stated: Callable[[Estimate], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def to_dict(self, energy: Estimate, per: str, stated: Callable[[Estimate], dict[str, Any]]) -> dict[str, Any]:
         """The object "cost" of JSON, its figures as ``stated`` writes them; other arguments as of ``line``.
 
         They have no budgets, since the gain of the sensor is in these intervals alone.
         """
-        none, energy = Estimate.null("not_given"), replace(absolute(energy, gain), budget={})
+        none, energy = Estimate.null("not_given"), replace(energy, budget={})
         return {
             "per": per or None,
             "price_per_kwh": self.price,
@@ -129,11 +127,6 @@ def kwh(energy_j: float | None) -> str:
     return f"{number(value, _DIGITS)}{NBSP}kWh" if value >= LEAST_KWH else f"{number(1e3 * value, _DIGITS)}{NBSP}Wh"
 
 
-def absolute(energy: Estimate, gain: float) -> Estimate:
-    """An energy with the relative gain error of its sensor in the interval."""
-    return widened(energy, gain * abs(energy.value or 0.0)) if gain else energy
-
-
 def _three(estimate: Estimate, unit: str) -> str:
     """A figure with its half-width, to three significant digits."""
     if estimate.value is None:
@@ -153,17 +146,21 @@ def _finite(text: str, option: str) -> float:
 
 
 def priced(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Estimate, str]:
-    """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
+    """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded.
+
+    Its interval is the absolute uncertainty, with gain and offset of the sensor.
+    """
     if results.units("load"):
         chosen = serving.leading(run, results, known, server)
-        token = chosen[0].get(serving.COST) if chosen else Estimate.null("load_not_valid")
+        token = Headline.of(run, chosen[0], serving.COST).absolute if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
-    whole = results.get("energy_total_j")
+    whole = Headline.of(run, results.whole, ENERGY).absolute
     if run.kind not in ("profile", "ab"):
-        return (known.together if whole.value is None and known.together.value is not None else whole), ""
-    token = results.get("energy_per_token_j")
+        watched = whole.value is None and known.together.value is not None
+        return (Headline.of(run, together(results, known), ENERGY).absolute if watched else whole), ""
+    token = Headline.of(run, results.whole, "energy_per_token_j").absolute
     if token.value is not None:
         return token.scaled(_MANY), "million new tokens"
     items = run.workload.get("items") or 1
@@ -179,7 +176,7 @@ def cost_line(run: Run, results: Parts, known: Facts, given: Tariff | None) -> l
     for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
         energy, per = priced(run, results, known, server)
         if energy.value is not None:
-            lines.append(given.line(energy, per, known.gain))
+            lines.append(given.line(energy, per, of_gpu=known.gain > 0))
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")

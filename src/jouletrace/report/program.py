@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jouletrace.analysis.facts import Facts
+from jouletrace.report.headline import headline
 from jouletrace.report.reasons import printed, reason
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
@@ -12,14 +14,15 @@ from jouletrace.run.recording_names import IDLE_NAME, WAITING
 _MOST = 3
 
 
-def verdict(run: Run, results: Parts) -> list[str]:
+def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.get("iteration_time_s").value, "s")
     if energy.value is None:
         lines = [f"{time}; energy unknown: {reason(energy.reason or 'not_measured')}"]
     else:
-        lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
+        absolute = first.behind if (first := headline(run, results, known)) else ""
+        lines = [f"{figure(energy, 'J')}{absolute} in {time}, {figure(power, 'W')} on average"]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
     beside = [unit for unit in results.units("device") if unit.module in hosts]
     if beside:

@@ -31,6 +31,8 @@ REASONS: dict[str, str] = {
     "context_exists": "deep idle can't be seen once a CUDA context exists",
     "other_processes": "other processes were using the device",
     "no_counter": "the device has no energy counter",
+    "idle_apart": "idle power before and after does not explain what longer windows drew",
+    "idle_unseen": "no idle time was recorded beside the windows",
     "one_level": "there was one level only",
     "too_few_values": "too few readings",
     "counter_did_not_step": "too short for the energy counter's steps",

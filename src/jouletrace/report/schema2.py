@@ -40,7 +40,7 @@ def to_schema_2(
     found["perturbation"] = stated(results.get("perturbation"))
     found["checks"] = {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures}
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))
 
 

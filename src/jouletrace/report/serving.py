@@ -92,8 +92,8 @@ def _cheapest(run: Run, results: Parts, known: Facts, server: int | None, *, in_
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
-    """Which loads are not valid, then the energy of the load that costs least."""
+def verdict(run: Run, results: Parts, known: Facts, absolute: str = "") -> list[str]:
+    """Which loads are not valid, then the energy of the load that costs least, with its ``absolute`` uncertainty."""
     there = loads(run, results)
     if not there:
         return ["no request was answered"]
@@ -107,11 +107,11 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
             lines += _led(run, results, known, place, f"{server['url']}, modelled: ")
         lines += _whole_gpu(run, results)
     else:
-        lines += _led(run, results, known, None, "")
+        lines += _led(run, results, known, None, "", absolute)
     return lines + _other_rates(run, results, known)
 
 
-def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str) -> list[str]:
+def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str, absolute: str = "") -> list[str]:
     """The price of the leading load (of one server), why it leads, and what its energy consists of."""
     there = [one for one in loads(run, results) if server is None or one[1].get("server", 0) == server]
     valid = [one for one in there if one[1]["name"] not in known.doubted]
@@ -124,7 +124,7 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str)
         said = f"no energy: {reasons.reason(energy.reason)}"
     else:
         power = figure(unit.get("power_w"), "W")
-        said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
+        said = f"{figure(energy, 'J')} per request{absolute}, {figure(token, 'J')} per output token, {power}"
     lines = [f"{label}at {load['name']}: {said}", *_billed(results, unit)]
     slo = _slo(run)
     if chosen is None and slo:

@@ -6,6 +6,7 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import power_channels, sensor_line
+from jouletrace.report.headline import headline
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import WORKLOAD, Part, Parts
@@ -27,9 +28,9 @@ _MOST_LEVELS = 1
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """What a Run took: energy, power and time, and what shaped them."""
     if results.units("load"):
-        return serving.verdict(run, results, known)
+        return serving.verdict(run, results, known, _absolute(run, results, known))
     if run.kind == "program":
-        return program.verdict(run, results)
+        return program.verdict(run, results, known)
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
@@ -41,23 +42,35 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
 
 
 def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
-    """What the ± of an absolute energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
+    """What the ± of an energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
-    A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
+    In a comparison of two sides on one GPU the gain cancels.
     """
     figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
     energies = (found for name, found in figures if name.startswith("energy") and found.half_width)
     of = {results.measurand(found) for found in energies}
-    if not known.gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
+    if not of or run.kind in ("ab", "calibrate"):
         return []
-    where = " (show --budget)" if serving.budgeted(run, known) or not results.units("load") else ""
-    return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it{where}"]
+    first = headline(run, results, known)
+    if first is not None and first.beside:
+        beyond = "absolute: with the sensor's gain and offset (show --budget)"
+    elif known.gain and not run.simulated:
+        beyond = f"the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it"
+    else:
+        return []
+    return [f"± is of {_measurand(of)}; {beyond}"]
 
 
 def _measurand(of: set[str]) -> str:
     if len(of) > 1:
         return "this workload on this GPU, that of parts of this run"
     return "this workload on this GPU" if WORKLOAD in of else "this run"
+
+
+def _absolute(run: Run, results: Parts, known: Facts) -> str:
+    """The absolute uncertainty behind the figure that is stated first: " (± 5.7 % absolute)"; "" without one."""
+    first = headline(run, results, known)
+    return "" if first is None else first.behind
 
 
 def brief(value: float | None, unit: str) -> str:
@@ -82,7 +95,7 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
-        return [_inference(results, known, inference), *_watched(run, results, known)]
+        return [_inference(run, results, known, inference), *_watched(run, results, known)]
     if energy.value is None:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
@@ -91,10 +104,26 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
         said = f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"
         return [said, *_watched(run, results, known)]
     if whole:
-        return [f"{figure(energy, 'J')}{_paid(energy)} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
-    beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]
-    lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
+        joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
+        return [f"{joules} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
+    host = _of_host(results, known, time)
+    also = [(power, "W")] if host else [(power, "W"), (time, "s")]
+    beside = [_beside(one, unit) for one, unit in also if one.value is not None]
+    absolute = _absolute(run, results, known)
+    joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
+    lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, known, energy)
+
+
+def _of_host(results: Parts, known: Facts, time: Estimate) -> str:
+    """Work and what the host's time adds, before the energy that they sum up to; "" where the host doesn't limit."""
+    work, idle = results.get("energy_work_j"), results.get("power_idle_at_work_w")
+    if known.host_s is None or time.value is None:
+        return ""
+    scale = unit_for([time.value], "s")
+    ends = f"{NBSP}to{NBSP}".join(number(one / scale.factor, 2) for one in known.host_s)
+    host = f"{brief(idle.value, 'W')} × {brief(time.value, 's')} of this host ({ends})"
+    return f"{figure(work, 'J')} of work + {host} = "
 
 
 def _of_each(run: Run, results: Parts) -> list[str]:
@@ -140,7 +169,8 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices{' together' if len(there) > 1 else ''}"
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
-    lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
+    lines = [f"{joules} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
@@ -149,20 +179,24 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
     if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
-        lines.insert(0, _inference(results, known, inference))
+        lines.insert(0, _inference(run, results, known, inference))
     return lines
 
 
-def _inference(results: Parts, known: Facts, inference: Estimate) -> str:
+def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
     levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
-    return f"{figure(inference, 'J')} per inference: {above}{_beside(known.inference_s, 's')}"
+    absolute = _absolute(run, results, known)
+    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_beside(known.inference_s, 's')}"
 
 
-def _paid(energy: Estimate) -> str:
-    """An energy that is worth paying for in kWh, too, in parentheses."""
-    return f" ({kwh(energy.value)})" if (energy.value or 0.0) >= LEAST_KWH * J_PER_KWH else ""
+def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
+    """What stands behind an energy, in parentheses: in kWh where it is worth paying for; the absolute uncertainty."""
+    first = headline(run, results, known)
+    said = [kwh(energy.value)] if (energy.value or 0.0) >= LEAST_KWH * J_PER_KWH else []
+    said += [first.beside] if first is not None and first.figure == energy and first.beside else []
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _levels(run: Run, results: Parts, unit: Part) -> list[str]:

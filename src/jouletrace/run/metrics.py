@@ -37,6 +37,8 @@ METRICS: dict[str, Metric] = {
     "energy_gpu_j": Metric("Energy, GPUs", "J", "GPUs"),
     "energy_cpu_j": Metric("Energy, CPUs", "J", "CPUs"),
     "energy_memory_j": Metric("Energy, main memory", "J", "memory"),
+    "energy_work_j": Metric("  work, whatever the host's time", "J", "work"),
+    "power_idle_at_work_w": Metric("  idle power over the host's time", "W", "idle at work"),
     "energy_active_j": Metric("Energy, active", "J", "active"),
     "energy_active_over_context_idle_j": Metric("  active over context idle", "J", "active over context idle"),
     "energy_active_over_deep_idle_j": Metric("  active over deep idle", "J", "active over deep idle"),

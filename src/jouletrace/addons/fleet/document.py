@@ -24,8 +24,6 @@ from jouletrace.run import Estimate
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
 
-_HOUR_S = 3600.0
-
 PERCENT = Unit(0.01, "%")
 
 _REASONS = {
@@ -84,9 +82,7 @@ def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
     who = "1 GPU" if count == 1 else f"{count} GPUs together" if known == count else f"{known} of {count} GPUs together"
     each = "an iteration" if count == 1 else "an iteration on each"
     lines = [f"{who}: {with_unit(power, 'W')}, {with_unit(energy, 'J')} for {each}"]
-    return lines + (
-        [tariff.line(power.scaled(_HOUR_S), "hour", (found.gain_pct or 0.0) / 100)] if tariff is not None else []
-    )
+    return lines + ([tariff.line(found.hour, "hour", of_gpu=bool(found.gain_pct))] if tariff is not None else [])
 
 
 def _verdict(found: Findings) -> list[str]:

@@ -13,6 +13,7 @@ from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
+from jouletrace.run.estimate import widened
 from jouletrace.sensor.gain import gain_between, shown, with_gain
 from jouletrace.stats.interval import Z95
 
@@ -119,6 +120,12 @@ class Findings:
         return gain_between(*[(self.gain_pct or 0.0) / 100] * len(self.group.gpus))
 
     @property
+    def hour(self) -> Estimate:
+        """Energy of all GPUs together in an hour, in J, with the gain of their sensors in the interval."""
+        power = self.spreads["power_w"].total
+        return widened(power, (self.gain_pct or 0.0) / 100 * (power.value or 0.0)).scaled(3600.0)
+
+    @property
     def energy_range(self) -> Estimate:
         """The range of the energies with the gain of two sensors in its interval, as ``compare`` has it."""
         return with_gain(self.spreads["energy_j"].range, self.gain)
@@ -175,10 +182,8 @@ def to_dict(fleet: Fleet, found: list[Findings], tariff: Tariff | None = None) -
 
 def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     group, worth = found.group, found.worth
-    hour = found.spreads["power_w"].total.scaled(3600.0)
-    gain = (found.gain_pct or 0.0) / 100
     return {
-        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour", gain, Estimate.to_dict)}),
+        **({} if tariff is None else {"cost": tariff.to_dict(found.hour, "hour", Estimate.to_dict)}),
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),

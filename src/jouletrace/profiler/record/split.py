@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from jouletrace.analysis.checks import outcomes
+from jouletrace.analysis.facts import facts_of
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
+from jouletrace.report.headline import headline
 from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import printed, reason
 from jouletrace.report.scale import NBSP, figure, quantity
@@ -139,15 +140,19 @@ def summary(run: Run, split: Run | None) -> str:
     mark = "SIMULATED " if run.simulated else ""
     if split is None:
         time_s, energy = whole(run)
+        results = Parts(run)
+        first = headline(run, results, facts_of(run, results))
         joules = (
             figure(energy, "J") if energy.value is not None else f"energy unknown: {reason(energy.reason or 'unknown')}"
         )
-        lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
+        absolute = first.behind if first is not None else ""
+        lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}{absolute}"]
         lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
         results = Parts(split)
-        lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
-        lines += trust_lines(outcomes(split, results))
+        known = facts_of(split, results)
+        lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results, known))]
+        lines += trust_lines(known.checks)
         lines += _largest(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 

@@ -16,6 +16,7 @@ from jouletrace.report import charts, columns, comparison, content, reasons, ser
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
@@ -129,7 +130,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     results = Parts(run)
     known = facts_of(run, results)
     document = content.document(run, tariff=tariff)
-    cards, footnotes = _cards(run, results, marks)
+    cards, footnotes = _cards(run, results, marks, headline(run, results, known))
     specs = {"latency": charts.histogram(known), "frontier": serving.frontier(run, results, known)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results, known.together)
@@ -137,7 +138,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     plots = {name: spec for name, spec in specs.items() if spec is not None}
     over_time = timeline(run, results)
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
-    headline = content.model_section(run, results, marks)
+    of_model = content.model_section(run, results, marks)
     checks = columns.check_section(results)
     loads = [replace(serving.section(run, results, marks).shown(), id="loads")] if results.units("load") else []
     of_all = "of the recording" if len(run.results) else "of all that was traced"
@@ -155,7 +156,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "hint": _hint(run, results),
         "timeline": over_time,
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
-        "headline": replace(headline.shown(), id="figures", title="Figures") if headline.rows else None,
+        "headline": replace(of_model.shown(), id="figures", title="Figures") if of_model.rows else None,
         "parts": [
             *loads,
             *tables.of_parts(run, results, marks),
@@ -202,8 +203,8 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
     return Compared(f"compared{number}", document, shown)
 
 
-def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list[str]]:
-    """Headline figures, and what is to be known of them: a line each."""
+def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -> tuple[list[Card], list[str]]:
+    """Headline figures, the first with its absolute uncertainty, and what is to be known of them: a line each."""
     devices = results.units("device")
     whole = devices[0] if len(devices) == 1 and not results.whole.figures else results.whole
     names = [name for name in _CARDS if name in whole.figures or (run.kind == "profile" and name in _ALWAYS)]
@@ -217,6 +218,8 @@ def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list
         value, interval = split(cell(found, unit))
         if found.half_width and found.value:
             interval += f" ({100 * found.half_width / abs(found.value):.2g}{NBSP}%)" if interval else ""
+        if first is not None and interval and (first.metric, first.figure) == (name, found) and first.beside:
+            interval += f", {first.beside}"
         label = words.label.strip()
         said = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
         if found.value is None:

@@ -1,0 +1,99 @@
+"""The figure that a verdict states first, with its absolute uncertainty beside the interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jouletrace.analysis.budget import absolute
+from jouletrace.analysis.facts import Facts
+from jouletrace.report import serving
+from jouletrace.report.scale import NBSP
+from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import Part, Parts
+
+ENERGY, INFERENCE, REQUEST = "energy_total_j", "energy_per_inference_j", "energy_per_request_j"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """An energy that is stated first.
+
+    Attributes:
+        part: Of what it is.
+        metric: Its name.
+        figure: It with its interval, in J.
+        absolute_j: Half-width of the 95 % interval of what an ideal meter would read, with gain and offset of the
+            sensor; None where the figure has no interval, is modelled, or is of a meter.
+    """
+
+    part: Part
+    metric: str
+    figure: Estimate
+    absolute_j: float | None
+
+    @classmethod
+    def of(cls, run: Run, part: Part, metric: str, *, modelled: bool = False) -> Headline:
+        """A figure of a part of a Run."""
+        found = part.get(metric)
+        return cls(part, metric, found, None if modelled else absolute(run, part, metric, found))
+
+    @property
+    def absolute(self) -> Estimate:
+        """The figure with the absolute uncertainty as its interval; as it is without one."""
+        value, half = self.figure.value, self.absolute_j
+        if value is None or half is None:
+            return self.figure
+        return replace(self.figure, low=value - half, high=value + half, budget={})
+
+    @property
+    def beside(self) -> str:
+        """The absolute uncertainty behind a figure: "± 5.7 % absolute"; "" without one."""
+        if self.absolute_j is None or not self.figure.value:
+            return ""
+        return f"±{NBSP}{100 * self.absolute_j / abs(self.figure.value):.2g}{NBSP}%{NBSP}absolute"
+
+    @property
+    def behind(self) -> str:
+        """The same in parentheses after a space."""
+        return f" ({self.beside})" if self.beside else ""
+
+    def to_dict(self, stated: dict[str, Any]) -> dict[str, Any]:
+        """The object of JSON, of the figure as it is ``stated`` elsewhere."""
+        path = [step._asdict() for step in self.part.path]
+        return {"metric": self.metric, "path": path, "figure": stated, "absolute": self.absolute_j}
+
+
+def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
+    """The figure of a Run that is stated first; None where no energy is."""
+    found = _chosen(run, results, known)
+    if found is None or found[0].get(found[1]).value is None:
+        return None
+    modelled = found[0].level == "load" and not serving.budgeted(run, known)
+    return Headline.of(run, *found, modelled=modelled)
+
+
+def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str] | None:
+    """The part, and the metric of its figure."""
+    if run.kind in ("ab", "calibrate"):  # of two sides on one GPU, the difference is stated
+        return None
+    if results.units("load"):
+        leading = serving.leading(run, results, known)
+        return None if leading is None else (leading[0], REQUEST)
+    devices, inference = results.units("device"), results.get(INFERENCE)
+    watched = run.kind == "record" and devices
+    if run.kind == "program" or (results.get(ENERGY).value is not None and not watched):
+        return results.whole, ENERGY
+    if inference.value is not None:
+        return results.whole, INFERENCE
+    return together(results, known), ENERGY
+
+
+def together(results: Parts, known: Facts) -> Part:
+    """The device whose energy is known, or all of them as one part."""
+    there = [unit for unit in results.units("device") if unit.get(ENERGY).value is not None]
+    if len(there) == 1:
+        return there[0]
+    seconds = max((unit.get("time_s") for unit in there), key=lambda time: time.value or 0.0, default=None)
+    figures = {} if seconds is None else {"iteration_time_s": seconds}
+    return replace(results.whole, figures={**figures, ENERGY: known.together})
