@@ -11,16 +11,12 @@ from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
-from jouletrace.analysis.host import work_and_idle
-from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.imported_recording import span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
-from jouletrace.analysis.ranges import add_ranges, add_ranks
-from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
@@ -65,18 +61,27 @@ def figures_of(run: Run) -> Figures:
     if run.kind in ("monitor", "record"):
         add_devices(run, figures)
         if run.kind == "record":
+            from jouletrace.analysis.ranges import add_ranges, add_ranks  # scipy takes half a second to import
+
             units = add_ranges(run, figures)
             add_ranks(run, figures, units)
         add_work(run, figures)
     elif run.kind == "program":
         add_program(run, figures)
     elif run.kind == "bench":
+        from jouletrace.analysis.serving.levels import add_serving
+
         add_serving(run, figures)
     elif run.kind == "import":
+        from jouletrace.analysis.imported import add_imported
+        from jouletrace.analysis.serving.levels import add_serving
+
         add_imported(run, figures)
         if "serving" in run.workload:
             add_serving(run, figures)
     else:
+        from jouletrace.analysis.host import work_and_idle
+
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
         if has_recording(run):

@@ -10,7 +10,6 @@ of swings and of slow change, are summed over a grid, weighed by prior and readi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +19,7 @@ from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
-from jouletrace.attribution.prior import Prior
+from jouletrace.attribution.prior import Known, Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
 from jouletrace.attribution.swing import CHANCES, swing_prior
 from jouletrace.sensor.shares import Floats, Response, Timeline, shares
@@ -81,14 +80,6 @@ def attribute(
     # A delay changes little of what is believed of swings and slow change
     others = [cases[i].energies(period_s, best.kept) for i in likely[1:]]
     return joined([best, *others], np.array([delays[i][1] for i in likely]))
-
-
-class Known(NamedTuple):
-    """Segments whose energies are those of their readings: no edge of a span or a burst is near."""
-
-    segments_s: Floats  # starts and ends, disjoint, shape (m, 2)
-    energies_j: Floats  # shape (m,)
-    variance: Floats  # of each, J², shape (m,)
 
 
 @dataclass

@@ -17,14 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.chains import Chain, precision
 from jouletrace.attribution.cuts import share_of
+from jouletrace.attribution.outcome import ALIASED_LOG
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Floats
-
-ALIASED = "aliased_with_log"
-"""Its readings are as those of a load that repeats in the log's own rhythm. Where they change with the moments of the
-polls, it does, and there are no energies. Where they are equal but for one change, it may: of all periods one in as
-many as there are readings gives such a log. Readings at uneven times, or an energy counter, would show what lies
-between."""
 
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
@@ -84,7 +79,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     few = len(turns) < 2
     if not few and _slips(times_s, values_w, turns):
         none = np.full((1, len(spans)), np.nan)
-        return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)
+        return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED_LOG)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
@@ -123,7 +118,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
         tried_j=found.tried_j + add,
-        reason=ALIASED if few else "",
+        reason=ALIASED_LOG if few else "",
     )
 
 

@@ -9,6 +9,15 @@ import numpy as np
 
 from jouletrace.sensor.shares import Floats
 
+READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
+"""Sources of an energy's uncertainty."""
+
+ALIASED_LOG = "aliased_with_log"
+"""Its readings are as those of a load that repeats in the log's own rhythm. Where they change with the moments of the
+polls, it does, and there are no energies. Where they are equal but for one change, it may: of all periods one in as
+many as there are readings gives such a log. Readings at uneven times, or an energy counter, would show what lies
+between."""
+
 IMPROBABLE = 1e-3
 """Probability by chance below which a check fails. Of powers of seven programs on H100s it is 0.03 and more."""
 

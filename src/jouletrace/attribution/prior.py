@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,3 +74,11 @@ MOVING = replace(
 """Of a load of many requests, whose power is many times its mean for some tens of ms and moves all the time. If changes
 were placed where readings show them, readings at peaks would weigh more than those beside them: energies of 15 to 20 s
 of a server (serving-rates-a-h200) were 0.2 to 1.9 % above the sum of their readings."""
+
+
+class Known(NamedTuple):
+    """Segments whose energies are those of their readings: no edge of a span or a burst is near."""
+
+    segments_s: Floats  # starts and ends, disjoint, shape (m, 2)
+    energies_j: Floats  # shape (m,)
+    variance: Floats  # of each, J², shape (m,)

@@ -14,15 +14,13 @@ from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import ndtr, stdtrit
 
 from jouletrace.attribution.chains import Chain
+from jouletrace.attribution.outcome import READINGS, SWINGS
 from jouletrace.sensor.shares import Floats
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
 _Z95 = 1.959963984540054
-
-READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
-"""Sources of an energy's uncertainty."""
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.attribution.attribute import Known, attribute
-from jouletrace.attribution.log_chain import ALIASED as ALIASED_LOG
-from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import READINGS, SWINGS, Energies
+from jouletrace.attribution.outcome import ALIASED_LOG, READINGS, SWINGS
+from jouletrace.attribution.prior import Known, Prior
 from jouletrace.errors import BadInputError
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jouletrace.attribution.solve import Energies
 
 _REACH = 25.0
 """Periods of the readings, beyond what one remembers, from which power around a span is taken."""
@@ -165,6 +167,8 @@ def span_energies(
         known, bursts, near = _far(record, response, spans, bursts)
         if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
+        from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
+
         energies = attribute(
             record.time_s[near],
             record.value[near],

@@ -30,8 +30,8 @@ _HARMONICS, _DRAWS, _SIZES = np.arange(1, 13), (1200, 300), 12
 """Resolution of the prior: harmonics of a waveform; draws of it with a period each, and with one that is known;
 sizes of each draw."""
 
-_LONGEST = 50, 200
-"""Readings of a burst or span here, for the matrix is as large, for unknown periods and a known one: 1 s and 4 s on an
+_LONGEST = 50, 100
+"""Readings of a burst or span here, for the matrix is as large, for unknown periods and a known one: 1 s and 2 s on an
 H100. By this a burst of 3 s of ``bursts-h200`` is known to 0.35 %, with errors of 0.13 %; by a table of its own length
 to 0.18 %, and 16 of 20 intervals hold. Bursts of 8 s of a known period are known to 0.14 % in place of 0.35 %, and 80
 of 80 hold."""
@@ -40,7 +40,9 @@ _LEAST = 0.03
 """Weight of any density: where all swings have one period, scatter may come of the samples' moments as well."""
 
 _PHASES = (0.2, 0.5, 0.8)
-"""Of the readings against the burst's start."""
+"""Of the readings against the burst's start; of more than ``_SHORT`` readings the middle one stands for all."""
+
+_SHORT = 25
 
 _STEP = 0.5
 """Of the time between readings, at which the level changes slowly."""
@@ -75,6 +77,7 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
     most_s = _LONGEST[period_s is not None] * response.period_s
     lengths_s = np.minimum(np.maximum.accumulate(lengths_s, axis=1), most_s)
     each = [[float(f"{one:.2g}") for one in both] for both in lengths_s.tolist()]  # alike in the next call, too
+    period_s = None if period_s is None else float(f"{period_s:.4g}")
     tables = [_of_length(*both, response, prior, period_s) for both in each]
     return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
 
@@ -153,14 +156,14 @@ def _taken(
 
     Returns:
         Number of the density that is taken, and by how much the squared error of the energy, a mean over phases,
-        exceeds v, in s², each of shape (3 s draws,).
+        exceeds v, in s², each of shape (phases s draws,).
     """
     begin, turn, power = (burst_s - span_s) / 2, 2j * np.pi * frequency_hz, np.abs(wave) ** 2
     energy = (np.exp(turn * (begin + span_s)) - np.exp(turn * begin)) / turn
     alias, size = _sampled(frequency_hz, response)
     walks = sorted({slow for slow, _, _ in prior.slow})
     taken, excess = [], []
-    for phase in _PHASES:
+    for phase in _PHASES if burst_s < _SHORT * response.period_s else _PHASES[1:2]:
         t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s + 1) * response.period_s
         a, white, c, walk, walk_j, known = _covariances(t, begin, span_s, burst_s, response)
         shown = size[..., None] * seen(t, 0.0, burst_s, response, alias[..., None])
