@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record, readings, sensor_flags
-from jouletrace.attribution.short_spans import LEAST, short_span_energies
-from jouletrace.attribution.short_spans import METHOD as REPEATED
+from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.run import Estimate, Run
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import Spans, spans_of
@@ -200,6 +199,8 @@ def _repeated(run: Run, device: str, record: Readings, response: Response, names
     means = dict.fromkeys(range(len(names)), Estimate.null("outside_record", REPEATED))
     if len(there):
         kind = np.searchsorted(there, code[inside])
+        from jouletrace.attribution.short_spans import short_span_energies  # scipy takes half a second to import
+
         found = short_span_energies(record, response, start[inside], end[inside], kind)
         means |= zip(there.tolist(), found, strict=True)
     known = power_record(run, device)

@@ -18,6 +18,9 @@ polls, it does, and there are no energies. Where they are equal but for one chan
 many as there are readings gives such a log. Readings at uneven times, or an energy counter, would show what lies
 between."""
 
+REPEATED, LEAST = "repeated", 10
+"""Method of means of short spans that repeat; spans of a kind, and readings, from which on there is one."""
+
 IMPROBABLE = 1e-3
 """Probability by chance below which a check fails. Of powers of seven programs on H100s it is 0.03 and more."""
 

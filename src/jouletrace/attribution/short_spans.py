@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.activity import Activity, Kind
+from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
 from jouletrace.attribution.rows import WIDTH, resolved
@@ -19,11 +20,6 @@ from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.shares import Floats, Response
 from jouletrace.stats.one_thread import one_thread
-
-METHOD = "repeated"
-
-LEAST = 10
-"""Spans of a kind, and readings, from which on there is a mean."""
 
 _MOST_READINGS, _MOST_SPANS = 3000, 100_000
 """Of more those in the middle count: a minute of a record of 20 ms knows a mean as well as power is constant."""
@@ -74,14 +70,14 @@ def short_span_energies(
     kind = np.asarray(kind, np.int64)[order]
     kinds = range(int(kind.max()) + 1)
     if np.any(end[:-1] > start[1:]):
-        return [Estimate.null("ranges_overlap", METHOD) for _ in kinds]
+        return [Estimate.null("ranges_overlap", REPEATED) for _ in kinds]
     if not response.width_s:  # a log of momentary readings
-        return [Estimate.null("sensor_too_slow", METHOD) for _ in kinds]
+        return [Estimate.null("sensor_too_slow", REPEATED) for _ in kinds]
     response = replace(response, back_to_back=False, noise_w=max(response.noise_w, _LEAST_W))  # readings are left out
     until, moment_s = _until(start, end, kind, response), record.time_s - response.delay_s
     seen = np.flatnonzero(_within(moment_s, start, until, response))
     if len(seen) < LEAST:
-        return [Estimate.null("no_samples", METHOD) for _ in kinds]
+        return [Estimate.null("no_samples", REPEATED) for _ in kinds]
     tried = len(response.delays(float(np.median(end - start))))
     most = max(_MOST_READINGS // tried, _ENOUGH)
     most = min(most, max(len(seen) * _MOST_SPANS // len(start), LEAST))
@@ -96,7 +92,7 @@ def short_span_energies(
     for one in np.unique(kind).tolist():
         if one not in found and len(seen) > most:  # it came before or after
             found = means(int(np.searchsorted(moment_s[seen], start[kind == one][0]))) | found
-    return [found.get(one, Estimate.null("too_few_windows", METHOD)) for one in kinds]
+    return [found.get(one, Estimate.null("too_few_windows", REPEATED)) for one in kinds]
 
 
 def _until(start: Floats, end: Floats, kind: Ints, response: Response) -> Floats:
@@ -123,7 +119,7 @@ def _means(
     number, time_s = np.bincount(kind), np.bincount(kind, end - start)
     own = np.argsort(-time_s, kind="stable")[:_MOST_KINDS]
     many = time_s[own].sum() < (1 - _OTHERS) * time_s.sum()
-    null = Estimate.null("too_many_names" if many else "sensor_too_slow", METHOD)
+    null = Estimate.null("too_many_names" if many else "sensor_too_slow", REPEATED)
     found = dict.fromkeys(np.flatnonzero(number >= LEAST).tolist(), null)
     if many:
         return found
@@ -155,9 +151,9 @@ def _means(
             continue
         mean, low, high = (float(one) for one in ends)
         if known[place]:
-            found[int(own[place])] = Estimate(mean, low, high, int(number[own[place]]), METHOD)
+            found[int(own[place])] = Estimate(mean, low, high, int(number[own[place]]), REPEATED)
         elif high - low <= 2 * WIDTH * abs(mean):
-            found[int(own[place])] = Estimate.null("phases_not_spread", METHOD)
+            found[int(own[place])] = Estimate.null("phases_not_spread", REPEATED)
     return found
 
 
