@@ -19,6 +19,9 @@ from jouletrace.run import Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, spans_of
 
+_MOSTLY = 0.5
+"""Share of a time from which on what aliases in it makes its energy."""
+
 Ints = NDArray[np.int64]
 
 
@@ -46,7 +49,7 @@ def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
     if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
         spans = spans.take(spans.those("device", (device,)))
     hidden = _hidden(run, device, spans.start_ns, spans.start_ns, repeated_s(spans.start_ns, spans.lane))
-    return _flag(hidden * float(spans.seconds.sum()) > ALIASED_FROM * watched_s)
+    return _flag(hidden > ALIASED_FROM and float(spans.seconds.sum()) > _MOSTLY * watched_s)
 
 
 def repeated_s(start_ns: Ints, lane: NDArray[Any]) -> float:
