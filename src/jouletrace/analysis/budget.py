@@ -76,14 +76,22 @@ class Budget:
         return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
 
-def absolute(run: Run, part: Part, metric: str, figure: Estimate) -> float | None:
+def gain_pct(run: Run, part: Part | None = None) -> float:
+    """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is."""
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
+    own = [one for one in run.devices if one.id == part.module] if part and part.level == "device" else gpus
+    return 100 * gain_of(replace(run, devices=own))
+
+
+def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> float | None:
     """Half-width of a 95 % interval of what an ideal meter would read, in the unit of a figure of a part.
 
-    None where the figure has no interval, or is that of a meter, whose gain is unknown.
+    None where the figure has no interval, or is that of a meter, whose gain is unknown. ``gain`` is ``gain_pct``, if it
+    is known already.
     """
     if figure.half_width is None or any(device.kind == "meter" for device in run.devices):
         return None
-    return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure)).expanded
+    return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure, gain)).expanded
 
 
 def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
@@ -115,11 +123,10 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     ]
 
 
-def _terms(run: Run, part: Part, metric: str, figure: Estimate) -> tuple[Term, ...]:
+def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> tuple[Term, ...]:
     """The stated terms of a figure, and what no software sees."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
-    own = [device for device in run.devices if device.id == part.module] if part.level == "device" else gpus
-    gain = 100 * gain_of(replace(run, devices=own))
+    gain = gain_pct(run, part) if gain is None else gain
     seconds = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
     sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
     power = part.get("power_w").value

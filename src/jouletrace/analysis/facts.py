@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.budget import absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.iterations import per_iteration
@@ -19,6 +20,9 @@ from jouletrace.run.forms import Serving
 from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import total
+
+_FIRST = ("energy_total_j", "energy_per_inference_j", "energy_per_request_j")
+"""Figures that may be stated first."""
 
 
 class Untouched(NamedTuple):
@@ -47,6 +51,8 @@ class Facts:
         inference_s: Seconds of an inference as given, stated or timed; null where no energy of one follows.
         host_s: Shortest and longest time of an iteration among the windows, where the host limits; else None.
         doubted: Names of loads whose figures are not valid.
+        absolute_j: Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first: by
+            id and metric; ``together`` counts as the whole's.
     """
 
     checks: Outcomes
@@ -62,11 +68,28 @@ class Facts:
     inference_s: Estimate
     host_s: tuple[float, float] | None
     doubted: frozenset[str]
+    absolute_j: Mapping[tuple[int, str], float | None]
 
 
 def _host_s(run: Run) -> tuple[float, float]:
     seconds, _ = per_iteration(run, "time_s")
     return float(seconds.min()), float(seconds.max())
+
+
+def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int, str], float | None]:
+    """Of ``Facts``."""
+    whole, gain = parts.whole, gain_pct(run)
+    rows = [(whole, name) for name in _FIRST] + [(load, _FIRST[2]) for load in parts.units("load")]
+    found = {(part.id, name): absolute(run, part, name, part.get(name), gain) for part, name in rows}
+    devices = parts.units("device")
+    for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
+        found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
+    if whole.get(_FIRST[0]).value is None and together.value is not None:
+        times = [device.get("time_s") for device in devices if device.get(_FIRST[0]).value is not None]
+        figures = {"iteration_time_s": max(times, key=lambda time: time.value or 0.0)} if times else {}
+        all_of_them = replace(whole, figures=figures)
+        found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
+    return found
 
 
 def facts_of(run: Run, parts: Parts) -> Facts:
@@ -77,6 +100,8 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     energies = [part.get("energy_total_j") for part in parts.units("device")]
     known = [one for one in energies if one.value is not None]
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
+    together = total(known) if known else ABSENT
+    absolute_j = _absolute_j(run, parts, together)
     return Facts(
         checks,
         checks.conditions,
@@ -87,8 +112,9 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         block_means(run, run.settings.get("block") or 100),
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         gain_of(run, unstated_pct=0.0),
-        total(known) if known else ABSENT,
+        together,
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         _host_s(run) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),
+        absolute_j,
     )

@@ -69,8 +69,10 @@ def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
     found = _chosen(run, results, known)
     if found is None or found[0].get(found[1]).value is None:
         return None
-    modelled = found[0].level == "load" and not serving.budgeted(run, known)
-    return Headline.of(run, *found, modelled=modelled)
+    part, metric = found
+    modelled = part.level == "load" and not serving.budgeted(run, known)
+    half_j = None if modelled else known.absolute_j.get((part.id, metric))
+    return Headline(part, metric, part.get(metric), half_j)
 
 
 def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str] | None:
