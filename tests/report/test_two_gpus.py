@@ -89,8 +89,9 @@ def test_it_is_analysed_again_to_what_is_stored():
     stated = {row["id"]: run.result("energy_total_j", row["id"]) for row in run.units.to_pylist()}
     analyse(run)
     for id, before in stated.items():
-        if before.value is not None:
-            assert run.result("energy_total_j", id).value == pytest.approx(before.value, rel=1e-4), id
+        if before.value is not None:  # by the estimator of its version
+            found = run.result("energy_total_j", id)
+            assert found.value == pytest.approx(before.value, abs=before.half_width + found.half_width), id
 
 
 def test_it_is_compared_reported_and_exported_as_one(tmp_path):

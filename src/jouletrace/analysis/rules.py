@@ -33,7 +33,7 @@ power sensor | with care | no_power_sensor rapl_absent rapl_unreadable mig_no_po
 power sensor | with care | no_power_reading no_power_logged power_all_zero meter_zero counter_reset
 power sensor | with care | counter_implausible sensor_unknown long_average sparse_readings which_power
 power sensor | yes | no_counter counter_alone not_a_counter power_unit_assumed above_a_board meter_unknown
-power record | no | no_samples outside_record too_uncertain empty_window not_finite sensor_too_slow edges_too_dense
+power record | no | no_samples outside_record too_uncertain empty_window not_finite sensor_too_slow
 power record | no | too_few_values no_value no_activity block_not_ended block_too_short
 power record | with care | record_shorter record_hole hole_in_record covered_alone implausible_readings record_nan
 power record | with care | record_negative record_implausible record_clock_stepped_back record_conflicting_stamps
@@ -53,7 +53,7 @@ aliasing | with care | aliased_with_sensor phases_not_spread
 aliasing | no | aliased_with_log
 aliasing | yes | equal_readings
 precision | with care | target_not_met few_windows too_few_windows windows_left_out no_spread denominator_near_zero
-precision | with care | few_gpus one_gpu one_run_a_gpu one_window_a_run one_run sensor_gain spread_between_runs
+precision | with care | few_gpus one_gpu one_run_a_gpu one_window_a_run one_run idle_apart idle_unseen sensor_gain spread_between_runs
 precision | with care | few_blocks
 precision | yes | between_runs_stored did_not_vary one_node one_gpu_a_node below_margin
 matching | with care | gpus_and_workloads_differ

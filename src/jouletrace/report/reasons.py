@@ -36,7 +36,6 @@ REASONS: dict[str, str] = {
     "one_level": "there was one level only",
     "too_few_values": "too few readings",
     "counter_did_not_step": "too short for the energy counter's steps",
-    "edges_too_dense": "loads changed faster than the sensor can distinguish",
     "aliased_with_log": "its load repeats in the log's own rhythm: readings don't show what lies between",
     "outside_record": "the power record does not cover that time",
     "hole_in_record": "the power record has a hole there",
@@ -175,7 +174,7 @@ _CODES_BY_ACTION = {
     "give a smaller --batch": "out_of_memory",
     "give a longer --point-limit": "timed_out",
     "measure for longer": """
-        no_windows no_samples empty_window counter_did_not_step sensor_too_slow edges_too_dense too_few_values
+        no_windows no_samples empty_window counter_did_not_step sensor_too_slow too_few_values
         no_value no_activity denominator_near_zero one_window_a_run work_read_once""",
     "jouletrace doctor says what can be measured here": "no_power_sensor rapl_absent rapl_unreadable not_supported",
     "measure the whole GPU, or jouletrace mig sweep": "mig_no_power",
