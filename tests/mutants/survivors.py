@@ -563,7 +563,7 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/log_chain.py",
-        "return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)",
+        "return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED_LOG)",
         "return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(1), none, reason=ALIASED)",
         "Slight: energies that aren't known have no unknowns, or one of 0.",
     ),
