@@ -199,3 +199,16 @@ def test_a_delay_that_is_off_does_no_harm_where_the_edges_differ():
         truth = np.array([load.energy(*burst) for burst in bursts])
         held += np.sum((low <= truth) & (truth <= high))
     assert held >= 0.85 * 30
+
+
+def test_a_burst_that_goes_on_after_the_last_reading_ends_with_it():
+    rng = np.random.default_rng(5)
+    load = Load([0.2, 0.5], [300.0, 150.0])
+    times, values, response = load.record(rng, after_s=0.0)
+    begin, end = load.edge_s[:2]
+    last = times[-1] - response.delay_s
+    found = [
+        attribute(times, values, [[begin, end]], response=response, bursts=[[begin, end], [end, beyond]]).interval()
+        for beyond in (last, last + 0.1)
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=0.01)

@@ -62,8 +62,8 @@ class Cuts:
 
 
 def share_of(time_s: Floats, spans: Floats) -> csr_matrix:
-    """Share of each segment between ``time_s`` in each span, 0 or 1: edges of spans are instants."""
-    first, last = np.searchsorted(time_s, spans[:, 0]), np.searchsorted(time_s, spans[:, 1])
+    """Share of each segment between ``time_s`` in each span, 0 or 1: edges of spans are instants, or beyond them."""
+    first, last = (np.minimum(np.searchsorted(time_s, edge), len(time_s) - 1) for edge in spans.T)
     count = np.maximum(last - first, 0)
     start = np.append(0, np.cumsum(count))
     place = np.arange(start[-1]) - np.repeat(start[:-1] - first, count)
