@@ -198,3 +198,16 @@ def test_a_load_is_no_better_known_where_no_reading_shows_idle_power():
     alone = attribute(times_s[within], values_w[within], **given)
     beside = attribute(times_s, values_w, bursts=[load.span], **given)
     assert half_widths(alone) == pytest.approx(half_widths(beside), rel=0.3)
+
+
+def test_a_burst_that_goes_on_after_the_last_reading_ends_with_it():
+    rng = np.random.default_rng(5)
+    load = Load([0.2, 0.5], [300.0, 150.0])
+    times, values, response = load.record(rng, after_s=0.0)
+    begin, end = load.edge_s[:2]
+    last = times[-1] - response.delay_s
+    found = [
+        attribute(times, values, [[begin, end]], response=response, bursts=[[begin, end], [end, beyond]]).interval()
+        for beyond in (last, last + 0.1)
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=0.01)
