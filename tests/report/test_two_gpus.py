@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from collections import Counter
 
 import pyarrow.compute as pc
 import pytest
@@ -85,13 +86,22 @@ def test_an_overview_has_their_total_and_each(tmp_path):
 
 
 def test_it_is_analysed_again_to_what_is_stored():
+    """By names: what is pooled goes by the estimator of its version, and so do numbers of units."""
+
+    def energies(run):
+        key = ("level", "name", "op", "module", "phase", "shapes")
+        each = [(tuple(row[name] for name in key), row["id"]) for row in run.units.to_pylist()]
+        names = Counter(name for name, _ in each)
+        found = {name: run.result("energy_total_j", id) for name, id in each if names[name] == 1}
+        return {name: one for name, one in found.items() if one.half_width is not None}
+
     run = load(RUN)
-    stated = {row["id"]: run.result("energy_total_j", row["id"]) for row in run.units.to_pylist()}
-    analyse(run)
-    for id, before in stated.items():
-        if before.value is not None:  # by the estimator of its version
-            found = run.result("energy_total_j", id)
-            assert found.value == pytest.approx(before.value, abs=before.half_width + found.half_width), id
+    stated = energies(run)
+    again = energies(analyse(run))
+    assert len(stated.keys() & again.keys()) > 0.8 * len(stated)
+    for name in stated.keys() & again.keys():
+        joint = stated[name].half_width + again[name].half_width
+        assert again[name].value == pytest.approx(stated[name].value, abs=joint), name
 
 
 def test_it_is_compared_reported_and_exported_as_one(tmp_path):

@@ -131,13 +131,14 @@ def _energy(
     """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
 
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
+    There is none between readings of which each is alone.
     """
     method = "record" if sensor_known(run, device) else "samples"
     found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
     if found is None:
         return Estimate.null("no_samples", method), seconds, [], {}
     flags = list(found.flags[0])
-    if found.reason[0] == "hole_in_record":
+    if found.reason[0] == "hole_in_record" and len(record.holes) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
         found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
         seconds = float(np.diff(edges)[0]) / 1e9

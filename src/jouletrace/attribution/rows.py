@@ -11,7 +11,7 @@ from scipy.special import chdtrc
 from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
 from jouletrace.attribution.program import Rows
 
-WIDTH, PRIOR_SHARE = 0.5, 0.25
+WIDTH, PRIOR_SHARE = 0.5, 0.5
 """Largest half-width over the energy of a sum that is resolved; and largest standard deviation over the prior's, if
 errors of readings were those of the chain and independent."""
 

@@ -133,7 +133,9 @@ def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
     assert results.get("energy_new_token_j").method == "streamed steps"
     for metric in ("energy_new_token_j", "energy_sequence_j"):
         # a record of other tools may be late by as much as a step takes
-        assert results.get(metric).value == pytest.approx(true.get(metric).value, rel=0.2)
+        late = results.get(metric)
+        assert late.value == pytest.approx(true.get(metric).value, abs=1.5 * late.half_width)
+        assert late.half_width < 0.5 * late.value
 
 
 def test_steps_of_two_files_are_those_of_one_run_unless_they_overlap(tmp_path, scheduled):
