@@ -81,7 +81,8 @@ def judged(group, seed, seconds):
             readings.time_s[inside], readings.value[inside], spans, activity, response=response, sampled=observer
         )
         took = time.process_time() - begun
-        for name, true, *ends in zip(names, spans_j, *found.energies.interval(), strict=True):
+        each = np.transpose(found.energies.interval(np.eye(len(names), found.energies.mean_j.shape[1])))
+        for name, true, ends in zip(names, spans_j, each, strict=True):
             add(way, name, true, ends, True)
         ran = np.flatnonzero(found.seconds > 0)
         rows = np.eye(len(found.seconds))[ran]

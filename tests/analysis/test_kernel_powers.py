@@ -114,8 +114,8 @@ def test_a_row_without_time_has_no_share_that_overlaps(simple):
     assert not rows.resolved([])
 
 
-@pytest.mark.parametrize(("bound", "determined"), [(74.0, True), (76.0, False)])
-def test_readings_determine_what_they_narrow_to_a_quarter(bound, determined):
+@pytest.mark.parametrize(("bound", "determined"), [(149.0, True), (151.0, False)])
+def test_readings_determine_what_they_narrow_to_half(bound, determined):
     """Of a prior of 300 W; the interval itself is narrow."""
     made = given(KERNELS, (A, B, C), [500.0, 300.0, 700.0, 100.0], [1.0] * 4, bound_w=[bound] * 4)
     rows = rows_of(made)

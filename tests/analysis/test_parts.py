@@ -161,6 +161,7 @@ def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     assert any("tracer missed" in warning.message for warning in copy.warnings)
 
 
+@pytest.mark.slow
 def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
     rate = recorded.result("sample_rate_hz").value
     stale = copied(recorded)

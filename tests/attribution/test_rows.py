@@ -24,9 +24,9 @@ def rows(mean_j, covariance, seconds=None, before=None, width=(0.0, 0.5)):
     )
 
 
-def test_a_sum_is_resolved_to_half_of_its_energy_and_a_quarter_of_the_prior():
+def test_a_sum_is_resolved_to_half_of_its_energy_and_half_of_the_prior():
     sd_j = np.array([2.5, 2.6, 2.5, 2.5])
-    before = np.diag(np.array([10.1, 11.0, 9.9, 10.1]) ** 2)
+    before = np.diag(np.array([5.1, 6.0, 4.9, 5.1]) ** 2)
     found = rows([9.9, 10.0, 9.9, -9.9], np.diag(sd_j**2), before=before)
     assert resolved(found, np.eye(4)).tolist() == [True, False, False, True]
 

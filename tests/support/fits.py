@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import regressed
-from jouletrace.attribution import attempts
+from jouletrace.attribution import attempts, program
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
@@ -20,31 +20,32 @@ from jouletrace.simulator.boards.sensors import SampledStretch
 
 @contextmanager
 def fits_once(folder):
-    """Within it the analysis fits and checks a recording once: what is equal to the bit has the same results.
+    """Within it the analysis fits, checks and solves a recording once: what is equal to the bit has the same results.
 
     Processes that share the folder have them from one another.
     """
     with pytest.MonkeyPatch.context() as patch:
         for step in (attempts.lock, attempts.rephased, attempts.checks):
             patch.setattr(attempts, step.__name__, _remembered(step, folder))
+        patch.setattr(regressed, "attribute_program", _remembered(program.attribute_program, folder))
         yield
 
 
 def _remembered(step, folder):
     made = {}
 
-    def remembered(*of):
+    def remembered(*of, **more):
         if not _as_imported():
-            return step(*of)
+            return step(*of, **more)
         digest = hashlib.sha256(f"{step.__name__} {_constants()}".encode())
-        _add(digest, of)
+        _add(digest, (*of, *more.items()))
         key = digest.hexdigest()
         if key not in made:
             path = folder / key
             try:
                 made[key] = pickle.loads(path.read_bytes())
             except FileNotFoundError:
-                made[key] = step(*of)
+                made[key] = step(*of, **more)
                 write_whole(path, pickle.dumps(made[key]), durable=False)
         return made[key]
 
@@ -53,7 +54,7 @@ def _remembered(step, folder):
 
 def _reached():
     """The modules of the code that a fit runs; ``attempts`` itself only calls the steps that are remembered."""
-    found, left = {}, {attempts.__name__}
+    found, left = {}, {attempts.__name__, program.__name__}
     while left:
         name = left.pop()
         found[name] = sys.modules[name]
@@ -98,7 +99,7 @@ def _add(digest, value):
     elif is_dataclass(value):
         for field in fields(value):
             _add(digest, getattr(value, field.name))
-    elif isinstance(value, tuple):
+    elif isinstance(value, tuple | list):
         digest.update(f"{len(value)} of ".encode())
         for one in value:
             _add(digest, one)
