@@ -95,7 +95,7 @@ def attribute_amounts(
     noise_w = np.full(len(times_s), max(response.noise_w, 0.01))
     problem = Problem(values_w - base_w, noise_w, rows, units)
     look = first_look(cuts, problem, response, _PRIOR, part)
-    look.moves = np.zeros(len(part))
+    look.moves = look.idle_moves = np.zeros(len(part))
     load_w = part @ look.power_w / cuts.h
     runs = cuts.inside | part.any(axis=1)  # others may send requests before and after
     look.swing = np.where(runs, np.average(load_w**2, weights=cuts.h * runs), 0.0)

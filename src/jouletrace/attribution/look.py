@@ -39,9 +39,10 @@ class Look:
     response: Response
     prior: Prior
     height_w: Floats  # shape (b,): mean power of each burst above idle
-    # Variance of the walk of what was seen to move, in W²/s, shape (n,): of a burst's level, and outside of what idle
-    # power is taken for, where another load may run
+    # Variances of walks where power was seen to move, in W²/s, shape (n,): of a burst's level, and of what idle power is
+    # taken for, where another load may run
     moves: Floats
+    idle_moves: Floats
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
@@ -66,9 +67,9 @@ class Look:
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         density = density_s * (height**2 if self.swing is None else self.swing)
-        outside = np.where(cuts.inside, 0.0, self.moves)
         idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
-        course = Course(density, walk, fresh, np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + outside), idle)
+        pace_w = np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + self.idle_moves)
+        course = Course(density, walk, fresh, pace_w, idle)
         jolt = self.jolt + density_s * self.missed
         return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
 
@@ -85,7 +86,8 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     height_w = np.full(len(cuts.bursts), 300.0)
-    look = Look(cuts, response, prior, height_w, np.where(cuts.inside, 0.0, _ANY), np.zeros(n), none, none, none)
+    anything = np.where(cuts.inside, 0.0, _ANY)
+    look = Look(cuts, response, prior, height_w, np.zeros(n), anything, np.zeros(n), none, none, none)
     for _ in range(_ROUNDS):
         chain = look.chain(*_FIRST)
         result = solve(chain, problem, covariance=False)
@@ -100,13 +102,13 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
         look.level_w = (idle + excess)[:-1] + common
         read_w = result.state.ravel()[chain.seen] + problem.unknowns.shown @ result.unknowns
         look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - read_w
-        look.moves = _moves(cuts, excess, idle, response)
+        look.moves, look.idle_moves = _moves(cuts, excess, idle, response)
         look.power_w, look.log_evidence = result.unknowns, result.log_evidence
     return look
 
 
-def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> Floats:
-    """Local variance of a level, in W²/s, shape (n,): of its change from a reading before a cut to one after it.
+def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> tuple[Floats, Floats]:
+    """Local variances of a burst's level and of idle power, in W²/s, shape (n,): of changes from reading to reading.
 
     A jump of s gives s² over all segments together: the variance of a walk whose energy is known as badly as that of a
     jump at an unknown time.
@@ -118,11 +120,36 @@ def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> 
     after = np.minimum(cuts.time_s[1:] + reach_s, high)
     last = len(excess_w) - 2  # the last state has no segment
     old = np.clip(np.searchsorted(cuts.time_s, before, side="right") - 1, 0, last)
-    new = np.clip(np.searchsorted(cuts.time_s, after) - 1, 0, last)
-    excess, idle = (w[new] - w[old] for w in (excess_w, idle_w))
+    # Idle power at the instant at which a burst ends may be what another load draws before it or after
+    old = np.where(~cuts.inside & (before == low), np.minimum(old + 1, last), old)
+    new = np.maximum(np.clip(np.searchsorted(cuts.time_s, after) - 1, 0, last), old)
+    excess, idle = ((w[new] - w[old]) ** 2 / (2 * reach_s) for w in (excess_w, idle_w))
     # Noise of two readings is no change of idle power
-    idle = np.where(np.abs(idle) > _SEEN * np.sqrt(2) * response.noise_w, idle, 0.0)
-    return np.asarray(np.where(cuts.inside, excess, idle) ** 2 / (2 * reach_s))
+    least_w = _SEEN * np.sqrt(2) * response.noise_w
+    idle = np.where(~cuts.inside & (idle > least_w**2 / (2 * reach_s)), idle, 0.0)
+    return np.where(cuts.inside, excess, 0.0), _beside(cuts, idle, idle_w, 2 * reach_s, least_w)
+
+
+def _beside(cuts: Cuts, moves: Floats, idle_w: Floats, reach_s: float, least_w: float) -> Floats:
+    """Moves of idle power where another load ends or begins with a burst: the lower of both sides is idle power in it.
+
+    So power moves as the burst begins, or as it ends. On the other side it stays, as far as ``reach_s``: a look at
+    readings can't tell a step there that the burst takes back from none.
+    """
+    turns, n = np.diff([0, *cuts.inside.tolist(), 0]), len(cuts.inside)
+    first, after = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
+    low, high = np.append(0, after[:-1]), np.append(first[1:], n)
+    both = (first > 0) & (after < n)
+    first, after, low, high = first[both], after[both], low[both], high[both]
+    before = np.maximum(np.searchsorted(cuts.time_s, cuts.time_s[first - 1] - reach_s, side="right") - 1, low)
+    behind = np.minimum(np.searchsorted(cuts.time_s, cuts.time_s[after] + reach_s), high)
+    step_w = idle_w[behind] - idle_w[before]
+    for i in np.flatnonzero(np.abs(step_w) > least_w).tolist():
+        rises = step_w[i] > 0
+        moves[slice(before[i], first[i]) if rises else slice(after[i], behind[i])] = 0.0
+        place = after[i] - 1 if rises else first[i] - 1  # a segment's power is that of the state before it
+        moves[place] += step_w[i] ** 2 / cuts.h[place]
+    return moves
 
 
 def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Floats:
