@@ -39,8 +39,8 @@ class Look:
     response: Response
     prior: Prior
     height_w: Floats  # shape (b,): mean power of each burst above idle
-    # Variances of walks where power was seen to move, in W²/s, shape (n,): of a burst's level, and of what idle power is
-    # taken for, where another load may run
+    # Variances of walks where power was seen to move, in W²/s, shape (n,): of a burst's level, and of what is taken for
+    # idle power, where another load may run
     moves: Floats
     idle_moves: Floats
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
