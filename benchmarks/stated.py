@@ -280,7 +280,7 @@ def fleet_shares(_: Data) -> Values:
 
 
 def burst(number: int) -> Callable[[Data], Values]:
-    """The cells of a line of bursts-h200.md."""
+    """The cells of a line of bursts of an H200 in accuracy-spans.md."""
     return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
 
 
@@ -349,7 +349,7 @@ def between_runs(energies_mj: str) -> Callable[[Data], Values]:
 README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
-PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
+PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "accuracy-spans"))
 PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
 
 LAYER, NORM = r"encoder\.layers\.encoder_layer_\d+\.", "aten::native_layer_norm"
