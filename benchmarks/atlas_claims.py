@@ -17,7 +17,7 @@ from jouletrace.stats.interval import mean_estimate
 from jouletrace.stats.quantiles import student
 
 DATA = Path(__file__).parents[1] / "docs" / "results" / "atlas"
-ATLAS, ATTRIBUTION = "docs/results/atlas.md", "docs/results/attribution-h100.md"
+ATLAS, KERNELS = "docs/results/atlas.md", "docs/results/accuracy-programs.md"
 
 Values = Sequence[float]
 
@@ -270,12 +270,12 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
         100 * (before["energy_j"] / now["energy_j"] - 1) for label, before, now in twice() if "MiniLM" in label)]),
     (ATLAS, "On H200s MiniLM takes {} ± {} times", lambda _: over(
         *(configuration("minilm", 256, mode, "H200") for mode in ("compile", "eager")), "energy_j")),
-    *((ATTRIBUTION, f"| {label} | " + "{} ± {} | {} ± {} |", of_minilm(*of)) for label, of in (
+    *((KERNELS, f"| {label} | " + "{} ± {} | {} ± {} |", of_minilm(*of)) for label, of in (
         ("dense of the outputs | 6 | 28.7", ("addmm", "layer.*.output.dense")),
         ("dense of the intermediates | 6 | 19.4", ("addmm", "intermediate.dense")),
         ("layer norms of the outputs | 6 | 15.9", ("layer_norm", "layer.*.output.LayerNorm")),
         ("GELU | 6 | 8.6", ("gelu", "intermediate_act_fn")), ("no kernel | – | 2860", (IDLE,)))),
-    (ATTRIBUTION, "Sum of the rows / untraced whole: {} ± {}", lambda _: figure(
+    (KERNELS, "Sum of the rows / untraced whole: {} ± {}", lambda _: figure(
         configuration("minilm", 1, "eager", "H200"), "parts_by_whole", 1.0)),
     *((ATLAS, f"| {label} | " + "{} ± {} | {} ± {} |", again(*runs)) for label, *runs in twice()),
     (ATLAS, "{} of {} agree within their intervals, and {} with ± 5 % for each of the two sensors", agreeing),

@@ -280,7 +280,7 @@ def fleet_shares(_: Data) -> Values:
 
 
 def burst(number: int) -> Callable[[Data], Values]:
-    """The cells of a line of bursts-h200.md."""
+    """The cells of a line of bursts of an H200 in accuracy-spans.md."""
     return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
 
 
@@ -349,7 +349,7 @@ def between_runs(energies_mj: str) -> Callable[[Data], Values]:
 README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
-PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
+PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "accuracy-spans"))
 PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
 
 LAYER, NORM = r"encoder\.layers\.encoder_layer_\d+\.", "aten::native_layer_norm"
@@ -373,7 +373,7 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", change(EAGER_GRAPH)),
     (README, "fp16 {} % of fp32's at batch 8", change(FP32_FP16)),
     (README, "{} ± {} kJ (± 5.8 % absolute) in ", whole(RESNET, ("energy_total_j", KJ))),
-    (README, "absolute) in {} s, ", values(RESNET, ("iteration_time_s", S))),
+    (README, "absolute) in {} s", values(RESNET, ("iteration_time_s", S))),
     (README, "{} ± {} W on average", whole(RESNET, ("power_w", 1))),
     (README, "parts are {} ± {} of the whole", whole(RESNET, ("closure_kernels", 1))),
     (README, "power inside one iteration of {} ms", lambda data: [waveform_ms(data.run("deit-b-64-layers-h200.zip"))]),

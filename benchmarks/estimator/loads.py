@@ -12,8 +12,8 @@ Floats = NDArray[np.float64]
 
 SHAPES = ("constant", "alternating", "pulses", "one pulse", "ramp", "cap", "exact 10 ms", "exact 20 ms", "exact 40 ms")
 CAP_W, CAP_SD, CAP_MEMORY_S = 700.0, 0.06, 0.06
-"""The limit of an H100, and how readings scatter there (docs/results/bursts-h100.md); the recording of
-docs/results/bursts-h200.md has sudden falls by a fifth as well."""
+"""The limit of an H100, and how readings scatter there (docs/results/accuracy-spans.md); the recording of
+an H200 there has sudden falls by a fifth as well."""
 
 
 @dataclass(frozen=True)

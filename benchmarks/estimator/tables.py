@@ -1,4 +1,4 @@
-"""Tables of docs/results/estimator.md from the rows of the judges, and one file of all rows.
+"""Tables of docs/results/accuracy-*.md from the rows of the judges, and one file of all rows.
 
 python benchmarks/estimator/tables.py bursts.json exact.json stated.json off.json logs.json gpu.json -o ALL.json
 python benchmarks/estimator/tables.py ALL.json

@@ -177,7 +177,7 @@ def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
 
 @pytest.mark.thorough
 def test_intervals_hold_the_mean_over_runs_of_simulated_gpus():
-    """Figures of 200 GPUs: docs/results/accuracy-sim.md."""
+    """Figures of 200 GPUs: docs/results/accuracy-spans.md."""
     cases = [measurands.of_gpu("h100", seed) for seed in range(1, 17)]
     hits = {name: round(len(cases) * measurands.covered([one[name] for one in cases])) for name in cases[0]}
     assert hits["this run"] >= fewest(len(cases))

@@ -18,7 +18,7 @@ from jouletrace.sensor.sampler import Track
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
-rate; between false rates the ratio stays below 12 (docs/results/attribution-h100.md)."""
+rate; between false rates the ratio stays below 12 (docs/results/accuracy-programs.md)."""
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs

@@ -31,7 +31,7 @@ REST_S = 1.5
 POWER_S = 0.005
 """Seconds between polls of readings that are constant between updates: the time of a change gives their timing."""
 DEFAULT_S = 16.0
-"""As good as 45 s of pulses of up to 1.6 s (docs/results/accuracy-sim.md): it has as many edges per channel."""
+"""As good as 45 s of pulses of up to 1.6 s (docs/results/accuracy-spans.md): it has as many edges per channel."""
 
 
 def calibrate(

@@ -92,7 +92,7 @@ HOPPER = SampleResponse(
         np.float64,
     ),
 )
-"""Joint estimate from four programs on an H100 (docs/results/attribution-h100.md): two lobes 65 us apart and a tail."""
+"""Estimate from four programs on an H100 (docs/results/accuracy-programs.md): two lobes 65 us apart and a tail."""
 
 HOPPER_SENSOR = Sensor(HOPPER)
 """Response, average and delay are equal on all recorded H100s and H200s. Of eight, seven take 1217 to 1254 samples per

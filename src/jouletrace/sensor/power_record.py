@@ -38,7 +38,7 @@ _RATED_W = {
 
 _OVER_LIMIT = 1.6
 """A power limit is held over tens of milliseconds, and a kernel is shorter: in eleven recordings of H100s and H200s,
-with a limit of 700 W, rows known to 10 % draw up to 1023 W, 1.46 times that (docs/results/attribution-h100.md)."""
+with a limit of 700 W, rows known to 10 % draw up to 1023 W, 1.46 times that (docs/results/accuracy-programs.md)."""
 
 
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:

@@ -44,7 +44,7 @@ METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
 
 TOGETHER, MISSED = 0.95, (0.015, 2.0)
 """Least completeness of steps that answers show (``streams``); scatter of bills by them about those by a log, if they
-are complete and per share that is missing (docs/results/serving-sim.md)."""
+are complete and per share that is missing (docs/results/accuracy-serving.md)."""
 
 FACTORS = (
     "baseline_context_idle_w",
