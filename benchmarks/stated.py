@@ -372,7 +372,7 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
      worst),
     (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", change(EAGER_GRAPH)),
     (README, "fp16 {} % of fp32's at batch 8", change(FP32_FP16)),
-    (README, "{} ± {} kJ (± 5.8 % absolute) in ", whole(RESNET, ("energy_total_j", KJ))),
+    (README, "{} ± {} kJ (± 5.7 % absolute) in ", whole(RESNET, ("energy_total_j", KJ))),
     (README, "absolute) in {} s", values(RESNET, ("iteration_time_s", S))),
     (README, "{} ± {} W on average", whole(RESNET, ("power_w", 1))),
     (README, "parts are {} ± {} of the whole", whole(RESNET, ("closure_kernels", 1))),
