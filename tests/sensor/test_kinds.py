@@ -2,9 +2,12 @@
 
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
+from jouletrace.attribution.spans import span_energies
 from jouletrace.run import ChannelInfo
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import (
     AVERAGE,
@@ -15,6 +18,7 @@ from jouletrace.sensor.kinds import (
     PowerField,
     kind_of,
     models,
+    readings_of,
     sensor_behind,
 )
 from jouletrace.sensor.models import Means
@@ -118,3 +122,11 @@ def test_the_model_of_a_sensor_that_averages_has_its_window_and_delay_with_their
     (found,) = models(channel, None)
     assert (found.window_s, found.delay_s) == (0.06, 0.004)
     assert (found.delay_spread_s, found.stretch_spread) == (pytest.approx(0.002), pytest.approx(0.05))
+
+
+def test_a_calibration_that_found_no_noise_gives_energies():
+    channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter")
+    channel.response = StepResponse(0.1, window_s=0.1, noise_w=0.0).to_dict()
+    record = Readings(np.arange(50) * 100_000_000, np.full(50, 200.0))
+    found = span_energies(record, readings_of(channel), [1_000_000_000], [3_000_000_000])
+    assert found.energy_j[0] == pytest.approx(400, rel=0.01)

@@ -180,6 +180,10 @@ def response_of(channel: ChannelInfo) -> StepResponse:
     return StepResponse.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
 
 
+_LEAST_NOISE_W = 0.05
+"""Noise of a reading whose calibration found none: rounded levels may fit a load to the last bit."""
+
+
 def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
     """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes the samples, if any.
 
@@ -206,7 +210,7 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
         delay_s=known.delay_s - half,
         delay_sd_s=math.sqrt(left),
         weight=1 / sampler.averages if sampler and not box else 0.0,
-        noise_w=known.noise_w,
+        noise_w=max(known.noise_w, _LEAST_NOISE_W),
         period_s=known.period_s,
         window_s=width if box else 0.0,
         back_to_back=back_to_back,
