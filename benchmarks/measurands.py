@@ -145,6 +145,7 @@ def covered(cases: list[Case]) -> float:
 
 def row(name: str, cases: list[Case]) -> str:
     """A line of the table."""
+    cases = [case for case in cases if case[0].value is not None]
     errors = np.array([one.value / truth - 1 for one, truth in cases])
     width = np.median([one.half_width / one.value for one, _ in cases])
     rms = float(np.sqrt(np.mean(errors**2)))

@@ -8,7 +8,7 @@ import pytest
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated, readings_of
-from jouletrace.sensor.shares import Response, Timeline, averaged, both_seen, seen, shares
+from jouletrace.sensor.shares import Response, Shape, Timeline, averaged, both_seen, seen, shares
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 WINDOW = Response(0.0, 0.1, 0.004, 1e-4, 0.0, 0.5, 0.1, window_s=0.025)
@@ -159,3 +159,26 @@ def test_a_sample_rate_that_is_known_determines_the_memory(calibration):
     assert found.delay_s == pytest.approx(free.delay_s + free.delay_by_width_s * np.log(found.rise_s / free.rise_s))
     volta = replace(channel, sensor="volta", response={})
     assert readings_of(volta, 1240.0) == readings_of(volta)
+
+
+@pytest.mark.parametrize("window_s", [0.0, 0.012])
+def test_a_window_and_two_approaches_show_what_their_step_response_says(window_s):
+    """A step at 0 that ends at 0.05 s, by numerical integration of the weight."""
+    shape = Shape(0.001, window_s, ((0.9, 0.003), (0.1, 0.015)))
+    t = np.linspace(-0.01, 0.1, 23)
+    timeline = Timeline(np.array([0.0]), np.array([0.05]), np.zeros(1, np.int64))
+
+    def shown(time_s):
+        back_s = np.linspace(0, window_s, 2001) if window_s else np.zeros(1)
+        at = time_s + 0.001 - back_s
+        memory = sum(
+            share * (np.exp(-np.maximum(at - 0.05, 0) / rise) - np.exp(-np.maximum(at, 0) / rise))
+            for share, rise in shape.approach
+        )
+        return memory.mean()
+
+    expected = [shown(one) for one in t]
+    np.testing.assert_allclose(shape.shares(t, timeline)[:, 0], expected, atol=1e-3)
+    np.testing.assert_allclose(
+        shape.averaged(t, np.array([-1.0, 0.0, 0.05, 1.0]), np.array([0.0, 1.0, 0.0])), expected, atol=1e-3
+    )

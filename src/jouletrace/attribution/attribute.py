@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 
 from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
-from jouletrace.attribution.look import Look, first_look, jolts_of, timing
+from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Known, Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
@@ -27,6 +27,9 @@ from jouletrace.sensor.shares import Floats, Response, Timeline, shares
 _STEP = 0.25
 """Longest segment inside a burst over the longer of window and time between readings: a level that walks is resolved,
 on an H100 at less than half of its memory."""
+
+_SHAPES = 2
+"""Passes by which readings are taken to the simplest form of a response."""
 
 _UNLIKELY = 9.0
 """Delays are left out that are so much less likely than the best one, as logarithm, at a first look."""
@@ -126,7 +129,10 @@ class _Case:
         wanted, variance = cover @ every.seconds(cuts.time_s), np.array([prior.level_w**2])
         common = Unknowns(shares(read_s, every, response), wanted, np.zeros(1), variance)
         problem = Problem(values_w - base_w, np.full(len(times_s), response.noise_w), cover, common)
-        look = first_look(cuts, problem, response, prior)
+        look, read_w = first_look(cuts, problem, response, prior), problem.values_w
+        for _ in range(_SHAPES if response.shape else 0):
+            problem = replace(problem, values_w=read_w - unlike(cuts, look.level_w, response))
+            look = first_look(cuts, problem, response, prior)
         return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, known, holds, unsure_s, look)
 
     def energies(self, period_s: float | None, some: NDArray[np.intp] | None = None) -> Energies:

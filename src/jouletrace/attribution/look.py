@@ -133,8 +133,8 @@ def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> 
 def _beside(cuts: Cuts, moves: Floats, idle_w: Floats, reach_s: float, least_w: float) -> Floats:
     """Moves of idle power where another load ends or begins with a burst: the lower of both sides is idle power in it.
 
-    So power moves as the burst begins, or as it ends. On the other side it stays, as far as ``reach_s``: a look at
-    readings can't tell a step there that the burst takes back from none.
+    So power moves as the burst begins, or as it ends. On the other side it stays, as far as ``reach_s``: readings
+    don't distinguish a step there that the burst takes back from none.
     """
     turns, n = np.diff([0, *cuts.inside.tolist(), 0]), len(cuts.inside)
     first, after = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
@@ -150,6 +150,18 @@ def _beside(cuts: Cuts, moves: Floats, idle_w: Floats, reach_s: float, least_w: 
         place = after[i] - 1 if rises else first[i] - 1  # a segment's power is that of the state before it
         moves[place] += step_w[i] ** 2 / cuts.h[place]
     return moves
+
+
+def unlike(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
+    """What readings show of a level beyond what its memory or window alone would, W, shape (readings,).
+
+    A response has both, and a slow tail: about an edge they differ by some percent of it.
+    """
+    moment_s = cuts.time_s[cuts.seen]
+    if response.shape is None:
+        return np.zeros(len(moment_s))
+    whole = response.shape.averaged(moment_s, cuts.time_s, level_w)
+    return whole - averaged(moment_s, cuts.time_s, level_w, response)
 
 
 def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Floats:

@@ -104,7 +104,8 @@ def attribute_program(
     # adds it has its share of the segment's time
     wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * activity.shares).T])
     if sampled is None:
-        shown = shares(moment_s, activity.timeline, response)
+        shape, timeline = response.shape, activity.timeline
+        shown = shape.shares(moment_s, timeline) if shape else shares(moment_s, timeline, response)
     else:
         none = np.zeros(len(activity.column))
         shown = sampled.observe(activity, times_s, none, none).shares[:, :-1]

@@ -181,7 +181,7 @@ def response_of(channel: ChannelInfo) -> StepResponse:
 
 
 _LEAST_NOISE_W = 0.05
-"""Noise of a reading whose calibration found none: rounded levels may fit a load to the last bit."""
+"""Noise of a reading whose calibration determined none: rounded levels may fit a load to the last bit."""
 
 
 def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
@@ -204,10 +204,11 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
     variance, both = by_width @ covariance @ by_width, by_width @ covariance @ by_delay
     slope = both / variance if variance > 0 else 0.0
     left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
+    delay_s = known.delay_s - half
     return shares.Response(
         rise_s=0.0 if box else width,
         width_sd=math.sqrt(variance) / width,
-        delay_s=known.delay_s - half,
+        delay_s=delay_s,
         delay_sd_s=math.sqrt(left),
         weight=1 / sampler.averages if sampler and not box else 0.0,
         noise_w=max(known.noise_w, _LEAST_NOISE_W),
@@ -216,6 +217,7 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
         back_to_back=back_to_back,
         jitter_s=known.jitter_s,
         delay_by_width_s=float(slope * width),
+        shape=shares.Shape(delay_s - known.lag_s, known.window_s, ((1 - share, known.rise_s), (share, known.tail_s))),
     )
 
 

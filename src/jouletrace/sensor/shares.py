@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,46 @@ _FEW = 4
 then counts each 0.3 s: noise is averaged over a third of the readings, and a state has four sums in place of ten."""
 
 
+_AT_ONCE_S = 1e-6
+"""Time constant of an approach that takes none."""
+
+
+class Shape(NamedTuple):
+    """All that a calibration determines of a response: a window of power that exponentials approach."""
+
+    late_s: float  # from the moment that a reading shows by its simplest form to the window's end
+    window_s: float
+    approach: tuple[tuple[float, float], ...]  # shares, which sum to 1, and their time constants in s
+
+    def averaged(self, time_s: Floats, cut_s: Floats, level_w: Floats) -> Floats:
+        """Readings of a power that is constant between cuts, W; for arguments see ``averaged``."""
+        return self._of(time_s, lambda end_s, one: averaged(end_s, cut_s, level_w, one))
+
+    def shares(self, time_s: Floats, timeline: Timeline) -> Floats:
+        """Share of each kind in the readings, shape (readings, kinds); for arguments see ``shares``."""
+        return self._of(time_s, lambda end_s, one: shares(end_s, timeline, one))
+
+    def _of(self, time_s: Floats, simple: Callable[[Floats, Response], Floats]) -> Floats:
+        """What readings show, by what they would with a memory or a window alone.
+
+        Of an exponential memory z of power p, ``constant * z' = p - z``: the mean of z over a window is that of p less
+        the change of z, times the constant over the window's length.
+        """
+        end_s = time_s + self.late_s
+        simplest = Response(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+        if not self.window_s:
+            some = [(share, max(rise_s, _AT_ONCE_S)) for share, rise_s in self.approach if share > 0]
+            each = [share * simple(end_s, replace(simplest, rise_s=rise_s)) for share, rise_s in some]
+            return np.asarray(np.sum(each, axis=0))
+        found = simple(end_s, replace(simplest, window_s=self.window_s))
+        for share, rise_s in self.approach:
+            if share * rise_s > 0:
+                memory = replace(simplest, rise_s=rise_s)
+                change = simple(end_s, memory) - simple(end_s - self.window_s, memory)
+                found = found - share * rise_s / self.window_s * change
+        return found
+
+
 @dataclass(frozen=True)
 class Response:
     """A sensor's reading of power, and the standard deviations of what isn't known of it.
@@ -55,6 +96,7 @@ class Response:
     back_to_back: bool = False  # whether each window begins where the one before ended, as between reads of a counter
     jitter_s: float = 0.0  # standard deviation of single readings' times
     delay_by_width_s: float = 0.0  # change of the delay with the logarithm of rise or window, as far as it is known
+    shape: Shape | None = None  # of which memory and window are the simplest form
 
     @classmethod
     def sampled(cls, sensor: Sensor, period_s: float, rate_hz: float | None = None) -> Response:
@@ -120,7 +162,7 @@ class Response:
 
     def at_rate(self, rate_hz: float) -> Response:
         """The response if it takes so many momentary samples per second."""
-        return replace(self.widened(1 / (rate_hz * self.sample_s)), width_sd=_RATE_SD)
+        return replace(self.widened(1 / (rate_hz * self.sample_s)), width_sd=_RATE_SD, shape=None)
 
     def begins(self, time_s: Floats) -> Floats:
         """Beginnings of the windows that end at ``time_s``, of the same shape."""
