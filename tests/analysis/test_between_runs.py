@@ -175,7 +175,7 @@ def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
     assert SCATTER["runs"] == len(energies)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_intervals_hold_the_mean_over_runs_of_simulated_gpus():
     """Figures of 200 GPUs: docs/results/accuracy-spans.md."""
     cases = [measurands.of_gpu("h100", seed) for seed in range(1, 17)]

@@ -37,7 +37,7 @@ def load(rng, mean_s, periodic, step_s, count=200):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step_s", [0.1, 1.0])
+@pytest.mark.parametrize("step_s", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("periodic", [False, True])
 def test_intervals_of_loads_that_change_between_readings_hold(tmp_path, step_s, periodic):
     """Changes each second and a half or six: some in the rhythm of the log, nearly."""

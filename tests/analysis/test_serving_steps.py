@@ -170,6 +170,7 @@ def test_without_prefilling_in_the_log_it_comes_from_the_requests(served):
             assert other[unit].get(metric).value == pytest.approx(results[unit].get(metric).value, rel=0.01)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_in_most_runs():
     inside = []
     for seed in range(16):

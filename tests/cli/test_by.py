@@ -91,7 +91,9 @@ def test_every_division_comes_to_the_same_sum(by):
     assert sums[0] == pytest.approx(load(LAYERS).result("energy_total_j").value, rel=0.005)
 
 
-@pytest.mark.parametrize("name", ["encoder", "jax_train", "lora_accum", "mamba_infer"])
+@pytest.mark.parametrize(
+    "name", ["encoder", pytest.param("jax_train", marks=pytest.mark.slow), "lora_accum", "mamba_infer"]
+)
 def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, name):
     """Be what is left one path or many; no row is null where the powers are known."""
     path = PROGRAMS / f"{name}.zip"

@@ -81,6 +81,7 @@ def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
     assert stated == pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=0.5)
 
 
+@pytest.mark.slow
 def test_energy_at_the_offered_rate_is_nearly_free_of_the_chance_of_arrivals():
     drawn = [benched(seed=s, rates=(4,)) for s in range(100, 120)]
     runs = {True: [Parts(run) for run in drawn], False: [Parts(analyse(without_rates(run))) for run in drawn]}

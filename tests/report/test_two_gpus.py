@@ -46,6 +46,7 @@ def test_operators_and_kernels_of_each_gpu_are_there(shown):
         assert {"mm", "addmm", "c10d._allgather_base_", "c10d._reduce_scatter_base_"} <= named
 
 
+@pytest.mark.slow
 def test_divisions_make_up_the_whole(shown):
     for kinds in ("op", "device,phase"):
         own = rows(json.loads(done("show", str(RUN), "--by", kinds, "--json").out), kinds)

@@ -83,7 +83,7 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     divisions = divisions_of(run)
     if not divisions:
         raise BadInputError(
-            f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels: "
+            f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels and power: "
             "profile with --detail kernel, or jouletrace run the program"
         )
     names = device_labels(run.devices)

@@ -24,9 +24,7 @@ def render(title: str, found: Sequence[Budget], form: str) -> str:
         BadInputError: If there are none, or there is no such format of them.
     """
     if not found:
-        raise BadInputError(
-            f"{title}: no energy whose uncertainty has a budget: jouletrace show says why there is none"
-        )
+        raise BadInputError(f"{title}: no figure here has a budget: jouletrace show says which there are")
     if form == "json":
         return json.dumps([_as_json(one) for one in found], indent=2)
     if form == "csv":

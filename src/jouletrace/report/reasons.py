@@ -83,8 +83,7 @@ FLAGS: dict[str, str] = {
     "traced_at_cap": "at the power cap tracing moves the clock: energies of parts are scaled to the untraced whole",
     "pooled": "known with others alone: their row has the sum",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
-    "aliased_with_sensor": "its period aliases with the sensor's readings or their samples: one phase may weigh too "
-    "much; another batch size or mode avoids it",
+    "aliased_with_sensor": "its period aliases with the sensor's readings or samples: one phase may weigh too much",
     "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "
     "the log's own rhythm, which is unlikely",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
@@ -228,11 +227,10 @@ _CODES_BY_ACTION = {
     "keep the server running while it is watched": "work_reset",
     "import a file with single requests": "no_single_requests",
     "import the client's own result file": "no_load_times",
-    "a longer --duration may reach one": "load_not_steady",
     "see the warnings of that load": "load_not_valid",
     "see the server's log": "requests_failed requests_left_out",
     "give lower --rate": "given_up rate_not_reached",
-    "give a longer --duration": "no_requests",
+    "give a longer --duration": "no_requests load_not_steady",
     "run the client on another machine": "client_late",
     "run bench with --device of the server's GPU": "gpu_not_loaded",
     "join the log by jouletrace bill": "steps_not_read",

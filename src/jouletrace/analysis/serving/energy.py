@@ -206,7 +206,7 @@ def _warn_of_other_gpu(run: Run, idle_w: Estimate, levels: Sequence[Steady]) -> 
     answered = any(level.requests.ok.any() for level in levels)
     if answered and idle_w.high is not None and loaded and max(loaded) < (1 + _RAISES) * idle_w.high:
         names = ", ".join(device.name for device in run.devices)
-        run.warn(OTHER_GPU, f"requests don't raise the power of {names}: is it the server's GPU?")
+        run.warn(OTHER_GPU, f"requests don't raise the power of {names}")
 
 
 def _scaled(factor: Estimate, joules: float) -> Estimate:

@@ -340,7 +340,7 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         run.warn("requests_failed", f"{name}: {failed} of {len(r)} requests failed: {why}", name)
     if not is_steady:
         few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
-        run.warn("load_not_steady", f"{name}: no steady state ({few}); a longer --duration may reach one", name)
+        run.warn("load_not_steady", f"{name}: no steady state ({few})", name)
     late = float(np.quantile((r.sent - r.due)[inside], 0.99)) if inside.any() else 0.0
     apart = level.seconds / max(int(inside.sum()), 1)
     if late > max(LATE_S, LATE_SHARE * apart):
