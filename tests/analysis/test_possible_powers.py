@@ -72,7 +72,7 @@ def replace_limits(run, limit_w):
 
 
 def test_a_run_of_an_earlier_version_does_not_claim_the_check():
-    assert CHECK not in fact_of(loader(path="tests/data/loader-run-older.zip"), "Passed")
+    assert CHECK not in fact_of(loader(path="tests/data/older/loader-run-h100.zip"), "Passed")
 
 
 @pytest.mark.samples

@@ -12,7 +12,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, save
 from places import REPOSITORY
 
-TWO_GPUS = REPOSITORY / "tests" / "data" / "ddp-run-older.zip"
+TWO_GPUS = REPOSITORY / "tests" / "data" / "older" / "ddp-run-h200.zip"
 
 
 def written_before(run, place, **changes):
