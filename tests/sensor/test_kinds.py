@@ -124,7 +124,7 @@ def test_the_model_of_a_sensor_that_averages_has_its_window_and_delay_with_their
     assert (found.delay_spread_s, found.stretch_spread) == (pytest.approx(0.002), pytest.approx(0.05))
 
 
-def test_a_calibration_that_found_no_noise_gives_energies():
+def test_a_calibration_without_noise_gives_energies():
     channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter")
     channel.response = StepResponse(0.1, window_s=0.1, noise_w=0.0).to_dict()
     record = Readings(np.arange(50) * 100_000_000, np.full(50, 200.0))
