@@ -1,6 +1,6 @@
 """The table of power sensors: which entry is that of a power field of a GPU."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -130,3 +130,16 @@ def test_a_calibration_without_noise_gives_energies():
     record = Readings(np.arange(50) * 100_000_000, np.full(50, 200.0))
     found = span_energies(record, readings_of(channel), [1_000_000_000], [3_000_000_000])
     assert found.energy_j[0] == pytest.approx(400, rel=0.01)
+
+
+def test_windows_between_reads_of_a_counter_have_lengths_of_their_own():
+    """Reads at uneven times of a load of 300 W for 1 s, beside 100 W: each shows the mean since the one before."""
+    channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="counter", gapless=True)
+    read_s = np.cumsum(np.random.default_rng(1).uniform(0.05, 0.15, 60))
+    drawn_j = 100 * read_s + 200 * np.clip(read_s - 2, 0, 1)
+    record = Readings((1e9 * read_s[1:]).astype(np.int64), np.diff(drawn_j) / np.diff(read_s))
+    response = replace(readings_of(channel), period_s=0.1)
+    span = [[round(1e9 * (edge - response.delay_s))] for edge in (2, 3)]
+    found = span_energies(record, response, *span)
+    assert found.low_j[0] < 300 < found.high_j[0]
+    assert found.energy_j[0] == pytest.approx(300, rel=0.01)

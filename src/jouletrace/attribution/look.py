@@ -153,13 +153,12 @@ def _beside(cuts: Cuts, moves: Floats, idle_w: Floats, reach_s: float, least_w: 
 
 
 def unlike(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
-    """What readings show of a level beyond what its memory or window alone would, W, shape (readings,).
+    """Difference of readings of a level by a response's whole shape and by its memory or window, W, shape (readings,).
 
     A response has both, and a slow tail: about an edge they differ by some percent of it.
     """
+    assert response.shape is not None
     moment_s = cuts.time_s[cuts.seen]
-    if response.shape is None:
-        return np.zeros(len(moment_s))
     whole = response.shape.averaged(moment_s, cuts.time_s, level_w)
     return whole - averaged(moment_s, cuts.time_s, level_w, response)
 

@@ -58,7 +58,7 @@ class Shape(NamedTuple):
         return self._of(time_s, lambda end_s, one: shares(end_s, timeline, one))
 
     def _of(self, time_s: Floats, simple: Callable[[Floats, Response], Floats]) -> Floats:
-        """What readings show, by what they would with a memory or a window alone.
+        """Readings, or shares in them, from those of a memory or a window alone, by ``simple``.
 
         Of an exponential memory z of power p, ``constant * z' = p - z``: the mean of z over a window is that of p less
         the change of z, times the constant over the window's length.
