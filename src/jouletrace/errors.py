@@ -51,7 +51,7 @@ class TerminatedError(KeyboardInterrupt):
 
 SIMULATE_GPU = "--device sim:h100 simulates a GPU"
 WITHOUT_GPU = f"{SIMULATE_GPU}, --device cpu runs on the processor"
-"""What can be done where there is no GPU: stands behind the reason why there is none."""
+"""Ways to go on where there is no GPU: stands behind the reason why there is none."""
 
 SIMULATED_TWICE = (
     "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "

@@ -5,4 +5,4 @@ from os.path import abspath, dirname
 __version__ = "0.1.0"
 
 HOME = dirname(dirname(abspath(__file__)))
-"""What ``sys.path`` must hold for a child process to import the same package."""
+"""The entry of ``sys.path`` with which a child process imports the same package."""

@@ -56,7 +56,7 @@ def doctor(
 
 
 def _verdict(found: Diagnosis, device: str | None) -> list[str]:
-    """What can be measured here, what can be run, and what to do next: a line each."""
+    """Print what can be measured here, what can be run, and what to do next: a line each."""
     gpus = [one for one in found.devices if one.info.kind != "cpu" and not one.problem]
     powered = [one for one in found.devices if any(_of_power(one_can) for one_can in one.capabilities)]
     names = ", ".join(dict.fromkeys(one.info.name for one in powered))
@@ -78,7 +78,7 @@ def _verdict(found: Diagnosis, device: str | None) -> list[str]:
 
 
 def _of_power(capability: Capability) -> bool:
-    """Whether energy can be computed from it."""
+    """True if energy can be computed from it."""
     return capability.available and ("power" in capability.name.lower() or "energy" in capability.name.lower())
 
 

@@ -1,4 +1,4 @@
-"""What ``--help`` adds to the commands: their groups and summaries, groups of options, and examples.
+"""Additions of ``--help`` to the commands: their groups and summaries, groups of options, and examples.
 
 typer's own panels need rich, whose import takes longer than all else that the help does.
 """

@@ -158,7 +158,7 @@ def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What was imported, as counts."""
+    """Counts of the things that were imported."""
     import pyarrow.compute as pc
 
     from jouletrace.formats.importers.merge import extent
@@ -180,7 +180,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _counted(facts: dict[str, Any]) -> str:
-    """What was read, in one line."""
+    """One line about what was read."""
     counted = [f"{n} {kind if n == 1 else _SEVERAL.get(kind, f'{kind}s')}" for kind, n in facts["spans"].items()]
     counted += [f"{n} {what if n > 1 else what[:-1]}" for what in ("samples", "counters") if (n := facts[what])]
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"

@@ -57,7 +57,7 @@ def main() -> NoReturn:
 
 
 def _have_output() -> bool:
-    """Whether stdout is open; closed streams become /dev/null, since the next opened file would get their number."""
+    """True if stdout is open; closed streams become /dev/null, since the next opened file would get their number."""
     closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

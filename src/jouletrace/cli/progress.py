@@ -1,4 +1,4 @@
-"""What a command shows while it works: a bar on stderr, or lines where it is no terminal; no prints of workloads."""
+"""Progress of a command: a bar on stderr, or lines where it is no terminal; no prints of workloads."""
 
 from __future__ import annotations
 

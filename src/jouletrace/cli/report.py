@@ -46,7 +46,7 @@ def report(
 
 
 def _has_display() -> bool:
-    """Whether the session is interactive: output goes to a terminal, and there is a local display."""
+    """True if the session is interactive: output goes to a terminal, and there is a local display."""
     if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -25,7 +25,7 @@ class Placement:
         return f"{self.start}:{self.size}"
 
     def overlaps(self, other: Placement) -> bool:
-        """Whether both contain a common slice."""
+        """True if both contain a common slice."""
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
@@ -91,14 +91,14 @@ class GpuInstance:
 
 @dataclass(frozen=True)
 class MigMode:
-    """Whether the GPU is partitioned now, and whether it will be after its next reset."""
+    """The partitioning of the GPU now, and after its next reset."""
 
     current: bool
     pending: bool
 
     @property
     def needs_reset(self) -> bool:
-        """Whether a change waits for a reset of the GPU."""
+        """True if a change waits for a reset of the GPU."""
         return self.current != self.pending
 
 
@@ -124,7 +124,7 @@ class MigBackend(Protocol):
     info: DeviceInfo
 
     def mode(self) -> MigMode:
-        """Whether MIG is on."""
+        """True if MIG is on."""
 
     def profiles(self) -> list[Profile]:
         """Profiles that the GPU supports, in the driver's order."""

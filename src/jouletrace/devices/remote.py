@@ -151,7 +151,7 @@ class RemoteGpu:
         """Nothing is held open."""
 
     def clock_moved(self) -> str:
-        """What to say if the two clocks moved against each other since it was opened; "" if they didn't."""
+        """A warning if the two clocks moved against each other since it was opened; "" if they didn't."""
         try:
             now_s, error_s = offset(self.url)
         except NotPossibleError as error:

@@ -1,1 +1,1 @@
-"""What other tools wrote, read into Runs; Runs, written for other tools."""
+"""Files of other tools, read into Runs; Runs, written for other tools."""

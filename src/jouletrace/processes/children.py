@@ -82,7 +82,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self._process.poll() is None
 
     def tell(self, order: Mapping[str, Any]) -> None:

@@ -326,7 +326,7 @@ def _open(path: Path) -> int:
 
 
 def _is_there(path: Path, handle: int) -> bool:
-    """Whether an opened file still exists under its name."""
+    """True if an opened file still exists under its name."""
     try:
         there, opened = os.stat(path, follow_symlinks=False), os.fstat(handle)
     except FileNotFoundError:

@@ -58,7 +58,7 @@ class DeviceDiagnosis:
 
 @dataclass
 class Diagnosis:
-    """What can be measured on this machine.
+    """The measurements that are possible on this machine.
 
     Attributes:
         devices: One entry per device.

@@ -194,7 +194,7 @@ def measure(
 
 
 def idle_simulated(device: Device) -> str:
-    """What is wrong with the energy of a program on a device that no program can run on; "" for others.
+    """The objection to the energy of a program on a device that no program can run on; "" for others.
 
     A simulated GPU beside a program is idle unless its name gives it a load.
     """

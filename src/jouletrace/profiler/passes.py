@@ -289,7 +289,7 @@ def _warn(session: Session, quantity: str, settled: bool | None, seconds: float)
 
 
 def _settled(values: list[float]) -> bool | None:
-    """Whether the second half differs from the first by less than ``SETTLED`` or than its own noise.
+    """True if the second half differs from the first by less than ``SETTLED`` or than its own noise.
 
     None for fewer than eight values.
     """
@@ -303,7 +303,7 @@ def _settled(values: list[float]) -> bool | None:
 
 
 def _keeps_changing(levels: Sequence[float], tolerance: float) -> bool:
-    """Whether the last levels change by more than a relative ``tolerance`` and in one direction.
+    """True if the last levels change by more than a relative ``tolerance`` and in one direction.
 
     At a power cap clock and power wander by percents without end: what turns back is as settled as it will be. With
     fewer than three levels any change counts.
@@ -323,6 +323,6 @@ def _last_seconds_w(session: Session, start_ns: int, most: int) -> list[float]:
 
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:
-    """Whether the last two seconds had the same mean power; None if the record is shorter."""
+    """True if the last two seconds had the same mean power; None if the record is shorter."""
     levels = _last_seconds_w(session, start_ns, 2)
     return abs(levels[1] - levels[0]) <= 1.5 * SETTLED * levels[1] if len(levels) == 2 else None

@@ -78,13 +78,13 @@ class Lines(Progress):
 
 
 def switched_off() -> bool:
-    """Whether the environment asks for no progress."""
+    """True if the environment asks for no progress."""
     return os.environ.get(SWITCH, "") == "0"
 
 
 @contextmanager
 def reported(progress: bool | Progress) -> Iterator[Progress]:
-    """What receives the progress of a call from Python: lines on stderr, nothing for False, or the given receiver."""
+    """The receiver of a call's progress from Python: lines on stderr, nothing for False, or the given receiver."""
     if not isinstance(progress, bool):
         yield progress
     elif not progress or switched_off():

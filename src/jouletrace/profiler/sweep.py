@@ -101,7 +101,7 @@ def run_sweep(
 
 
 def _has_figures(place: Path) -> bool:
-    """Whether a point was measured: a sweep that is interrupted while it computes figures leaves a Run without any."""
+    """True if a point was measured: a sweep that is interrupted while it computes figures leaves a Run without any."""
     if not (place / RUN_JSON).exists():
         return False
     run = load(place)

@@ -203,7 +203,7 @@ class Collector:
 
 
 def _stands_still(channel: ChannelInfo) -> bool:
-    """Whether a channel is a power whose updates only polling can detect."""
+    """True if a channel is a power whose updates only polling can detect."""
     return channel.name in ("power_instant_w", "power_average_w") or (
         channel.name == POWER and channel.gapless is False
     )

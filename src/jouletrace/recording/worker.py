@@ -79,7 +79,7 @@ _STDIN = 0
 
 @dataclass
 class Config:
-    """What to record, and where.
+    """The channels to record, and the place to write to.
 
     Attributes:
         specs: The devices' specs.

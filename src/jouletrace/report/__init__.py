@@ -1,4 +1,4 @@
-"""What people and programs read of a Run: ``render`` in a text format, ``html`` for a page.
+"""Runs for people and programs: ``render`` in a text format, ``html`` for a page.
 
 A format for people sets a ``document.Document`` (see ``text``); JSON and CSV have all figures and are written from the
 Runs themselves. Modules are imported on request, so that listing the formats imports none of them.
@@ -21,7 +21,7 @@ DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
 """How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
 
 _OF_IMPORTS = ("kernel", "layer")
-"""What an import lists if it has it: what ran on the GPU, not thousands of frames of the program."""
+"""Kinds of units that an import lists if it has them: work on the GPU, not thousands of frames of the program."""
 
 
 def default_detail(run: Run) -> str:

@@ -129,7 +129,7 @@ def _brief(node: Node) -> str:
 
 
 def _tip(node: Node, root: Node) -> str:
-    """What a pointer shows: the name in full where it was cut, properties, figures, how they came about; in lines."""
+    """The text under a pointer, in lines: the name in full where it was cut, properties, figures, their methods."""
     name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
     lines = [*([name] if _brief(node) != node.label else []), *node.details]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):

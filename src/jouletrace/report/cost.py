@@ -1,4 +1,4 @@
-"""What an energy costs and emits, at a price and a carbon intensity that the user gives.
+"""The cost and the emissions of an energy, at a price and a carbon intensity that the user gives.
 
 There are no tables of countries here: such factors change by the hour, and a wrong one would look measured.
 """
@@ -37,7 +37,7 @@ _CARBON = re.compile(r"([0-9]*\.?[0-9]+)\s*(kg|g)?(?:\s*CO2e?q?)?(?:\s*/\s*kWh)?
 
 @dataclass(frozen=True)
 class Tariff:
-    """What a kWh costs and emits, as given.
+    """The cost and the emissions of a kWh, as given.
 
     Attributes:
         price: Per kWh; None if it isn't given.

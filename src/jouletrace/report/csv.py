@@ -28,7 +28,7 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
 
 
 def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
-    """What each row is of, and its figures."""
+    """The columns that name a row's part, and its figures."""
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
     if results.gpus:  # where the kernels of several were recorded

@@ -1,4 +1,4 @@
-"""What documents and pages consist of besides tables: printable text, footnotes; and the names of formats."""
+"""Parts of documents and pages besides tables: printable text, footnotes; and the names of formats."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Footnotes:
         return type(self)(self)
 
     def lines(self) -> list[str]:
-        """What each mark of this table means."""
+        """The meaning of each mark of this table."""
         return [f"[{letters}] {remark}" for remark, letters in self._letters.items() if remark in self._here]
 
 

@@ -1,4 +1,4 @@
-"""What was run, on what, with which sensor, under which conditions, in words; and the methods sentence of a paper."""
+"""Workload, devices, sensor and conditions of a Run in words; and the methods sentence of a paper."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def title(run: Run) -> str:
 
 
 def headline(run: Run) -> str:
-    """What was run on which devices, in one line, which says if they were simulated."""
+    """The workload and the devices it ran on, in one line, which says if they were simulated."""
     devices = counted([device.name.removeprefix("SIMULATED ") for device in run.devices])
     return ("SIMULATED: " if run.simulated else "") + SEPARATOR.join([title(run), *devices])
 
@@ -258,7 +258,7 @@ def _energy(run: Run, results: Parts, measured: Untouched) -> str:
 
 
 def _between_runs(run: Run, results: Parts) -> str:
-    """What the interval of the energy holds beyond this run."""
+    """The errors that the interval of the energy holds beyond this run."""
     stored = run.stored.get("between_runs")
     if stored is None or STORED_SCATTER not in results.get("energy_total_j").flags:
         return ""

@@ -48,7 +48,7 @@ _HEADINGS = {
 
 
 def serving_of(run: Run) -> Serving:
-    """What the Run states of its server; without loads if it states nothing."""
+    """The server's facts in the Run; without loads if it states nothing."""
     return run.workload.get("serving") or Serving(levels=[])
 
 
@@ -156,7 +156,7 @@ def _none_meets(run: Run) -> list[str]:
 
 
 def _whole_gpu(run: Run, results: Parts) -> list[str]:
-    """What the whole GPU drew at each load, and how much of it is idle power of what no slice in use has."""
+    """The whole GPU's power at each load, and how much of it is idle power of what no slice in use has."""
     serving = serving_of(run)
     used = sum(server["slices"] for server in serving.get("servers") or [])
     whole = max(serving.get("slices", 0), used)

@@ -29,7 +29,7 @@ AXES = {
     "mode": "mode",
     "power_limit_w": "limit (W)",
 }
-"""What may be varied, and its heading."""
+"""Settings that may be varied, with their headings."""
 
 FIGURES = {
     "latency_s": ("latency", "s"),
@@ -44,7 +44,7 @@ _SURER = "compare two points with jouletrace ab, or profile each with --repeats 
 
 
 class Point(TypedDict, total=False):
-    """What is set in a point of a sweep, by the names of ``AXES``."""
+    """The settings of a point of a sweep, by the names of ``AXES``."""
 
     workload: Required[str]
     batch: int
@@ -157,7 +157,7 @@ def _best(entries: Sequence[Entry], name: str) -> Entry | None:
 
 
 def _tie(one: Entry, other: Entry, name: str) -> bool:
-    """Whether a figure of two points differs by no more than their intervals allow."""
+    """True if a figure of two points differs by no more than their intervals allow."""
     mine, others = one.figures()[name], other.figures()[name]
     if mine.value is None or others.value is None:
         return False
@@ -169,7 +169,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _point(entry: Entry, varying: Sequence[str]) -> str:
-    """What is set at a point."""
+    """The settings of a point in words."""
     plain = ("workload", "dtype", "mode")
     return ", ".join(
         _said(entry.point.get(name)) if name in plain else f"{AXES[name]} {_said(entry.point.get(name))}"

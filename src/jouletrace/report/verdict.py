@@ -26,7 +26,7 @@ _MOST_LEVELS = 1
 
 
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
-    """What a Run took: energy, power and time, and what shaped them."""
+    """The energy, power and time of a Run, and what shaped them."""
     if results.units("load"):
         return serving.verdict(run, results, known, _absolute(run, results, known))
     if run.kind == "program":
@@ -42,7 +42,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
 
 
 def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
-    """What the ± of an energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
+    """The measurand of an energy's ±, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
     In a comparison of two sides on one GPU the gain cancels.
     """
@@ -88,7 +88,7 @@ def _beside(estimate: Estimate, unit: str) -> str:
 
 
 def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
-    """What an iteration took: energy, also per sample or token; power, time; how much of it is idle power."""
+    """The cost of an iteration: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.get("iteration_time_s")
     time = time if time.value else results.get("latency_s")
@@ -153,7 +153,7 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
 
 
 def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
-    """What devices drew over the time that they were watched: energy, power, time, levels, work."""
+    """The consumption of devices over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
     if not units:
         return []
@@ -192,7 +192,7 @@ def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> s
 
 
 def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
-    """What stands behind an energy, in parentheses: in kWh where it is worth paying for; the absolute uncertainty."""
+    """A remark on an energy, in parentheses: in kWh where it is worth paying for; the absolute uncertainty."""
     first = headline(run, results, known)
     said = [kwh(energy.value)] if (energy.value or 0.0) >= LEAST_KWH * J_PER_KWH else []
     said += [first.beside] if first is not None and first.figure == energy and first.beside else []

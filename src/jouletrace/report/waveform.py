@@ -192,7 +192,7 @@ class _Picture:
 
 
 def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
-    """What the legend lists, those that take most time first; and which one each kernel's unit belongs to.
+    """The entries of the legend, those that take most time first; and which one each kernel's unit belongs to.
 
     Calls of an operator on the same shapes share their kinds of kernels, so they are one.
     """

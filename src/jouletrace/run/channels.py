@@ -13,7 +13,7 @@ WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 do the work."""
 
 SERVER_RUNNING, SERVER_WAITING, SERVER_CACHE = "server_running", "server_waiting", "server_cache_used"
-"""What a server under load says of itself, stored under the Run's first device."""
+"""Figures that a server under load says of itself, stored under the Run's first device."""
 
 MOST_WORK = 1e21
 """Largest plausible value of a work counter; a larger value isn't a count."""

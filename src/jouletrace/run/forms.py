@@ -20,7 +20,7 @@ _Number = Annotated[float, Meta(ge=-1e18, le=1e18)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Variance = Annotated[float, Meta(ge=-1e18, le=1e18)]
 Facts = dict[str, Any]
-"""What is stored and shown as it is, and looked up nowhere."""
+"""Values that are stored and shown as they are, and looked up nowhere."""
 
 
 class Match(TypedDict):
@@ -171,7 +171,7 @@ class Recording(TypedDict, total=False):
 
 
 class Totals(TypedDict):
-    """What was answered between the start and the end of a load whose single requests aren't known."""
+    """The answers between the start and the end of a load whose single requests aren't known."""
 
     requests: _Natural
     input_tokens: _Natural

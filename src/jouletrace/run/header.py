@@ -40,12 +40,12 @@ def checksum(parts: Iterable[bytes]) -> str:
 
 
 def matches(parts: Iterable[bytes], stated: str | int) -> bool:
-    """Whether a file given in pieces matches a checksum."""
+    """True if a file given in pieces matches a checksum."""
     return checksum(parts) == stated if isinstance(stated, str) else old.crc32(parts) == stated
 
 
 def is_sealed(text: bytes) -> bool | None:
-    """Whether the text of ``run.json`` matches its own checksum; None if it contains none."""
+    """True if the text of ``run.json`` matches its own checksum; None if it contains none."""
     around = _around(text)
     if around is None:
         return None

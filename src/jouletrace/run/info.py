@@ -128,7 +128,7 @@ class RunWarning(PlainData):
 
 
 def device_labels(devices: Sequence[DeviceInfo]) -> dict[str, str]:
-    """What to call each device by its id: its name, with its index, host or id where others have the same name."""
+    """Labels of devices by id: the name, with index, host or id where others have the same name."""
     labels = {}
     for device in devices:
         alike = [one for one in devices if one.name == device.name]

@@ -29,7 +29,7 @@ ABSENT = Estimate.null("not_measured")
 
 
 RUN, WORKLOAD = "run", "workload"
-"""What an interval is of: this run, or this workload on this GPU (docs/explanation/method.md)."""
+"""Measurands of an interval: this run, or this workload on this GPU (docs/explanation/method.md)."""
 
 
 class Step(NamedTuple):

@@ -43,12 +43,12 @@ def waiting_part(kernel: str) -> str:
 
 
 def is_waiting(kernel: str) -> bool:
-    """Whether a name is one of ``waiting_part``."""
+    """True if a name is one of ``waiting_part``."""
     return kernel.endswith(waiting_part(""))
 
 
 def has_recording(run: Run) -> bool:
-    """Whether a Run holds a traced recording."""
+    """True if a Run holds a traced recording."""
     return bool(len(run.activity)) and bool(run.workload.get("recordings"))
 
 

@@ -115,7 +115,7 @@ def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _is_packed(message: pa.ipc.Message) -> bool:
-    """Whether the buffers of a record batch are compressed: a few bytes may then unpack to any length.
+    """True if the buffers of a record batch are compressed: a few bytes may then unpack to any length.
 
     Arrow's messages are FlatBuffers (``Message.fbs``): a table begins with the offset of its list of fields, where
     an absent field is 0. Field 2 of a message is its batch, and field 3 of a batch is its compression.

@@ -171,7 +171,7 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
 
 
 def _is_cut_off(run: Run, folder: Path) -> bool:
-    """Whether the folder holds the incomplete recording of this same Run."""
+    """True if the folder holds the incomplete recording of this same Run."""
     try:
         there = load_header(folder)
     except BadInputError:

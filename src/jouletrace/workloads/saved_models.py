@@ -125,7 +125,7 @@ class LocalFolder:
 
 
 def has_file(folder: Path, patterns: Iterable[str]) -> bool:
-    """Whether a folder holds a file that matches one of the patterns."""
+    """True if a folder holds a file that matches one of the patterns."""
     return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 
@@ -202,7 +202,7 @@ class HubModel(LocalFolder):
 
 
 def missing_file(folder: Path, weights: bool) -> str:
-    """What a snapshot lacks: the name of a file, "weights" (where they are needed), or "" if it is complete."""
+    """The missing part of a snapshot: the name of a file, "weights" (where needed), or "" if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not weights:

@@ -247,7 +247,7 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
 
 
 def _below_0(value: Any) -> bool:
-    """Whether a number, or one of several, is negative."""
+    """True if a number, or one of several, is negative."""
     numbers = value if isinstance(value, list | tuple) else [value]
     return any(isinstance(number, int | float) and number < 0 for number in numbers)
 

@@ -91,7 +91,7 @@ class Talk(Progress):
         return found
 
     def ended(self) -> bool:
-        """Whether the parent has closed its end."""
+        """True if the parent has closed its end."""
         readable, _, _ = select.select([self._orders], [], [], 0)
         return bool(readable) and not self._orders.readline()
 

@@ -74,7 +74,7 @@ def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tarif
 
 
 def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
-    """What all GPUs draw together under the load, and take for an iteration on each; what an hour of it costs."""
+    """The power and time of an iteration of all GPUs together under the load; the price of an hour of it."""
     power, energy = found.spreads["power_w"].total, found.spreads["energy_j"].total
     if power.value is None or energy.value is None:
         return []
@@ -105,7 +105,7 @@ def _verdict(found: Findings) -> list[str]:
 
 
 def _with_gain(found: Findings) -> str:
-    """What the gain of the GPUs' sensors makes of the difference between their energies: as ``compare`` says it."""
+    """The share that the gain of the GPUs' sensors has in the difference of their energies, as ``compare`` says it."""
     gain = f"{100 * found.gain:.1f}{NBSP}%"
     if found.hides_in_gain:
         return f", {reason('sensor_gain')}, ±{NBSP}{gain}"

@@ -243,7 +243,7 @@ class Child(children.Child):
 
     @property
     def over(self) -> bool:
-        """Whether it has sent its last message."""
+        """True if it has sent its last message."""
         return self.said.get("is") in ("done", "failed")
 
     def hear(self) -> list[dict[str, Any]]:

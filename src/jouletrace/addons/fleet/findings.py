@@ -87,7 +87,7 @@ WORTH = 0.01
 
 @dataclass(frozen=True)
 class Worth:
-    """Whether a specific GPU is worth requesting.
+    """The answer to whether a specific GPU is worth requesting.
 
     Attributes:
         gpu: Its code.
@@ -132,7 +132,7 @@ class Findings:
 
     @property
     def hides_in_gain(self) -> bool:
-        """Whether the differences in energy can't be distinguished from the gain errors of two sensors."""
+        """True if the differences in energy can't be distinguished from the gain errors of two sensors."""
         return self.energy_range.value is not None and self.gain > 0 and not shown(self.energy_range)
 
 

@@ -60,7 +60,7 @@ class Folder:
         self._write(self.root / ABOUT, about | {"settings": asked, "gpus": list(boards.values())})
 
     def about(self) -> dict[str, Any] | None:
-        """What ``begin`` wrote; None without it.
+        """The content that ``begin`` wrote; None without it.
 
         Raises:
             BadInputError: If it can't be read.

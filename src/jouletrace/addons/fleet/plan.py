@@ -60,7 +60,7 @@ class FleetGpu:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is a simulated GPU."""
+        """True if it is a simulated GPU."""
         return self.device.startswith("sim:")
 
 
@@ -84,7 +84,7 @@ def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
 
 
 def is_meant(ask: str, node: str, id: str, name: str) -> bool:
-    """Whether a text names a GPU: its name, its place with or without the host, or a beginning of its UUID."""
+    """True if a text names a GPU: its name, its place with or without the host, or a beginning of its UUID."""
     wanted = ask.strip().lower().replace("gpu ", "")
     place = name.lower().removeprefix("gpu ").rpartition(":")[2]
     return bool(wanted) and (wanted in (place, f"{node.lower()}:{place}") or id.lower().startswith(wanted))
@@ -98,7 +98,7 @@ class Noise:
     gpus: tuple[int, ...] = ()
 
     def on(self, gpu: FleetGpu) -> bool:
-        """Whether it runs on this GPU."""
+        """True if it runs on this GPU."""
         return not self.gpus or gpu.index in self.gpus
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a fleet's report needs of its Runs: a row of each, as arrays in groups that can be compared."""
+"""The rows of a fleet's report: one of each Run, as arrays in groups that can be compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST = 5000
 
 @dataclass(frozen=True)
 class Row:
-    """What a report needs of a Run.
+    """A Run as a fleet's report needs it.
 
     Attributes:
         facts: Its GPU and load: model, index, serial, limits, workload, noise.
@@ -190,7 +190,7 @@ class Fleet:
 
     @property
     def simulated(self) -> bool:
-        """Whether any GPU is a simulated one."""
+        """True if any GPU is a simulated one."""
         return any(group.facts["simulated"] for group in self.groups)
 
 

@@ -137,11 +137,11 @@ class Part:
         return cls(str(data["profile"]), Placement(int(data["start"]), int(data["size"])), tuple(shares))
 
     def same_place(self, other: Part) -> bool:
-        """Whether both are the same GPU instance, regardless of compute instances."""
+        """True if both are the same GPU instance, regardless of compute instances."""
         return self.profile == other.profile and self.placement == other.placement
 
     def satisfied_by(self, other: Part) -> bool:
-        """Whether ``other`` fulfils this request."""
+        """True if ``other`` fulfils this request."""
         if not self.same_place(other) or len(self.compute) != len(other.compute):
             return False
         if all(share.placement is not None for share in self.compute):
@@ -160,7 +160,7 @@ class Layout:
     parts: tuple[Part, ...] = ()
 
     def satisfied_by(self, other: Layout) -> bool:
-        """Whether ``other`` fulfils this request."""
+        """True if ``other`` fulfils this request."""
         return (
             self.on == other.on
             and len(self.parts) == len(other.parts)

@@ -108,7 +108,7 @@ class RowStore:
             raise BadInputError(f"{shown(folder)}: the sweep can't be stored there ({error})") from None
 
     def has(self, profile: str, together: int, job: Job) -> bool:
-        """Whether a point is done, or has failed."""
+        """True if a point is done, or has failed."""
         point = {"profile": profile, "together": together, **asdict(job)}
         return any(all(row[name] == value for name, value in point.items()) for row in self.rows)
 

@@ -1,4 +1,4 @@
-"""What the commands of MIG print: instances, plans, and the results of a sweep."""
+"""Tables of the MIG commands: instances, plans, and the results of a sweep."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NCU = Tool(
 )
 
 TRACED = "cuda,cudnn,cublas,osrt,nvtx"
-"""What nsys traces by default."""
+"""APIs that nsys traces by default."""
 
 SECTIONS = ("LaunchStats", "Occupancy", "SpeedOfLight", "ComputeWorkloadAnalysis")
 """Sections that ncu measures by default."""

@@ -160,7 +160,7 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], tuple[bool, str]]], ...] = (
         lambda modes: (True, "enabled" if modes[0] else "possible, not enabled"),
     ),
 )
-"""What a GPU offers besides readings: its name, the call that says so, and what an answer means."""
+"""Abilities of a GPU besides readings: the name, the call that asks for it, and the meaning of an answer."""
 
 
 def _functions(nvml: Nvml, handle: Any) -> Iterator[Capability]:

@@ -50,7 +50,7 @@ class NvmlMigBackend:
             raise
 
     def mode(self) -> MigMode:
-        """Whether MIG is on.
+        """True if MIG is on.
 
         Raises:
             MigRefusedError: If the GPU has no MIG.

@@ -135,7 +135,7 @@ def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
 
 
 def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
-    """Whether stamps are those of a gapless record: dense, without holes and up to date.
+    """True if stamps are those of a gapless record: dense, without holes and up to date.
 
     Args:
         stamps_us: Stamps in the ring, ascending, shape (n,), in µs since the epoch.

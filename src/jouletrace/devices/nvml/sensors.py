@@ -1,4 +1,4 @@
-"""What can be read of a GPU singly, with nominal properties; which of it responds; and the sources made of that.
+"""Values that can be read of a GPU singly, with nominal properties; which of them respond; the sources made of them.
 
 Nominal periods and windows of power are those of ``sensor.kinds``, by the GPU's compute capability and name;
 ``calibrate`` replaces them by measured values of the GPU at hand.

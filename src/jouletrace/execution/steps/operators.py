@@ -1,4 +1,4 @@
-"""What torch's operators state about themselves, and the mode that intercepts them as they run. Imports torch.
+"""Properties that torch's operators state, and the mode that intercepts them as they run. Imports torch.
 
 ``func`` is always a ``torch._ops.OpOverload``, which torch leaves untyped.
 """
@@ -76,18 +76,18 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
-    """Whether a call with these outputs and written arguments does work on the device, as far as its schema states."""
+    """True if a call with these outputs and written arguments does work on the device, as far as its schema states."""
     return not without_kernel(func) and any(tensor.numel() > 0 for tensor in results)
 
 
 @cache
 def is_bookkeeping(func: Any) -> bool:
-    """Whether it belongs to torch itself (compiler, profiler), not to the model."""
+    """True if it belongs to torch itself (compiler, profiler), not to the model."""
     return func.namespace in ("prim", "profiler")
 
 
 def without_kernel(func: Any) -> bool:
-    """Whether an operator never has a kernel: a view, an allocation, or a query of a shape or value."""
+    """True if an operator never has a kernel: a view, an allocation, or a query of a shape or value."""
     return func.is_view or torch.Tag.inplace_view in func.tags or _is_one_of(func, _NO_KERNEL)
 
 
@@ -124,7 +124,7 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether two runs of a call that overwrites its arguments leave the same state as one."""
+    """True if two runs of a call that overwrites its arguments leave the same state as one."""
     # torch.Tag.out states the same, but is newer than the oldest supported torch.
     if any(argument.is_out for argument in func._schema.arguments):
         outs = {storage_key(tensor) for tensor in written(func, args, kwargs)}
@@ -138,7 +138,7 @@ def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 @cache
 def is_composite(func: Any, backend: str) -> bool:
-    """Whether the dispatcher decomposes it into other operators on a backend ("CPU", "CUDA")."""
+    """True if the dispatcher decomposes it into other operators on a backend ("CPU", "CUDA")."""
     registered = torch._C._dispatch_has_kernel_for_dispatch_key
     return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
 

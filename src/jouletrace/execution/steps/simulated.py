@@ -145,7 +145,7 @@ def count_generation(
 def generation_on(
     device: SimulatedGpu, built: Built, counted: Sequence[tuple[Segment, list[Operator]]], mode: str
 ) -> tuple[SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """What ``count_generation`` counted as steps on a GPU; the last value is the phase of each kernel.
+    """The result of ``count_generation`` as steps on a GPU; the last value is the phase of each kernel.
 
     Raises:
         NotPossibleError: If the GPU has too little memory.

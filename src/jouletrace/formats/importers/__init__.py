@@ -51,7 +51,7 @@ class Importer(Protocol):
     """The interface of a module of ``FORMATS``, and of a format."""
 
     def sniff(self, head: bytes) -> bool:
-        """Whether ``head``, the beginning of a file (up to 64 KiB, decompressed), has this format. Never raises."""
+        """True if ``head``, the beginning of a file (up to 64 KiB, decompressed), has this format. Never raises."""
 
     def read(self, path: Path, options: ImportOptions) -> Run:
         """Read one file into a Run of ``base.new_run``.

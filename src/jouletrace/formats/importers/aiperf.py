@@ -21,7 +21,7 @@ _INPUT, _OUTPUT = ("input_sequence_length",), ("output_sequence_length", "output
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the first line is a record of AIPerf."""
+    """True if the first line is a record of AIPerf."""
     line = head.lstrip().split(b"\n", 1)[0]
     return line.startswith(b"{") and all(mark in line for mark in _MARKS)
 

@@ -130,7 +130,7 @@ def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:
 
 
 def about(run: Run) -> Imported:
-    """What ``settings["imported"]`` states of the one file of a Run."""
+    """The content of ``settings["imported"]`` for the one file of a Run."""
     return run.settings["imported"][0]
 
 

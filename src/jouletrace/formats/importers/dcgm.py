@@ -91,7 +91,7 @@ _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of scrapes or of such a CSV."""
+    """True if the beginning of a file is that of scrapes or of such a CSV."""
     text = decode_text(head)
     return _is_scrape(text) or _is_csv(text)
 

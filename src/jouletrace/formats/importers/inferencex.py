@@ -35,7 +35,7 @@ _PERCENTILES = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning is that of an aggregate, of a list of them, or of a result with the load's times."""
+    """True if the beginning is that of an aggregate, of a list of them, or of a result with the load's times."""
     if not head.lstrip().startswith((b"{", b"[")):
         return False
     aggregate = b'"tput_per_gpu"' in head and b'"conc"' in head
@@ -106,7 +106,7 @@ def _load(found: dict[str, Any], left: Left, number: int) -> Load | None:
 
 
 def _name(found: dict[str, Any], aggregate: bool, size: int | None, number: int) -> str:
-    """What was measured, and what was offered."""
+    """The figures that were measured, and the load that was offered."""
     about = [label(found.get(key)) for key in ("hw", "framework", "precision") if aggregate]
     lengths = [number_of(found.get(key)) for key in ("isl", "osl")]
     if aggregate and None not in lengths:
@@ -117,7 +117,7 @@ def _name(found: dict[str, Any], aggregate: bool, size: int | None, number: int)
 
 
 def _stated(found: dict[str, Any], aggregate: bool, left: Left, place: str) -> dict[str, float]:
-    """What the result states, in SI units by metric: seconds in an aggregate, milliseconds in a client's file."""
+    """The figures of the result, in SI units by metric: seconds in an aggregate, milliseconds in a client's file."""
     names = {
         f"{which}_{name}{'' if aggregate else '_ms'}": f"{metric}_{label}_s"
         for name, metric in _LATENCIES.items()
@@ -156,7 +156,7 @@ def _named(load: Load, others: list[Load]) -> Load:
 
 
 def _flag(value: object) -> bool | None:
-    """What a yes or no means, which some versions write as a number or as text; None if it means neither."""
+    """The meaning of a yes or no, which some versions write as a number or as text; None if it means neither."""
     if isinstance(value, str):
         return {"1": True, "true": True, "0": False, "false": False}.get(value.lower())
     return bool(value) if isinstance(value, int | float) and value in (0, 1) else None

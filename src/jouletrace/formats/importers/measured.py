@@ -12,12 +12,12 @@ _ZIP = b"PK\x03\x04"
 
 
 def sniff(head: bytes) -> bool:
-    """Whether it is a zip: no other format is, and the list of its files is at its end."""
+    """True if it is a zip: no other format is, and the list of its files is at its end."""
     return head.startswith(_ZIP)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is the folder of a Run."""
+    """True if it is the folder of a Run."""
     return (path / "run.json").is_file()
 
 

@@ -136,7 +136,7 @@ def _without_rows(run: Run) -> set[str]:
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:
-    """Whether the names and hosts of two devices are compatible."""
+    """True if the names and hosts of two devices are compatible."""
     if anonymous.host and known.host and anonymous.host != known.host:
         return False
     return anonymous.name in (known.name, f"device {anonymous.index}")
@@ -306,7 +306,7 @@ class Extent:
         return Extent(self.start_ns + by_ns, self.end_ns + by_ns)
 
     def touches(self, other: Extent) -> bool:
-        """Whether the two overlap."""
+        """True if the two overlap."""
         if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
             return False
         return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns

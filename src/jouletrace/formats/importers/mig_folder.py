@@ -87,7 +87,7 @@ class _Point:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no window: such tools write zeros for a run that ran out of memory."""
+        """True if it has no window: such tools write zeros for a run that ran out of memory."""
         return self.start_s is None
 
     @property
@@ -100,13 +100,13 @@ class _Point:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of a result CSV of such a folder."""
+    """True if the beginning of a file is that of a result CSV of such a folder."""
     header = decode_text(head).lstrip("\ufeff").partition("\n")[0]
     return set(_NEEDED) <= {name.strip().strip('"') for name in header.split(",")}
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder contains a result CSV at any depth."""
+    """True if a folder contains a result CSV at any depth."""
     return bool(_results(path))
 
 
@@ -204,7 +204,7 @@ def _once(points: Iterable[_Point]) -> list[_Point]:
 
 
 def _may_share_instance(one: _Point, other: _Point) -> bool:
-    """Whether the known properties of two instances are compatible."""
+    """True if the known properties of two instances are compatible."""
     slices, memories = {one.slices, other.slices} - {""}, {one.memory_gb, other.memory_gb} - {None}
     return len(slices) < 2 and len(memories) < 2
 

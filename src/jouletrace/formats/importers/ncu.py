@@ -67,7 +67,7 @@ class Counts:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the text contains a header of ncu, possibly after messages and the program's own output."""
+    """True if the text contains a header of ncu, possibly after messages and the program's own output."""
     text = decode_text(head)
     return _HEADER.search(text) is not None or "==PROF== Connected to process" in text
 

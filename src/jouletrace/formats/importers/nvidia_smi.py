@@ -74,7 +74,7 @@ _STATE = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of one of the three."""
+    """True if the beginning of a file is that of one of the three."""
     return _dialect(decode_text(head)) != ""
 
 

@@ -51,7 +51,7 @@ _EVENT_ROW = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of output of ``nvprof``."""
+    """True if the beginning of a file is that of output of ``nvprof``."""
     text = decode_text(head)
     return _BANNER.search(text) is not None or any(header.search(text) for header in _HEADERS)
 
@@ -162,7 +162,7 @@ def _rejoined(cells: list[str], width: int, name: int | None) -> list[str]:
 
 
 def _is_units(cells: list[str]) -> bool:
-    """Whether a row of a table holds the units of its columns."""
+    """True if a row of a table holds the units of its columns."""
     filled = [cell for cell in cells if cell]
     return bool(filled) and all(units.unit(cell.partition("/")[0]) or units.unit(cell) for cell in filled)
 

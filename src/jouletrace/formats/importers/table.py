@@ -47,7 +47,7 @@ _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
+    """True if the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
     text = decode_text(head)
     table = header_start(text) is not None or decimal_commas(text) != ""
     return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and table

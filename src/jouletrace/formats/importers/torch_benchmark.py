@@ -33,7 +33,7 @@ class _Measurement:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file contains measurements of ``torch.utils.benchmark``."""
+    """True if the beginning of a file contains measurements of ``torch.utils.benchmark``."""
     return any(_OBJECT.match(line.strip()) or _COUNT.match(line) for line in decode_text(head).split("\n"))
 
 

@@ -53,7 +53,7 @@ _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", 
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of such a log, or of its part with the figures, or of a profile."""
+    """True if the beginning of a file is that of such a log, or of its part with the figures, or of a profile."""
     text = decode_text(head)
     return _LOG.search(text) is not None or is_profile(text)
 

@@ -20,7 +20,7 @@ from jouletrace.run.forms import Load
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning is that of such a file; its lists may be far from its first entries."""
+    """True if the beginning is that of such a file; its lists may be far from its first entries."""
     start = head.lstrip()
     return (
         start.startswith(b"{") and b'"request_throughput"' in head and (b'"num_prompts"' in head or b'"ttfts"' in head)

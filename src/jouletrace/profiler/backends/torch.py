@@ -112,6 +112,6 @@ def torch_device_of(device: Device) -> str:
 
 
 def context_in_this_process() -> bool:
-    """Whether torch has created a CUDA context in this process."""
+    """True if torch has created a CUDA context in this process."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())

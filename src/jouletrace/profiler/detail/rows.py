@@ -112,7 +112,7 @@ def kernel_rows(run: Run) -> list[PartRow]:
 
 
 def _is_call(unit: Part, layers: dict[int, Part]) -> bool:
-    """Whether a unit of level "layer" is a call of the module that is its parent."""
+    """True if a unit of level "layer" is a call of the module that is its parent."""
     above = layers.get(unit.parent or MODEL_UNIT)
     return above is not None and above.module == unit.module
 
@@ -124,7 +124,7 @@ def _pools(units: Sequence[Part]) -> set[int | None]:
 
 
 def _rest(results: Parts, pools: set[int | None]) -> list[PartRow]:
-    """What belongs to no operator: launch, idle between kernels, the host."""
+    """The rows of no operator: launch, idle between kernels, the host."""
     unnamed = [unit for unit in results.units("op") if not unit.op and unit.id not in pools]
     there = [unit for unit in unnamed if "time_s" in unit.figures]
     return [_row(results, unit, f"({unit.name})", "rest", _TOTAL) for unit in there]

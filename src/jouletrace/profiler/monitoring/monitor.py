@@ -104,7 +104,7 @@ def _refuse(
 
 
 def _used(devices: Sequence[Device]) -> list[bool]:
-    """Whether a process uses each device, as far as the driver lists them: with a CUDA context a GPU idles higher."""
+    """True for each device that a process uses, as far as the driver lists them: a CUDA context raises idle power."""
     return [bool(device.processes()) for device in devices]
 
 

@@ -145,7 +145,7 @@ class Metric:
 
     @property
     def declared(self) -> bool:
-        """Whether the page declares it as a counter."""
+        """True if the page declares it as a counter."""
         return self.kind == "counter"
 
     def why_not(self, target: Target) -> str | None:

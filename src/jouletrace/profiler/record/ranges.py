@@ -201,7 +201,7 @@ def _times(n: int) -> str:
 
 
 def uses_cuda() -> bool:
-    """Whether this process uses a GPU through torch."""
+    """True if this process uses a GPU through torch."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)  # another thread may be importing torch
     return cuda is not None and bool(cuda.is_initialized())

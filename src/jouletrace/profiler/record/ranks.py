@@ -247,7 +247,7 @@ def _others(parts: Path, rank: Rank) -> tuple[int, int]:
 
 
 def _dead(header: Run) -> bool:
-    """Whether its recording process is known to have ended."""
+    """True if its recording process is known to have ended."""
     pid = header.settings.get("pid")
     here = bool(header.devices) and header.devices[0].host in ("", socket.gethostname())
     if os.name != "posix" or not here or pid is None:  # elsewhere a signal 0 isn't harmless

@@ -156,7 +156,7 @@ class Recording(Shown):
 
     @property
     def started(self) -> bool:
-        """Whether the recorder has started, so that ``now`` returns at once."""
+        """True if the recorder has started, so that ``now`` returns at once."""
         return self._that_is_on()._started.is_set()
 
     def warn(self, code: str, text: str) -> None:
@@ -471,5 +471,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_seconds(value: object) -> bool:
-    """Whether a value is a finite number."""
+    """True if a value is a finite number."""
     return isinstance(value, Real) and math.isfinite(value)

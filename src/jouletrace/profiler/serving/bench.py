@@ -39,7 +39,7 @@ _MOST_SAID = 300
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to send.
+    """The requests to send.
 
     Attributes:
         url: The server.
@@ -157,7 +157,7 @@ def refuse(base: str, devices: Sequence[Device]) -> None:
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is one of this machine's: only those can be listened at. True if it can't be resolved."""
+    """True if an address is one of this machine's: only those can be listened at. True if it can't be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""What is sent when: arrival processes, lengths of prompts and answers, and the levels of a load."""
+"""Loads: arrival processes, lengths of prompts and answers, and their levels."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def base_url(text: str) -> str:
 
 @dataclass
 class Dialect:
-    """What a server takes, as a first request shows.
+    """The form of requests that a server takes, as a first request shows.
 
     Attributes:
         api: A key of ``PATHS``.
@@ -70,7 +70,7 @@ USAGE: dict[str, Any] = {"stream_options": {"include_usage": True}}
 
 
 def dialects(api: str) -> Iterator[Dialect]:
-    """What to try in turn, of one of ``PATHS`` or of both ("auto"); what says most comes first."""
+    """The forms to try in turn, of one of ``PATHS`` or of both ("auto"); the one that says most comes first."""
     for name in PATHS if api == "auto" else (api,):
         for token_ids in (True, False) if name == "completions" else (False,):
             for extra in ({"ignore_eos": True, **USAGE}, USAGE, {}):

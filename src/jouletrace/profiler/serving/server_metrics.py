@@ -1,4 +1,4 @@
-"""What a server says of itself on its ``/metrics`` page: running and waiting requests, use of its cache."""
+"""Figures of a server's ``/metrics`` page: running and waiting requests, use of its cache."""
 
 from __future__ import annotations
 

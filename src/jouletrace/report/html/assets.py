@@ -1,4 +1,4 @@
-"""What the page is made of besides its figures: styles, scripts, plotly, and the rule that nothing else may run."""
+"""Assets of the page besides its figures: styles, scripts, plotly, and the rule that nothing else may run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def policy(*scripts: str) -> str:
 
 
 def embedded(value: Any) -> Markup:
-    """What the scripts draw, as JSON inside the page that no name can break out of."""
+    """The data that the scripts draw, as JSON inside the page that no name can break out of."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 

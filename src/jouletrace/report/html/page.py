@@ -41,7 +41,7 @@ _CARDS = (
 )
 _MOST_CARDS, _WAVEFORM = 6, 1200
 _ALWAYS = ("energy_total_j", "latency_s", "power_w")
-"""What a profile says on its first screen in any case: a figure, or why there is none."""
+"""Figures on the first screen of a profile in any case, each with a reason if it is null."""
 
 _LEAST_REACH = 0.01
 """Change to which bars of comparisons reach at least, so that next to nothing doesn't look like much."""
@@ -231,7 +231,7 @@ def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -
 
 
 def _trace_cards(run: Run) -> list[Card]:
-    """What a trace without figures says at a glance."""
+    """The first glance at a trace without figures."""
     found = by_name(run)
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""What the timeline of the report draws: readings as lines, spans as boxes on lanes, packed small.
+"""The timeline of the report: readings as lines, spans as boxes on lanes, packed small.
 
 All times are nanoseconds since ``origin_ns``. The browser thins them to its pixels at every zoom;
 here they are thinned only where there are more than a file can hold, and a note states it.
@@ -90,7 +90,7 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
 
 
 def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
-    """What is written on boxes of kernels, by place in ``names``; only where it isn't the name itself."""
+    """Labels on boxes of kernels, by place in ``names``; only where they aren't the name itself."""
     ran = {name for lane in lanes if lane.kind == "kernel" for name in lane.names if name in names}
     if len(ran) > _MOST_SHORT:
         return {}
@@ -256,7 +256,7 @@ def _rows(start: Ints, end: Ints) -> Ints:
 
 
 def _figures_of(unit: Part) -> str:
-    """What a span's unit costs per iteration."""
+    """The cost of a span's unit per iteration."""
     energy, time = (unit.get(name) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]
     count = f" in {unit.count} launches" if unit.count else ""

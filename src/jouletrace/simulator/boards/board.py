@@ -65,7 +65,7 @@ class Board:
 
     @property
     def context_held(self) -> bool:
-        """Whether a context exists, which raises the clocks and the idle power."""
+        """True if a context exists, which raises the clocks and the idle power."""
         return self.engine.context
 
     def hold_context(self) -> None:

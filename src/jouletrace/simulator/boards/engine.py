@@ -298,7 +298,7 @@ class Governor:
 
     @property
     def holding(self) -> bool:
-        """Whether the cap lowers the clock."""
+        """True if the cap lowers the clock."""
         return self.clock_mhz < self._clock_max_mhz
 
     def tick(self, mean_w: float, normal: float, other_normal: float) -> None:

@@ -14,7 +14,7 @@ from jouletrace.simulator.boards.kernels import Timeline
 
 
 class Periodic(Protocol):
-    """What ``Iterations`` repeats: a ``Schedule``, or several in turn."""
+    """The content of ``Iterations``: a ``Schedule``, or several in turn."""
 
     def at(self, ratio: float, voltage_squared: float) -> Timeline:
         """Its timeline at a clock."""

@@ -64,7 +64,7 @@ class SimulatedMig:
         self._load()
 
     def mode(self) -> MigMode:
-        """Whether MIG is on."""
+        """True if MIG is on."""
         return self._mode
 
     def profiles(self) -> list[Profile]:

@@ -32,7 +32,7 @@ _CONTAINERS = ("op", "range", "iteration")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether it is a Kineto trace, or another Chrome trace whose events have the same form."""
+    """True if it is a Kineto trace, or another Chrome trace whose events have the same form."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if start == b"{":
         return any(key in head for key in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"'))

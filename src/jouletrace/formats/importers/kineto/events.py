@@ -75,7 +75,7 @@ def kind_of(category: str, name: str) -> str:
 
 
 def on_device(category: str) -> bool:
-    """Whether the process of a category's events is a device, and the thread a stream."""
+    """True if the process of a category's events is a device, and the thread a stream."""
     return _kind_of_category(category) in DEVICE_WORK or category.startswith("gpu_") or category == "cuda_sync"
 
 

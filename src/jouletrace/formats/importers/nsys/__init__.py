@@ -31,7 +31,7 @@ _READ = (
 
 
 def sniff(head: bytes) -> bool:
-    """Whether it is an SQLite file; its tables are checked when it is read."""
+    """True if it is an SQLite file; its tables are checked when it is read."""
     return head.startswith(_MAGIC)
 
 

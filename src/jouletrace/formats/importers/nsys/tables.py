@@ -70,7 +70,7 @@ class Database:
         self._connection.close()
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether such a table exists, with all these columns."""
+        """True if such a table exists, with all these columns."""
         return set(columns) <= set(self.columns.get(table, ()))
 
     def count(self, table: str) -> int:
