@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,17 @@ def launch_shape(axes: NDArray[np.integer]) -> dict[str, Partly]:
 Column = ArrayLike | Coded | Partly | str | None
 
 
+_DTYPES: dict[pa.DataType, np.dtype[Any]] = {
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+    pa.bool_(): np.dtype(np.bool_),
+    pa.string(): np.dtype(object),
+}
+"""NumPy's types of columns: ``to_pandas_dtype`` of older pyarrow imports pandas, which commands hide."""
+
+
 def block(name: str, n: int, /, **columns: Column) -> pa.Table:
     """``n`` rows of the table ``name`` ("spans", ...); absent columns are null.
 
@@ -96,7 +107,7 @@ def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
             indices = pa.array(codes, mask=missing) if missing.any() else pa.array(codes)
             return pa.DictionaryArray.from_arrays(indices, tables.array(list(column.values), pa.string()))
         return tables.array(list(np.asarray(column, dtype=object)), kind)
-    dtype = kind.to_pandas_dtype()
+    dtype = _DTYPES[kind]
     if isinstance(column, Partly):
         if not np.any(column.valid):
             return tables.nulls(n, kind)
