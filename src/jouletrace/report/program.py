@@ -11,7 +11,8 @@ from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts, idle_by, of_time
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
 
-_MOST = 3
+_MOST, _LEAST = 3, 0.005
+"""Causes that are named, and the least share of one: below it "0 %" would be printed."""
 
 
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
@@ -69,7 +70,9 @@ def _causes(run: Run, results: Parts) -> list[str]:
         key = unit.name if results.gpus else unit.id  # what all GPUs did is one cause
         shares[key] = shares.get(key, 0.0) + (unit.get("share").value or 0.0)
         units[key] = unit
-    best = [(share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share > 0]
+    best = [
+        (share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share >= _LEAST
+    ]
     short = short_names((unit.name or "?" for _, unit in best), 40)
     names = [printed(short[unit.name or "?"]) for _, unit in best]
     return [
