@@ -5,6 +5,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import DeviceInfo, device_labels
+from jouletrace.stats.interval import Z95
 from records import DEVICE, channel, make_run, phases, readings
 from shown import verdict_of
 
@@ -151,8 +152,8 @@ def test_watts_that_were_printed_whole_are_no_surer_than_that():
     """A log without a decimal, and no scatter: all readings of a level may be off by the same half watt."""
     run = monitored(readings(square, 12.2))
     for metric, rounded in (("power_idle_w", 1), ("power_working_w", 1), ("power_difference_w", 2)):
-        least = 1.96 * np.sqrt(rounded / 12)
-        assert least <= run.result(metric, 1).half_width < 1.05 * least
+        least = Z95 * np.sqrt(rounded / 12)
+        assert least * (1 - 1e-9) <= run.result(metric, 1).half_width < 1.05 * least
     total = run.result("energy_total_j", 1)
     assert total.half_width >= 11.9 * 1.96 / np.sqrt(12)
 
