@@ -65,7 +65,8 @@ def idle_and_working_levels(record: Readings, response: Response) -> Levels:
     split_w = _between_two_at_rest(power[_settled(~high, power, drop)], gap)
     sides = ~high & (power <= split_w), ~high & (power > split_w), high
     lower, upper, at_work = (_settled(side, power, drop, gap) for side in sides)
-    if not _apart(power[lower], power[at_work]):
+    pairs = (lower, ~high), (at_work, high)  # ramps alone are no level, and show whether there are two
+    if not _apart(*(power[some if some.any() else side] for some, side in pairs)):
         return _no_levels("one_level")
     both = lower.any() and upper.any()
     resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if both else ()
@@ -112,9 +113,7 @@ def _otsu(power: Floats) -> float:
 
 
 def _apart(below: Floats, above: Floats) -> bool:
-    """True for readings of two distinct levels, also where there are none to say."""
-    if not len(below) or not len(above):
-        return True
+    """True for readings of two distinct levels."""
     off = max(float(np.median(np.abs(part - np.median(part)))) for part in (below, above))
     return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)
 
