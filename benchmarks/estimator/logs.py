@@ -1,16 +1,25 @@
-"""Judge energies of logs: momentary readings 0.1 and 1 s apart of loads that change at random or periodically.
+"""Judge logs: energies of momentary readings 0.1 and 1 s apart, of loads that change at random or periodically; idle
+and working level of noisy readings 0.1, 1 and 5 s apart.
 
-python benchmarks/estimator/logs.py --n 200 -o FILE.json
+python benchmarks/estimator/logs.py energies --n 200 -o FILE.json
+python benchmarks/estimator/logs.py levels --n 200 -o FILE.json
 """
 
 import argparse
 import json
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy.signal import lfilter
 
+from jouletrace.analysis.levels import Levels, idle_and_working_levels
 from jouletrace.attribution.log_chain import log_energies
+from jouletrace.formats.importers.power_sensor import polled_response
+from jouletrace.run import ChannelInfo
+from jouletrace.sensor.kinds import USAGE, readings_of, sensor_behind
+from jouletrace.sensor.power_record import clean
 
 READINGS, EDGE = 300, 3
 EDGES_S = {
@@ -70,20 +79,116 @@ def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> di
     return row | {"library": known}
 
 
+SENSORS = {"25 of 100 ms": ("NVIDIA A100", 0.025), "mean over 1 s": ("NVIDIA H100", 1.0)}
+LOADS = ("once", "periodic", "random", "two rests")
+NOISE = ("0.5 W", "white", "fast", "slow")
+CELLS, UPDATE_S = 20, 0.1
+
+
+def segments(load: str, n: int, least: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Edges in readings; the level of each segment: 0 at rest, 1 at work, 2 at rest with a context."""
+    if load == "once":
+        return n * np.array([rng.uniform(0.1, 0.45), rng.uniform(0.55, 0.9)]), np.array([0, 1, 0])
+    if load == "periodic":
+        period, duty = rng.uniform(4 * least, n / 2), rng.uniform(0.25, 0.75)
+        edges = np.cumsum(np.tile(period * np.array([duty, 1 - duty]), int(n / period) + 2)) - rng.uniform(0, period)
+    else:
+        mean = rng.uniform(3 * least, max(n / 6, 4 * least))
+        edges = np.cumsum(rng.gamma(4.0, mean / 4, int(6 * n / mean) + 5)) - mean
+    edges = edges[(edges > 0) & (edges < n)]
+    level = (np.arange(len(edges) + 1) + rng.integers(2)) % 2
+    if load == "two rests":
+        level = np.where(level == 0, rng.choice([0, 2], len(level)), 1)
+        lower, upper = (np.diff(edges, prepend=0, append=n)[level == one].sum() for one in (0, 2))
+        if min(lower, upper) < 0.15 * (lower + upper):
+            return segments(load, n, least, rng)
+    return edges, level
+
+
+def levels_log(sensor: str, noise: str, step_s: float, rng: np.random.Generator) -> tuple:
+    """Times, readings, and true idle and working level: of the log's own time, and of the workload.
+
+    A log has 60 to 600 readings, each of the last update, one in 0.1 s, of a GPU at 60 to 130 W at rest and 300 to
+    600 W at work. Readings scatter by 30 to 60 W of 400 W above rest at work ("white"), or power does by 0.7 times
+    that, with a memory of a fifth of a reading ("fast") or of two to six ("slow"); at rest by 2 or 10 % of that.
+    """
+    window_s, cell_s = SENSORS[sensor][1], step_s / CELLS
+    least = max(4.0, 2 * window_s / step_s + 3)
+    n, before = max(int(rng.integers(60, 600)), int(12 * least)), int(1.2 / cell_s)
+    edges, of = segments(rng.choice(LOADS), n, least, rng)
+    low, high = rng.uniform(60, 130), rng.uniform(300, 600)
+    level = np.array([low, high, low + rng.uniform(0.15, 0.3) * (high - low)])
+    scatter = rng.uniform(30, 60) * (high - low) / 400 * np.array([rng.choice([0.02, 0.1]), 1.0, 0.1])
+    at = (np.arange(n * CELLS + 2 * before) - before + 0.5) / CELLS  # in readings
+    which = of[np.searchsorted(edges, at)]
+    power = level[which]
+    if noise in ("fast", "slow"):
+        decay = np.exp(-1 / CELLS / (0.2 if noise == "fast" else rng.uniform(2, 6)))
+        swing = lfilter([np.sqrt(1 - decay**2)], [1, -decay], rng.standard_normal(len(at) + 20 * CELLS))[20 * CELLS :]
+        power = power + 0.7 * scatter[which] * swing
+    logged = (at > 0) & (at < n - 1)
+    own = [power[logged & (which == one)].mean() for one in (0, 1)]
+    times_s, phase_s = np.arange(n) * step_s, rng.uniform(0, UPDATE_S)
+    updated_s = np.floor((times_s - phase_s) / UPDATE_S) * UPDATE_S + phase_s
+    end, width = np.round(updated_s / cell_s).astype(int) + before, max(1, round(window_s / cell_s))
+    total = np.append(0, np.cumsum(power))
+    read = (total[end] - total[end - width]) / width
+    sd = scatter[of[np.searchsorted(edges, times_s / step_s)]] if noise == "white" else 0.5
+    return times_s, np.round(read + sd * rng.standard_normal(n), 2), own, level[:2]
+
+
+def estimated_levels(sensor: str, step_s: float, times_s: np.ndarray, read: np.ndarray) -> Levels:
+    """Levels as an import has them."""
+    field = sensor_behind(USAGE, SENSORS[sensor][0])[1]
+    response = polled_response(field, step_s, 1e-3, 0.01, float(read.mean()))
+    channel = ChannelInfo("gpu", "power_w", "W", "log", response=response.to_dict())
+    record = clean(np.round(1e9 * times_s).astype(np.int64) + 10**18, read, response.period_s)
+    return idle_and_working_levels(record, readings_of(channel))
+
+
+def judged_levels(sensor: str, noise: str, step_s: float, n: int, seed: int) -> dict:
+    """One row of the table of levels; "holds" and "of_workload" are of idle, working level and their difference."""
+    own, workload, half, error = [], [], [], []
+    began = time.perf_counter()
+    for i in range(n):
+        rng = np.random.default_rng([seed, i, int(1e3 * step_s), NOISE.index(noise), len(sensor)])
+        times_s, read, *truths = levels_log(sensor, noise, step_s, rng)
+        found = estimated_levels(sensor, step_s, times_s, read)
+        each = (found.idle, found.working, found.difference)
+        if any(one.value is None for one in each):
+            continue
+        truth, known = (np.array([low, high, high - low]) for low, high in truths)
+        low, high = np.array([(one.low, one.high) for one in each]).T + np.array([[-0.01], [0.01]])  # as printed
+        own.append((low <= truth) & (truth <= high))
+        workload.append((low <= known) & (known <= high))
+        half.append((high - low) / 2)
+        error.append(np.abs([one.value for one in each] - truth))
+    row = {"sensor": sensor, "noise": noise, "read_s": step_s, "n": n, "null": 1 - len(own) / n}
+    row |= {"holds": np.mean(own, axis=0).tolist(), "of_workload": np.mean(workload, axis=0).tolist()}
+    row |= {"half_w": np.median(half, axis=0).tolist(), "error95_w": np.quantile(error, 0.95, axis=0).tolist()}
+    return row | {"seconds": (time.perf_counter() - began) / n}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("energies", "levels"))
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", help="write the rows here, as JSON, after each")
     arguments = parser.parse_args()
+    if arguments.what == "levels":
+        judge, groups = judged_levels, [*product(SENSORS, NOISE, (0.1, 1.0, 5.0))]
+    else:
+        judge = judged
+        groups = [
+            (mode, value_s, step_s) for mode, each in EDGES_S.items() for value_s in each for step_s in (0.1, 1.0)
+        ]
     rows = []
-    for mode, values in EDGES_S.items():
-        for value_s in values:
-            for spacing_s in (0.1, 1.0):
-                rows.append(judged(mode, value_s, spacing_s, arguments.n, arguments.seed))
-                print(json.dumps(rows[-1]), flush=True)
-                if arguments.output:
-                    Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n")
+    for group in groups:
+        rows.append(judge(*group, arguments.n, arguments.seed))
+        print(json.dumps(rows[-1]), flush=True)
+        if arguments.output:
+            Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Idle and working level of a log: which readings count, and that intervals hold."""
 
 import datetime
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,10 @@ from covering import fewest
 from energy_signals import wander
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import import_files
+from places import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks" / "estimator"))
+import logs as simulated
 
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w")
 BEGIN = datetime.datetime(2026, 8, 12, 16, 0)
@@ -120,8 +125,22 @@ def test_readings_between_two_levels_at_rest_count_for_neither(tmp_path):
     assert idle.half_width < 0.3
 
 
-def test_of_many_segments_those_that_last_longest_give_the_level(tmp_path):
-    """130 of 4 readings at 61 W; 100 of 8 at 62 W."""
-    short, long = np.repeat([61.0, 180.0], 4), np.repeat([62.0, 180.0], 8)
-    idle, _, _ = levels(tmp_path, np.concatenate([np.tile(short, 130), np.tile(long, 100)]))
-    assert idle.value == pytest.approx(62.0, abs=0.05)
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("sensor", "noise", "step_s", "widest"),
+    [
+        ("25 of 100 ms", "white", 1.0, 10.0),  # W of the level at work
+        ("25 of 100 ms", "slow", 1.0, 20.0),
+        ("mean over 1 s", "0.5 W", 0.1, 0.2),
+        ("mean over 1 s", "slow", 0.1, 30.0),
+    ],
+)
+def test_levels_of_noisy_logs_hold_those_of_the_workload(sensor, noise, step_s, widest):
+    """Readings that scatter by 30 to 60 W, of power and of the sensor; that show the time before an edge."""
+    trials = 40
+    judged = simulated.judged_levels(sensor, noise, step_s, trials, 1)
+    given = round(trials * (1 - judged["null"]))
+    assert given >= 0.9 * trials
+    assert min(judged["holds"]) * given >= fewest(given)
+    assert min(judged["of_workload"]) * given >= fewest(given)
+    assert judged["half_w"][1] < widest

@@ -287,8 +287,8 @@ SURVIVORS = [
     ),
     Survivor(
         "analysis/levels.py",
-        "high = power > threshold",
-        "high = power >= threshold",
+        "high = power > _otsu(power)",
+        "high = power >= _otsu(power)",
         "Same: the threshold lies between two readings.",
     ),
     Survivor(
@@ -323,15 +323,15 @@ SURVIVORS = [
     ),
     Survivor(
         "analysis/levels.py",
-        "above = rest & (power > _otsu(power[rest]))",
-        "above = rest & (power >= _otsu(power[rest]))",
+        "below, above = power[power <= threshold], power[power > threshold]",
+        "below, above = power[power < threshold], power[power >= threshold]",
         "Same: the threshold lies between two readings.",
     ),
     Survivor(
         "analysis/levels.py",
-        "return bool(high_w - low_w > 4 * SD_OVER_MAD * off)",
-        "return bool(high_w - low_w >= 4 * SD_OVER_MAD * off)",
-        "Slight: four deviations to the last bit.",
+        "return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)",
+        "return bool(np.median(above) - np.median(below) >= _APART * SD_OVER_MAD * off)",
+        "Slight: six deviations to the last bit.",
     ),
     Survivor(
         "run/readings.py",

@@ -185,7 +185,9 @@ MUTANTS = [
     *_of(
         "analysis/levels.py",
         ["analysis/test_levels.py"],
-        ("readings of another level count", "span_energies(record.take(kept), ", "span_energies(record, "),
+        ("ramps count", "inner = edges + drop *", "inner = edges + 0 *"),
+        ("correlation of readings dropped", "for block in blocks], correlated=True", "for block in blocks]"),
+        ("readings that show the same time count each", "len(power) // overlap", "len(power) // 1"),
     ),
     *_of(
         "sensor/counter.py",

@@ -11,7 +11,7 @@ from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
-from jouletrace.analysis.imported_recording import span_text
+from jouletrace.analysis.imported_recording import moment, seconds_text, span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
@@ -28,13 +28,10 @@ from jouletrace.stats.one_thread import one_thread
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
     "negative": "{n} readings were negative and were left out",
-    "implausible": "{n} readings of power were beyond what the GPU can draw and were left out",
+    "implausible": "{n} readings of power were beyond what the GPU can draw and were left out, the first at {first}",
     "clock_stepped_back": "the clock stepped back while recording ({n} ×); the time lived twice was left out",
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }
-
-_MINUTES_FROM_S = 600.0
-"""A hole of so many seconds is stated in minutes."""
 
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
@@ -124,11 +121,12 @@ def _warn_of_record(run: Run) -> None:
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
         if seen:
-            run.warn("hole_in_record", _hole_text(seen), device.id)
+            run.warn("hole_in_record", _hole_text(np.array(seen), record.period_s), device.id)
         for code, count in record.issues.items():
             if code not in _HARMLESS:
                 words = _RECORD_WARNINGS.get(code, "{n} readings were left out ({code})")
-                run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " ")), device.id)
+                first = moment(int(record.implausible_ns[0])) if len(record.implausible_ns) else ""
+                run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " "), first=first), device.id)
 
 
 def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
@@ -150,19 +148,19 @@ def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
         run.warn("meter_zero", f"{text}: is that what was drawn?", device.id)
 
 
-def _hole_text(holes: list[NDArray[np.int64]]) -> str:
-    """How long the record has no readings, and from when to when; the longest of several holes."""
-    lengths = [float(until - since) / 1e9 for since, until in holes]
-    longest = holes[int(np.argmax(lengths))]
-    where = span_text(int(longest[0]), int(longest[1]))
+def _hole_text(holes: NDArray[np.int64], period_s: float) -> str:
+    """How long the record has no readings, and from when to when; the longest of several holes.
+
+    The reading at the end of one speaks of the period before it, which is no hole: time that the record covers and
+    holes add up to the whole.
+    """
+    begin, end = holes[:, 0], np.maximum(holes[:, 1] - round(1e9 * period_s), holes[:, 0])
+    lasts_s, longest = (end - begin) / 1e9, int(np.argmax(end - begin))
+    where = span_text(int(begin[longest]), int(end[longest]))
     if len(holes) == 1:
-        return f"the power record has a hole of {_duration(lengths[0])}, {where}"
-    many = f"the power record has {len(holes)} holes of {_duration(sum(lengths))} together"
-    return f"{many}, the longest {_duration(max(lengths))}, {where}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= _MINUTES_FROM_S else f"{seconds:.3g} s"
+        return f"the power record has a hole of {seconds_text(lasts_s[0])}, {where}"
+    many = f"the power record has {len(holes)} holes of {seconds_text(lasts_s.sum())} together"
+    return f"{many}, the longest {seconds_text(lasts_s.max())}, {where}"
 
 
 def _warn_of_clock(run: Run) -> None:

@@ -94,10 +94,16 @@ def take_for_samples(run: Run) -> None:
 
 def span_text(start_ns: int, end_ns: int) -> str:
     """From when to when, in UTC; in seconds where times count from a start of their own."""
-    return " to ".join(_moment(ns) for ns in (start_ns, end_ns))
+    return " to ".join(moment(ns) for ns in (start_ns, end_ns))
 
 
-def _moment(ns: int) -> str:
+def seconds_text(seconds: float) -> str:
+    """A length of time: lengths that add up must do so as they are printed."""
+    return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
+def moment(ns: int) -> str:
+    """A time, in UTC or in seconds, likewise."""
     # times before 1971 count from a start of their own
     if abs(ns) < 31_536_000_000_000_000:
         return f"{ns / 1e9:.3f} s"

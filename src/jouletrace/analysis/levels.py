@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.attribution.spans import span_energies
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.shares import Response
-from jouletrace.stats.interval import difference
+from jouletrace.stats.interval import difference, mean_estimate
 from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
@@ -21,8 +21,13 @@ METHOD = "levels"
 
 _MIN_STRETCH = 3
 
-_MOST = 32
-"""Segments of one level whose energies are asked for, the longest ones: few show a level well, and each takes time."""
+_APART = 6.0
+"""Least distance of two levels in standard deviations of the noisier one: the threshold between them then cuts one
+reading in 700 off, whose mean is 0.004 of these deviations."""
+
+_RAMP, _RAMP_W = 4.0, 0.01
+"""Readings at a segment's ends belong to a ramp while they are so many standard deviations from its middle, and so much
+of the difference of the levels: noise alone does it once in 16,000 readings."""
 
 
 @dataclass(frozen=True)
@@ -38,70 +43,57 @@ class Levels:
 def idle_and_working_levels(record: Readings, response: Response) -> Levels:
     """Split a record into rest and work, and give the mean powers of both, the ramps between left out.
 
-    The threshold is Otsu's (1979): that which leaves the least variance within both sides. At both ends
-    of each segment on either side, readings are dropped until they have reached the
-    segment's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
-    be slow (one reading per second, each a mean over a second).
+    The threshold is Otsu's (1979): that which leaves the least variance within both sides. At either end of a segment
+    as many readings are dropped as still show what was before, one at least, and those of a slower ramp
+    (``_RAMP``). All others count: which ones do must not depend on their noise. The interval is that of a mean of
+    readings that are correlated, one segment after the other.
 
     A GPU rests at two levels, finished and waiting with a CUDA context, whose mean it never draws: the side at rest is
     split likewise, and idle is the lower level.
 
     Returns:
         The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
-        by four times their spread, or with "too_few_values" if it is too short to say.
+        by ``_APART`` times their spread, or with "too_few_values" if it is too short to say.
     """
-    power = record.value
+    power, drop = record.value, max(1, math.ceil(response.lasts_s / response.period_s))
     if len(power) < 2 * _MIN_STRETCH:
         return _no_levels("too_few_values")
-    threshold = _otsu(power)
-    high = power > threshold
-    if min(high.mean(), 1 - high.mean()) < 0.01 or not _apart(power, high):
+    high = power > _otsu(power)
+    if min(high.mean(), 1 - high.mean()) < 0.01:
         return _no_levels("one_level")
-    at_work, rest = _without_ramps(high, power), _without_ramps(~high, power)
-    lower, upper = _two_at_rest(power, rest, float(np.median(power[at_work])) if at_work.any() else np.inf)
-    if upper.any():  # neither holds the ramp between the two
-        low = power <= power[lower].max()
-        lower, upper = _without_ramps(~high & low, power), _without_ramps(~high & ~low, power)
-    resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if upper.any() else ()
-    idle, working = (_level(record, response, kept) for kept in (lower, at_work))
+    gap = float(np.median(power[high]) - np.median(power[~high]))
+    split_w = _between_two_at_rest(power[_settled(~high, power, drop)], gap)
+    sides = ~high & (power <= split_w), ~high & (power > split_w), high
+    lower, upper, at_work = (_settled(side, power, drop, gap) for side in sides)
+    pairs = (lower, ~high), (at_work, high)  # ramps alone are no level, and show whether there are two
+    if not _apart(*(power[some if some.any() else side] for some, side in pairs)):
+        return _no_levels("one_level")
+    both = lower.any() and upper.any()
+    resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if both else ()
+    idle, working = (_mean(power[side], drop) for side in (lower, at_work))
     return Levels(idle, working, difference(working, idle, METHOD), resting)
 
 
-def _level(record: Readings, response: Response, kept: Mask) -> Estimate:
-    """Mean power over the segments of settled readings, W, by those readings alone: others are of another level."""
-    edges = np.flatnonzero(np.diff(kept.astype(int), prepend=0, append=0)).reshape(-1, 2)
-    first, last = edges[np.diff(edges)[:, 0] > 1].T if len(edges) else edges.T
-    if not len(first):
-        return Estimate.null("too_few_values", METHOD)
-    last = last - 1
-    longest = np.sort(np.argsort(first - last, kind="stable")[:_MOST])
-    before_ns = round(1e9 * (response.delay_s + response.middle_s))
-    start, end = (record.time_ns[place[longest]] - before_ns for place in (first, last))
-    found = span_energies(record.take(kept), response, start, end, bursts_ns=[])
-    if not found.known.any():
-        return Estimate.null(found.reason[0] or "too_few_values", METHOD)
-    seconds = float((end - start)[found.known].sum()) / 1e9
-    level, low, high = (float(joules[0]) / seconds for joules in found.sums(found.known))
-    return Estimate(level, low, high, int(kept.sum()), METHOD)
+def _mean(power: Floats, overlap: int) -> Estimate:
+    """Mean of readings, ``overlap`` of which in a row may show the same time: as many count as one."""
+    blocks = np.array_split(power, max(len(power) // overlap, 2)) if len(power) > 1 else []
+    mean = mean_estimate([block.mean() for block in blocks], correlated=True, method=METHOD)
+    return replace(mean, n=len(power))
 
 
-def _two_at_rest(power: Floats, rest: Mask, working_w: float) -> tuple[Mask, Mask]:
-    """The readings at rest at the lower and at the upper of two levels; all and none where there is one.
+def _between_two_at_rest(power: Floats, work: float) -> float:
+    """Watts between the two levels of readings at rest; infinite where there is one.
 
-    Two are a tenth of the way to work apart, not steps of a rounding or of the GPU's temperature, and each has a
-    twentieth of the readings.
+    Two are a tenth of the way to ``work`` watts above rest apart, not steps of a rounding or of the GPU's temperature,
+    and each has a twentieth of the readings.
     """
-    nothing = np.zeros(len(rest), bool)
-    if rest.sum() < 2 * _MIN_STRETCH:
-        return rest, nothing
-    above = rest & (power > _otsu(power[rest]))
-    below = rest & ~above
-    if min(above.sum(), below.sum()) < max(_MIN_STRETCH, 0.05 * rest.sum()):
-        return rest, nothing
-    gap = float(np.median(power[above]) - np.median(power[below]))
-    if not _apart(power[rest], above[rest]) or not gap > 0.1 * (working_w - float(np.median(power[below]))):
-        return rest, nothing
-    return below, above
+    if len(power) < 2 * _MIN_STRETCH:
+        return math.inf
+    threshold = _otsu(power)
+    below, above = power[power <= threshold], power[power > threshold]
+    enough = min(len(below), len(above)) >= max(_MIN_STRETCH, 0.05 * len(power))
+    two = enough and _apart(below, above) and np.median(above) - np.median(below) > 0.1 * work
+    return threshold if two else math.inf
 
 
 def _no_levels(reason: str) -> Levels:
@@ -120,28 +112,25 @@ def _otsu(power: Floats) -> float:
     return float((x[best] + x[best + 1]) / 2)
 
 
-def _apart(power: Floats, high: Mask) -> bool:
-    low_w, high_w = np.median(power[~high]), np.median(power[high])
-    off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
-    return bool(high_w - low_w > 4 * SD_OVER_MAD * off)
+def _apart(below: Floats, above: Floats) -> bool:
+    """True for readings of two distinct levels."""
+    off = max(float(np.median(np.abs(part - np.median(part)))) for part in (below, above))
+    return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)
 
 
-def _without_ramps(side: Mask, power: Floats) -> Mask:
-    """The readings of one level that are settled in their segments."""
-    kept = np.zeros(len(power), bool)
-    for part in np.split(np.arange(len(power)), np.flatnonzero(np.diff(side.astype(int))) + 1):
-        if side[part[0]]:
-            kept[_settled(part, power, len(power))] = True
+def _settled(side: Mask, power: Floats, drop: int, gap: float = math.inf) -> Mask:
+    """The readings of one level, ``gap`` watts from the other, without the ramps at its segments' ends.
+
+    The log's own ends are no ramps.
+    """
+    kept, n = np.zeros(len(power), bool), len(power)
+    edges = np.flatnonzero(np.diff(side.astype(int), prepend=0, append=0)).reshape(-1, 2)
+    inner = edges + drop * np.stack([edges[:, 0] > 0, -(edges[:, 1] < n).astype(int)], axis=1)
+    parts = [slice(first, last) for first, last in inner.tolist() if first < last]
+    off = [np.abs(power[part] - np.median(power[part])) for part in parts]
+    most = max(_RAMP * SD_OVER_MAD * float(np.median(np.concatenate(off))), _RAMP_W * gap) if off else 0.0
+    for part, own in zip(parts, off, strict=True):
+        settled = part.start + np.flatnonzero(own <= most)
+        if len(settled):
+            kept[settled[0] if part.start else 0 : settled[-1] + 1 if part.stop < n else n] = True
     return kept
-
-
-def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:
-    """Readings of a segment without the ramps at its ends; the log's own ends are no ramps."""
-    if len(part) < _MIN_STRETCH:
-        return part[:0]
-    values = power[part]
-    low, high = np.percentile(values, [25, 75])
-    inside = np.flatnonzero((values >= low) & (values <= high))
-    first = 0 if part[0] == 0 else max(int(inside[0]), 1)
-    last = len(part) if part[-1] == n - 1 else min(int(inside[-1]) + 1, len(part) - 1)
-    return part[first:last]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings, reads_zero
 from jouletrace.attribution.spans import span_energies
@@ -119,9 +120,9 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
     least = max(_LACKING * whole, 2e9 * max(periods_s))
     labels = device_labels(run.devices)
     lacking = {device: whole - (end - start) for device, (start, end) in extents.items()}
-    said = [f"{one / 1e9:.3g} s of {labels[device]}" for device, one in lacking.items() if one > least]
+    said = [f"{seconds_text(one / 1e9)} of {labels[device]}" for device, one in lacking.items() if one > least]
     if said:
-        text = f"of {whole / 1e9:.3g} s the power records lack {', '.join(said)}"
+        text = f"of {seconds_text(whole / 1e9)} the power records lack {', '.join(said)}"
         run.warn("record_shorter", f"{text}: energies are of what each covers")
 
 
@@ -137,12 +138,12 @@ def _energy(
     found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
     if found is None:
         return Estimate.null("no_samples", method), seconds, [], {}
-    flags = list(found.flags[0])
+    flags = ["holes_bridged" if code == "hole_in_record" else code for code in found.flags[0]]
     if found.reason[0] == "hole_in_record" and len(record.holes) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
         found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
         seconds = float(np.diff(edges)[0]) / 1e9
-        flags = [code for code in flags if code != "hole_in_record"] + ["covered_alone"]
+        flags = [code for code in flags if code != "holes_bridged"] + ["covered_alone"]
     reason = found.reason[0]
     if reason is not None:
         if run.kind == "import" and reason == "sensor_too_slow":
@@ -192,6 +193,8 @@ def _warn_of_ends(run: Run, device: str, record: Readings, watched_ns: int) -> N
     stamps, _ = run.series(device, POWER)
     logged_ns = int(np.ptp(stamps))
     if run.kind == "import" and logged_ns - watched_ns > _ENDS * logged_ns:
-        cut, whole, period = (f"{ns / 1e9:.3g} s" for ns in (logged_ns - watched_ns, logged_ns, record.period_s * 1e9))
+        cut, whole, period = (
+            seconds_text(ns / 1e9) for ns in (logged_ns - watched_ns, logged_ns, 1e9 * record.period_s)
+        )
         text = f"{cut} of {whole}, at its ends, is in no figure: the sensor has a new reading every {period}"
         run.warn("ends_left_out", text, device)

@@ -35,9 +35,9 @@ power sensor | with care | counter_implausible sensor_unknown long_average spars
 power sensor | yes | no_counter counter_alone not_a_counter power_unit_assumed above_a_board meter_unknown
 power record | no | no_samples outside_record too_uncertain empty_window not_finite sensor_too_slow
 power record | no | too_few_values no_value no_activity block_not_ended block_too_short
-power record | with care | record_shorter record_hole hole_in_record covered_alone implausible_readings record_nan
-power record | with care | record_negative record_implausible record_clock_stepped_back record_conflicting_stamps
-power record | with care | counter_did_not_step no_time no_load_times power_not_valid
+power record | with care | record_shorter record_hole hole_in_record covered_alone holes_bridged implausible_readings
+power record | with care | record_nan record_negative record_implausible record_clock_stepped_back
+power record | with care | record_conflicting_stamps counter_did_not_step no_time no_load_times power_not_valid
 power record | yes | recorded_late ends_left_out idle_levels one_level
 sensor response | no | not_calibrated
 sensor response | with care | unmodelled not_stored misfit_at_edges drops_samples drifting calibration_differs

@@ -47,12 +47,15 @@ def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, 
     Args:
         largest_limit_w: The largest power limit that the GPU takes; None if unknown.
         enforced_limit_w: The one that is in force; None if unknown.
-        name: Of the GPU, by which its power is rated where neither is known.
+        name: Of the GPU, by which its power is rated where the largest limit isn't known.
     """
-    if largest_limit_w:
-        return min(MOST_W, 3.0 * max(largest_limit_w, enforced_limit_w or 0.0))
-    one_w = enforced_limit_w or _rated_w(name)
-    return min(MOST_W, 10.0 * one_w) if one_w else MOST_W  # the limit may have been another one before
+    largest_w, rated_w = largest_limit_w, _rated_w(name)
+    if enforced_limit_w and rated_w:  # which may have been another one before
+        largest_w = largest_w or rated_w
+    if largest_w:
+        return min(MOST_W, 3.0 * max(largest_w, enforced_limit_w or 0.0))
+    one_w = enforced_limit_w or rated_w
+    return min(MOST_W, 10.0 * one_w) if one_w else MOST_W
 
 
 def most_kernel_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
@@ -95,7 +98,7 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     good = finite & ~negative & ~implausible
     left_out, time, power = np.sort(time[implausible]), time[good], power[good]
 
-    twice = _time_lived_twice(time)
+    twice = [(int(time[i]), int(time[:i].max())) for i in clock_steps(time)]
     keep = np.ones(len(time), bool)
     for since, until in twice:
         keep &= (time < since) | (time > until)
@@ -135,18 +138,15 @@ def at_slots(record: Readings, period_s: float, parts: int) -> Readings:
     return replace(record, true_s=taken, late_s=grid.unsure_s).take(later)
 
 
-def _time_lived_twice(time: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """From when to when the clock was twice, by backward steps.
+def clock_steps(time: NDArray[np.int64]) -> list[int]:
+    """Places of the readings, in order of arrival, before which the clock had stepped back.
 
     A reading delivered late is followed by newer ones; after a step of the clock the readings after it go on, in order,
     from the earlier time.
     """
-    twice: list[tuple[int, int]] = []
-    for i in np.flatnonzero(np.diff(time) < 0) + 1:
-        run, before = time[i : i + _STEP_RUN], int(time[:i].max())
-        if len(run) == _STEP_RUN and np.all(np.diff(run) >= 0) and run[1] < before:
-            twice.append((int(time[i]), before))
-    return twice
+    after = (np.flatnonzero(np.diff(time) < 0) + 1).tolist()
+    runs = ((i, time[i : i + _STEP_RUN]) for i in after)
+    return [i for i, run in runs if len(run) == _STEP_RUN and np.all(np.diff(run) >= 0) and run[1] < time[:i].max()]
 
 
 def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import add_imported
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.stats.interval import Z95
 
 LOG = dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)
 DEVICE_UNIT = 1
@@ -32,7 +33,8 @@ def test_a_log_and_a_latency_give_the_energy_of_an_inference(tmp_path):
 
 def test_readings_in_whole_watts_leave_their_rounding_in_the_interval(tmp_path):
     idle = imported(write(tmp_path, LOG)).result("power_idle_w", DEVICE_UNIT)
-    assert 1.96 / np.sqrt(12) <= idle.half_width < 1.05 * 1.96 / np.sqrt(12)
+    least = Z95 / np.sqrt(12)
+    assert least * (1 - 1e-9) <= idle.half_width < 1.05 * least
 
 
 def test_the_latency_may_come_from_the_benchmarks_own_output(tmp_path):

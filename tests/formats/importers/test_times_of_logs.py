@@ -185,3 +185,17 @@ def test_the_newest_row_may_be_first(capsys, tmp_path, rows):
         found.append(command(capsys, "import", str(tmp_path / f"{name}.csv"), "-o", str(tmp_path / name)).out)
     assert f"in {rows - 1}.0 s" in found[0]
     assert found[0].splitlines()[:3] == found[1].splitlines()[:3]
+
+
+@pytest.mark.parametrize("back_s", [3600, 20])
+def test_where_the_clock_of_a_log_steps_back_its_rows_go_on(tmp_path, back_s):
+    """By more than the log had lasted, or by less: some stamps then occur twice."""
+    begun = EVENING.timestamp()
+    rows = "".join(f"{begun + k - back_s * (k >= 40)},{200 + k % 2}\n" for k in range(100))
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    run = import_files([tmp_path / "t.csv"])
+    time, watts = run.series("imported:0", "power_w")
+    assert np.array_equal(time, round(1e9 * begun) + np.arange(100) * 10**9)
+    assert np.array_equal(watts, 200 + np.arange(100) % 2)
+    (said,) = [one.message for one in run.warnings if one.code == "clock_stepped"]
+    assert said.startswith(f"the clock stepped back by {back_s} s after 2026-11-25 20:30:39.000 UTC")

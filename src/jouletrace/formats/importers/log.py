@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.imported_recording import moment, seconds_text
 from jouletrace.analysis.power import NO_READING
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
@@ -22,6 +23,7 @@ from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
 from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
+from jouletrace.sensor.power_record import clock_steps
 
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of every tool that prints none."""
@@ -221,13 +223,14 @@ class Log:
         if len(stamps.valid) != len(self._times):
             raise ValueError(f"{len(stamps.valid)} stamps for {len(self._times)} rows")
         blocks = []
+        onward_ns = self._onward(run, stamps)
         self._note_unread(run)
         for device in self.devices.values():
             run.devices.append(device)
             for channel, (row, value) in self._of_device(run, device, stamps).items():
                 series = self._readings[device.id, channel]
                 _note_limit(device, channel, value)
-                time = stamps.time_ns[row]
+                time = onward_ns[row]
                 if len(time) > 1 and np.median(np.diff(np.sort(time)).astype(np.float64)) > FARTHEST_NS:
                     self.left.add("stray_times", "readings are years apart", len(time))
                     continue
@@ -245,6 +248,25 @@ class Log:
         run.samples = join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _onward(self, run: Run, stamps: Stamps) -> Ints:
+        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance."""
+        time, said = stamps.time_ns.copy(), dict[str, None]()
+        for device in self.devices:
+            own = [series.rows for (of, _), series in self._readings.items() if of == device]
+            rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
+            rows = rows[stamps.valid[rows]]
+            for i in clock_steps(time[rows]):
+                steps = np.diff(time[rows[:i]])
+                usual_ns = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
+                last_ns = int(time[rows[:i]].max())
+                by_ns = last_ns + usual_ns - int(time[rows[i]])
+                time[rows[i:]] += by_ns
+                text = f"the clock stepped back by {seconds_text(by_ns / 1e9)} after {moment(last_ns)}"
+                said[f"{text}: rows from there on are taken to go on {seconds_text(usual_ns / 1e9)} later"] = None
+        for text in said:
+            run.warn("clock_stepped", text, self._path.name)
+        return time
 
     def _of_device(self, run: Run, device: DeviceInfo, stamps: Stamps) -> dict[str, tuple[Ints, Floats]]:
         """Rows and values of each channel of a device, without impossible readings and repeated rows."""
