@@ -254,8 +254,8 @@ MUTANTS = [
     *_of(
         "analysis/monitor.py",
         ["analysis/test_monitor.py"],
-        ("rounding dropped from idle", "widened(levels.idle, rounding)", "levels.idle"),
-        ("rounding dropped from work", "widened(levels.working, rounding)", "levels.working"),
+        ("rounding dropped from idle", "(levels.idle, rounding)", "(levels.idle, 0.0)"),
+        ("rounding dropped from work", "(levels.working, rounding)", "(levels.working, 0.0)"),
         ("rounding of one level in their difference", "math.sqrt(2) * rounding", "0 * rounding"),
     ),
     *_of(

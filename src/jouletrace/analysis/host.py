@@ -93,7 +93,7 @@ def _solved(run: Run, spans_ns: Times, counts: Floats, within: tuple[int, int]) 
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])
     start, end = spans_ns.T
     found = energies(run, run.devices[0].id, start, end, bursts[mine])
-    if found is None or found.energies is None or not found.known.all():
+    if found.energies is None or not found.known.all():
         return None
     result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts[:, None])
     if result.reason is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from jouletrace.analysis.imported_recording import add_recording, remove_recordi
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
-from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
+from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate
 from jouletrace.analysis.span_energies import KINDS, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
@@ -134,11 +135,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     flags = ["traced"] if about["iterations_by"] else ["whole_stretch"]
     time = Estimate(seconds / iterations, n=iterations, method="trace")
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
-    figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
-    figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
-    figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: {
-        source: u / iterations for source, u in window_sources(run, [about["device"]], start_ns, end_ns).items()
-    }
+    figures.add_energy(MODEL_UNIT, replace(whole, flags=tuple(flags)).scaled(1 / iterations), seconds / iterations)
     found.add(scaled=False)
     return True
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies, join, mean_over
+from jouletrace.analysis.power import energies, join, power_record
 from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
 from jouletrace.run import Run, tables
 from jouletrace.run.readings import ALIASED
@@ -71,15 +71,14 @@ def fill(run: Run) -> dict[Load, Solved]:
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     every, edges = _loads(run), _rows(run)
-    bursts, solved = bursts_of(run), {}
-    for load in dict.fromkeys(every):
+    bursts, solved = bursts_of(run), dict[Load, Solved]()
+    for load in dict.fromkeys(every) if power_record(run, device) is not None else ():
         place = np.array([i for i, one in enumerate(every) if one == load])
         mine = edges[[every[i] == load for i in edges[:, 2].tolist()], :2]
         spans = np.append(start[place], mine[:, 0]), np.append(end[place], mine[:, 1])
         found = energies(run, device, *spans, bursts, _period_s(run, load, place))
-        if found is not None:
-            parts = np.split(np.arange(len(found)), [len(place)])
-            solved[load] = Solved(place, *(found.some(part) for part in parts))
+        parts = np.split(np.arange(len(found)), [len(place)])
+        solved[load] = Solved(place, *(found.some(part) for part in parts))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
     if solved:
@@ -92,8 +91,8 @@ def fill(run: Run) -> dict[Load, Solved]:
         columns["flags"] = pa.array(codes, pa.string())
     for column, channel in (("clock_mhz", "clock_sm_mhz"), ("temperature_c", "temperature_c")):
         stamps, values = run.series(device, channel)
-        means = [mean_over(stamps, values, int(a), int(b)) for a, b in zip(start, end, strict=True)]
-        columns[column] = pa.array(means, pa.float64())
+        inside = (values[(stamps >= a) & (stamps <= b)] for a, b in zip(start, end, strict=True))
+        columns[column] = pa.array([float(np.mean(some)) if len(some) else None for some in inside], pa.float64())
     run.windows = tables.conform(pa.table(columns), "windows")
     return solved
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, no_power_reason
+from jouletrace.analysis.power import energies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 from jouletrace.stats.interval import Z95, mean_estimate, total
@@ -173,8 +173,6 @@ def _energies(run: Run, blocks: _Blocks) -> tuple[Floats, Floats, Floats, list[s
     reasons: list[str | None] = [None] * k
     for device in run.devices:
         found = energies(run, device.id, blocks.start_ns, blocks.end_ns)
-        if found is None:
-            return energy, variance, model, [no_power_reason(run, device.id)] * k
         energy = energy + found.energy_j
         variance = variance + ((found.high_j - found.low_j) / (2 * Z95)) ** 2
         # Of the sum a block has its share by energy
