@@ -263,11 +263,11 @@ MUTANTS = [
         ["analysis/test_work.py"],
         (
             "times of readings dropped from a block",
-            "np.sqrt(variance + (power * blocks.edge_s) ** 2)",
-            "np.sqrt(variance)",
+            "[widened(one, Z95 * float(u)) for",
+            "[widened(one, 0 * float(u)) for",
         ),
         ("what blocks share dropped", "common_sd=shared_sd_j / k", "common_sd=0.0"),
-        ("ends dropped from the whole", "np.hypot(sd_model, _ends(blocks, energy))", "sd_model"),
+        ("ends dropped from the whole", "shared = [edge_j * np", "shared = [0 * edge_j * np"),
     ),
     *_of(
         "analysis/span_energies.py",
@@ -278,7 +278,6 @@ MUTANTS = [
         "analysis/latency.py",
         ["analysis/test_latency.py"],
         ("one-sided median", "0.5), 0.025, side", "0.5), 0.05, side"),
-        ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
     ),
     *_of(
         "stats/stopping.py",
