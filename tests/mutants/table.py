@@ -256,8 +256,8 @@ MUTANTS = [
     *_of(
         "analysis/monitor.py",
         ["analysis/test_monitor.py"],
-        ("rounding dropped from idle", "widened(levels.idle, rounding)", "levels.idle"),
-        ("rounding dropped from work", "widened(levels.working, rounding)", "levels.working"),
+        ("rounding dropped from idle", "(levels.idle, rounding)", "(levels.idle, 0.0)"),
+        ("rounding dropped from work", "(levels.working, rounding)", "(levels.working, 0.0)"),
         ("rounding of one level in their difference", "math.sqrt(2) * rounding", "0 * rounding"),
     ),
     *_of(
@@ -265,11 +265,11 @@ MUTANTS = [
         ["analysis/test_work.py"],
         (
             "times of readings dropped from a block",
-            "np.sqrt(variance + (power * blocks.edge_s) ** 2)",
-            "np.sqrt(variance)",
+            "[widened(one, Z95 * float(u)) for",
+            "[widened(one, 0 * float(u)) for",
         ),
         ("what blocks share dropped", "common_sd=shared_sd_j / k", "common_sd=0.0"),
-        ("ends dropped from the whole", "np.hypot(sd_model, _ends(blocks, energy))", "sd_model"),
+        ("ends dropped from the whole", "shared = [edge_j * np", "shared = [0 * edge_j * np"),
     ),
     *_of(
         "analysis/span_energies.py",
@@ -280,7 +280,6 @@ MUTANTS = [
         "analysis/latency.py",
         ["analysis/test_latency.py"],
         ("one-sided median", "0.5), 0.025, side", "0.5), 0.05, side"),
-        ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
     ),
     *_of(
         "stats/stopping.py",

@@ -71,7 +71,7 @@ def _hidden(run: Run, device: str, start_ns: Ints, end_ns: Ints, period_s: float
     begun, ended = np.sort(start_ns), np.sort(np.maximum(end_ns, start_ns + period_ns))
     apart = np.flatnonzero(begun[1:] > ended[:-1] + period_ns) + 1
     found = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
-    return 0.0 if found is None else found.hidden(np.ones(len(found)))
+    return found.hidden(np.ones(len(found)))
 
 
 def _flag(found: bool) -> list[str]:

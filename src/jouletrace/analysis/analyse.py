@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -89,7 +87,6 @@ def figures_of(run: Run) -> Figures:
             add_nodes(run, figures)
         for metric, one in work_and_idle(run).items():
             figures.add(MODEL_UNIT, metric, one)
-            figures.sources[MODEL_UNIT, metric] = partial(dict, one.budget)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     return figures
 

@@ -8,12 +8,12 @@ this workload on this GPU. Figures of latency, parts and baselines, and ratios w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.estimate import widened
@@ -64,16 +64,14 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     if whole := value("energy_total_j"):  # of which that of a token is a part
         u["energy_per_token_j"] = u["energy_total_j"] * value("energy_per_token_j") / whole
     for metric, sd in u.items():
-        if (sources := figures.sources.get((MODEL_UNIT, metric))) is not None:
-            figures.sources[MODEL_UNIT, metric] = _with(sources, {SOURCE.format(n): sd})
-        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), STORED_SCATTER)
+        own = figures.get(MODEL_UNIT, metric)
+        if own.half_width is not None:
+            budget = {**own.budget, SOURCE.format(n): sd} if own.budget else {}
+            own = replace(own, flags=(*own.flags, STORED_SCATTER), budget=budget)
+            figures.change(MODEL_UNIT, metric, widened(own, t * sd))
 
 
 def _standard(share: float, whole: float, values: Floats, block: NDArray[np.int64]) -> float:
     """Standard deviation of a figure between runs: a share of the whole, and by what its windows scatter beyond 2 %."""
     beyond = max((scatter(values, block) or 0.0) ** 2 - (STEADY * whole) ** 2, 0.0)
     return math.hypot(share * whole, OF_WINDOWS * math.sqrt(beyond))
-
-
-def _with(sources: Callable[[], Sources], more: Sources) -> Callable[[], Sources]:
-    return lambda: {**sources(), **more}

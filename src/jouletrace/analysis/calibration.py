@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import most_w
@@ -11,6 +10,7 @@ from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration, Facts
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import clean
@@ -24,8 +24,8 @@ CHANNELS = (POWER, "power_instant_w", "power_average_w")
 
 def pulse_edges(run: Run) -> NDArray[np.int64]:
     """Times at which the load went on and off, in ns, shape (2 × pulses,)."""
-    rows = run.spans.filter(pc.equal(run.spans["lane"], "load"))
-    return np.sort(np.concatenate([rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()])).astype(np.int64)
+    pulses = spans_of(run)
+    return np.sort(np.concatenate(pulses.take(pulses.those("lane", ("load",))).edges_ns))
 
 
 def fit_channel(run: Run, device: str, channel: str) -> StepResponse | None:
@@ -56,13 +56,10 @@ def calibration_of(run: Run, device: str) -> Calibration:
         except JouletraceError as error:
             run.warn("not_calibrated", str(error), name)
             continue
-        if response is not None:
-            channels[name] = {**response.to_dict(), "origin": "calibrated"}
-            # No energy is computed from the other channels: their flags say enough.
-            if name == POWER and not response.modelled:
-                run.warn(
-                    "unmodelled",
-                    f"the readings of {name} don't fit the model of the sensor; intervals may be too narrow",
-                    name,
-                )
+        if response is None:
+            continue
+        channels[name] = {**response.to_dict(), "origin": "calibrated"}
+        if name == POWER and not response.modelled:  # no energy is computed from others: their flags say enough
+            text = f"the readings of {name} don't fit the model of the sensor; intervals may be too narrow"
+            run.warn("unmodelled", text, name)
     return {"time_ns": run.created_ns, "load": run.workload.get("load") or "", "channels": channels}

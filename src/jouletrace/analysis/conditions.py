@@ -113,37 +113,29 @@ def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     if len(starts):
         # More phases have begun by then than have ended before.
         begun, ended = np.searchsorted(np.sort(starts), stamps, "right"), np.searchsorted(np.sort(ends), stamps, "left")
-        inside = begun > ended
-        stamps, values = stamps[inside], values[inside]
-    ordered: NDArray[np.float64] = np.asarray(values, dtype=np.float64)[np.argsort(stamps, kind="stable")]
-    return ordered[np.isfinite(ordered)]
+        stamps, values = stamps[begun > ended], values[begun > ended]
+    ordered = np.asarray(values, np.float64)[np.argsort(stamps, kind="stable")]
+    return np.asarray(ordered[np.isfinite(ordered)])
 
 
 def _spread(values: NDArray[np.float64]) -> Spread | None:
-    if not len(values):
-        return None
-    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+    return (
+        {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())} if len(values) else None
+    )
 
 
 def _course(values: NDArray[np.float64]) -> Course | None:
     if not len(values):
         return None
-    return {
-        "start": float(values[0]),
-        "end": float(values[-1]),
-        "mean": float(values.mean()),
-        "max": float(values.max()),
-    }
+    first, last, mean, most = (float(one) for one in (values[0], values[-1], values.mean(), values.max()))
+    return {"start": first, "end": last, "mean": mean, "max": most}
 
 
 def _shares(values: NDArray[np.float64]) -> dict[str, float] | None:
     """Share of readings in which each reason but an idle GPU was on; readings are evenly spaced, so of time."""
     if not len(values):
         return None
-    bits = values[(values >= 0) & (values < 2**53)]
-    masks, counts = np.unique(bits.astype(np.int64), return_counts=True)
-    shares: dict[str, float] = {}
-    for mask, count in zip(masks, counts, strict=True):
-        for name in (name for bit, name in THROTTLE_REASONS.items() if mask & bit and name != "gpu_idle"):
-            shares[name] = shares.get(name, 0.0) + float(count) / len(values)
+    bits = values[(values >= 0) & (values < 2**53)].astype(np.int64)
+    each = {name: float(np.count_nonzero(bits & bit)) / len(values) for bit, name in THROTTLE_REASONS.items()}
+    shares = {name: share for name, share in each.items() if share and name != "gpu_idle"}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

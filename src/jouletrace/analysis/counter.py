@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, most_w, power_record, reads_zero
+from jouletrace.analysis.power import energies, most_w, power_record
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.readings import Readings
@@ -52,8 +54,7 @@ def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
     energy, seconds = gained(reads)
     flags = [ALONE, *(["covered_alone"] if len(reads.resets) else [])]
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(reads), "counter"))
-    figures.add(unit, "power_w", energy.scaled(1 / seconds) if seconds else energy, flags)
-    figures.add(unit, "energy_total_j", energy, flags)
+    figures.add_energy(unit, replace(energy, flags=tuple(flags)), seconds)
     return True
 
 
@@ -74,7 +75,7 @@ def warn_of_counter(run: Run, device: str) -> None:
         run.warn("counter_reset", _reset_text(reads), device)
     if left_out := reads.issues.get("implausible"):
         run.warn("counter_implausible", f"{left_out} reads of the energy counter were no counts and left out", device)
-    if found is not None and len(found[0]) > 1 and not reads_zero(found[0]):
+    if found is not None and len(found[0]) > 1 and found[0].value.any():
         _compare(run, device, *found, reads)
 
 
@@ -118,10 +119,8 @@ def _uncertainty(run: Run, device: str, record: Readings, response: StepResponse
     """Relative half-width of the record's own energy: readings far apart may have missed what the counter counted."""
     # Readings speak of the time that lies the sensor's delay before them.
     segment = record.time_ns[_longest(record, record.time_ns)] - round(1e9 * response.delay_s)
-    found = energies(run, device, segment[:1], segment[-1:])
-    if found is None or found.reason[0] is not None:
-        return np.inf
-    return float((found.high_j[0] - found.low_j[0]) / 2 / found.energy_j[0])
+    found = energies(run, device, segment[:1], segment[-1:]).estimate()
+    return np.inf if found.value is None or found.half_width is None else found.half_width / found.value
 
 
 def _reads(run: Run, device: str) -> CounterReads:

@@ -35,49 +35,27 @@ class Untouched(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a Run that reports state beside its parts.
+    """Facts of a Run that reports state beside its parts."""
 
-    Attributes:
-        checks: The outcomes of its checks.
-        conditions: Clocks, temperature, throttling and limit while energy was measured.
-        ended: Warnings that say that it ended early; empty of a whole Run.
-        warnings: All other warnings.
-        seconds: Of each iteration that was timed one by one, shape (n,).
-        latency: Their distribution in milliseconds (``latency.distribution``).
-        blocks: The same of means of blocks (``latency.block_means``).
-        untouched: What the energy of an iteration is the mean of.
-        gain: Relative gain error that the sensors state; 0 where none does.
-        together: Energy of all devices that have one, in J; null without any.
-        inference_s: Seconds of an inference as given, stated or timed; null where no energy of one follows.
-        host_s: Shortest and longest time of an iteration among the windows, where the host limits; else None.
-        doubted: Names of loads whose figures are not valid.
-        absolute_j: Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first: by
-            id and metric; ``together`` counts as the whole's.
-    """
-
-    checks: Outcomes
-    conditions: Conditions
-    ended: list[RunWarning]
-    warnings: list[RunWarning]
-    seconds: NDArray[np.float64]
-    latency: Mapping[str, float | None]
-    blocks: Mapping[str, float | None]
-    untouched: Untouched
-    gain: float
-    together: Estimate
-    inference_s: Estimate
-    host_s: tuple[float, float] | None
-    doubted: frozenset[str]
+    checks: Outcomes  # of its checks
+    conditions: Conditions  # clocks, temperature, throttling and limit while energy was measured
+    ended: list[RunWarning]  # those that say that it ended early; empty of a whole Run
+    warnings: list[RunWarning]  # all others
+    seconds: NDArray[np.float64]  # of each iteration that was timed one by one, shape (n,)
+    latency: Mapping[str, float | None]  # their distribution in milliseconds (``latency.distribution``)
+    blocks: Mapping[str, float | None]  # the same of means of blocks (``latency.block_means``)
+    untouched: Untouched  # what the energy of an iteration is the mean of
+    gain: float  # relative gain error that the sensors state; 0 where none does
+    together: Estimate  # energy of all devices that have one, in J; null without any
+    inference_s: Estimate  # seconds of an inference as given, stated or timed; null where no energy of one follows
+    host_s: tuple[float, float] | None  # shortest and longest iteration among the windows, where the host limits
+    doubted: frozenset[str]  # names of loads whose figures are not valid
+    # Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first, by id and metric;
+    # ``together`` counts as the whole's
     absolute_j: Mapping[tuple[int, str], float | None]
 
 
-def _host_s(run: Run) -> tuple[float, float]:
-    seconds, _ = per_iteration(run, "time_s")
-    return float(seconds.min()), float(seconds.max())
-
-
 def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int, str], float | None]:
-    """Of ``Facts``."""
     whole, gain = parts.whole, gain_pct(run)
     rows = [(whole, name) for name in _FIRST] + [(load, _FIRST[2]) for load in parts.units("load")]
     found = {(part.id, name): absolute(run, part, name, part.get(name), gain) for part, name in rows}
@@ -97,11 +75,10 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
-    energies = [part.get("energy_total_j") for part in parts.units("device")]
-    known = [one for one in energies if one.value is not None]
+    known = [one for part in parts.units("device") if (one := part.get("energy_total_j")).value is not None]
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
     together = total(known) if known else ABSENT
-    absolute_j = _absolute_j(run, parts, together)
+    times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
         checks.conditions,
@@ -114,7 +91,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         gain_of(run, unstated_pct=0.0),
         together,
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
-        _host_s(run) if parts.get("energy_work_j").value is not None else None,
+        (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),
-        absolute_j,
+        _absolute_j(run, parts, together),
     )

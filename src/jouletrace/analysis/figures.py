@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +13,14 @@ import pyarrow as pa
 from jouletrace.run import Estimate, tables
 from jouletrace.run.parts import ABSENT
 
-Sources = dict[str, float]
-"""Standard uncertainties of a figure by what they come from, in its unit."""
-
 
 class Figures:
-    """Figures in the order in which they were added.
-
-    Attributes:
-        sources: What the interval of a figure consists of, by unit and metric.
-    """
+    """Figures in the order in which they were added."""
 
     def __init__(self) -> None:
         self._figures: dict[tuple[int, str], Estimate] = {}
         self._units: list[Mapping[str, object]] = []
         self._last = 0
-        self.sources: dict[tuple[int, str], Callable[[], Sources]] = {}
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""
@@ -44,8 +36,7 @@ class Figures:
     def keep_results(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows of a ``results`` table as they are."""
         for row in rows:
-            found = Estimate.from_dict(row)
-            self.add(row["unit"], row["metric"], found, found.flags)
+            self.add(row["unit"], row["metric"], Estimate.from_dict(row))
 
     def reserve(self, ids: Iterable[int]) -> None:
         """Leave ids to units that are kept later."""
@@ -62,14 +53,22 @@ class Figures:
         return self._last
 
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
-        """Add a figure of a unit, once, with these flags alone; returns it."""
-        return self._figures.setdefault((unit, metric), replace(estimate, flags=tuple(dict.fromkeys(flags))))
+        """Add a figure of a unit, once, with more flags; returns it."""
+        flags = tuple(dict.fromkeys([*estimate.flags, *flags]))
+        return self._figures.setdefault((unit, metric), replace(estimate, flags=flags))
 
-    def change(self, unit: int, metric: str, estimate: Estimate, flag: str) -> None:
-        """Give a figure with an interval another one, and a flag; nothing if it has none."""
-        before = self.get(unit, metric)
-        if before.half_width is not None:
-            self._figures[unit, metric] = replace(estimate, flags=(*before.flags, flag))
+    def add_energy(self, unit: int, energy: Estimate, seconds: float, whole: float | None = None) -> None:
+        """Add the energy of a unit, its mean power over its time, and its share of a whole if there is one."""
+        own = replace(energy, budget={})
+        self.add(unit, "energy_total_j", energy)
+        if seconds or own.value is None:
+            self.add(unit, "power_w", own.scaled(1 / seconds) if seconds else own)
+        if whole:
+            self.add(unit, "share", own.scaled(1 / whole))
+
+    def change(self, unit: int, metric: str, estimate: Estimate) -> None:
+        """Give a figure that was added another value."""
+        self._figures[unit, metric] = estimate
 
     def has(self, unit: int, metric: str) -> bool:
         """True if a figure was added."""
@@ -91,17 +90,11 @@ class Figures:
                 "metric": metric,
                 **estimate.to_dict(),
                 "flags": ",".join(estimate.flags) or None,
-                "budget": self._budget(unit, metric, estimate),
+                "budget": json.dumps(dict(estimate.budget)) if estimate.budget else None,
             }
             for (unit, metric), estimate in self._figures.items()
         ]
         return tables.from_rows(rows, "results")
-
-    def _budget(self, unit: int, metric: str, estimate: Estimate) -> str | None:
-        """The budget of a figure as JSON; None where it isn't known."""
-        if (unit, metric) not in self.sources or estimate.value is None:
-            return json.dumps(dict(estimate.budget)) if estimate.budget else None
-        return json.dumps(self.sources[unit, metric]())
 
     def units(self) -> pa.Table:
         """The ``units`` table."""

@@ -5,8 +5,8 @@ The host of a later run is as fast as it is that day: energy per iteration moves
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -31,31 +31,25 @@ SOURCE = "windows and idle time, jointly"
 """Source of the uncertainty of both."""
 
 
-class Process(NamedTuple):
-    """Work per iteration in J and idle power while iterations run in W, of one process."""
-
-    work: Estimate
-    idle: Estimate
-
-
-def limited(run: Run) -> bool:
-    """True if the times of windows scatter so much, standard deviation over mean, that the host limits."""
-    seconds, block = per_iteration(run, "time_s")
-    return len(seconds) > 0 and (scatter(seconds, block) or 0.0) > STEADY * float(seconds.mean())
+Process = tuple[Estimate, Estimate]
+"""Work per iteration in J and idle power while iterations run in W, of one process."""
 
 
 def work_and_idle(run: Run) -> dict[str, Estimate]:
-    """Work per iteration in J, and idle power at work in W, by metric; none where the host doesn't limit."""
-    if not limited(run) or not run.devices or len(of_variant(run, "flush")):
+    """Work per iteration in J, and idle power at work in W, by metric; none where the host doesn't limit.
+
+    It does where the times of windows scatter, standard deviation over mean, by more than ``STEADY``.
+    """
+    seconds, block = per_iteration(run, "time_s")
+    steady = not len(seconds) or (scatter(seconds, block) or 0.0) <= STEADY * float(seconds.mean())
+    if steady or not run.devices or len(of_variant(run, "flush")):
         return {}
-    found = _processes(run)
-    if not found:
-        return {}
-    both = {WORK: _together([one.work for one in found]), IDLE: _together([one.idle for one in found])}
-    return {name: replace(one, budget={SOURCE: (one.half_width or 0.0) / Z95}) for name, one in both.items()}
+    both = zip((WORK, IDLE), zip(*_processes(run), strict=True), strict=False)
+    found = {name: _together(each) for name, each in both}
+    return {name: replace(one, budget={SOURCE: (one.half_width or 0.0) / Z95}) for name, one in found.items()}
 
 
-def _together(each: list[Estimate]) -> Estimate:
+def _together(each: Sequence[Estimate]) -> Estimate:
     """The mean over processes, whose errors may be shared; null if one is."""
     missing = next((one for one in each if one.value is None), None)
     if missing is not None or len(each) == 1:
@@ -93,14 +87,13 @@ def _solved(run: Run, spans_ns: Times, counts: Floats, within: tuple[int, int]) 
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])
     start, end = spans_ns.T
     found = energies(run, run.devices[0].id, start, end, bursts[mine])
-    if found is None or found.energies is None or not found.known.all():
+    if found.energies is None or not found.known.all():
         return None
     result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts[:, None])
     if result.reason is not None:
         none = Estimate.null(result.reason, METHOD)
-        return Process(none, none)
+        return none, none
     mean, low, high = result.unknowns.interval(np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
     n = int((counts > 0).sum())
-    return Process(
-        *(Estimate(float(m), float(a), float(b), n, METHOD) for m, a, b in zip(mean, low, high, strict=True))
-    )
+    by_iteration, idle = zip(mean.tolist(), low.tolist(), high.tolist(), strict=True)
+    return Estimate(*by_iteration, n, METHOD), Estimate(*idle, n, METHOD)

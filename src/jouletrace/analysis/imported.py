@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,8 @@ from jouletrace.analysis.imported_recording import add_recording, remove_recordi
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
-from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.span_energies import KINDS, add_energies
+from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate
+from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_name
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
@@ -43,8 +44,6 @@ IMPOSSIBLE, TIMES_LEFT_OUT = "impossible_times", "times_left_out"
 """Reason of a figure without a time that is possible, and flag of one of the rest."""
 
 Ints = NDArray[np.int64]
-_Named = tuple[str, str, str]
-"""Kind, name and device of spans."""
 
 
 def add_imported(run: Run, figures: Figures) -> None:
@@ -59,62 +58,43 @@ def add_imported(run: Run, figures: Figures) -> None:
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
-    logged = [one for one in run.devices if power_record(run, one.id) is not None or _expected(run, one)]
+    unread = [one for one in run.devices if one not in powered and no_power_reason(run, one.id) == NO_READING]
+    logged = [
+        one for one in run.devices if one in powered or one in unread or run.channel(one.id, ENERGY_COUNTER) is not None
+    ]
     add_each(run, figures, logged, free)
-    _warn_of_unread(run, logged)
-    _warn_of_meters(run, powered)
+    _warn_of_devices(run, unread, [one for one in powered if not sensor_known(run, one.id)])
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
         difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
     free += len(logged)
     timeline, untimed = spans_of(run), _untimed(run)
-    if not (logged or stated or len(run.spans)):
-        _warn_without_power(run)
-    if len(timeline) == 0:
-        free = add_kernels(run, figures, free)
-        _add_names(run, timeline, figures, free, KINDS, untimed)
-        return
-    if not traced:
-        _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
-    kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
-    units = _add_names(run, timeline, figures, free, kinds, untimed)
-    if powered:
-        for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
-            figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
-        add_energies(run, figures, units.get, kinds)
-
-
-def _expected(run: Run, device: DeviceInfo) -> bool:
-    """True if a log has an energy counter of a device, or should have had its power."""
-    return run.channel(device.id, ENERGY_COUNTER) is not None or no_power_reason(run, device.id) == NO_READING
-
-
-def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
-    """Name the devices of a log that have no reading of power, though it should have them."""
-    labels = device_labels(run.devices)
-    without = (device.id for device in logged if power_record(run, device.id) is None)
-    unread = [labels[device] for device in without if no_power_reason(run, device) == NO_READING]
-    if unread:
-        run.warn(NO_READING, f"no reading of power: {', '.join(unread)}")
-
-
-def _warn_of_meters(run: Run, powered: Sequence[DeviceInfo]) -> None:
-    """Say of meters of an unknown kind how their readings are taken, and what would show more."""
-    labels = device_labels(run.devices)
-    unknown = [labels[device.id] for device in powered if not sensor_known(run, device.id)]
-    if unknown:
-        text = "the file doesn't state whether a reading is a mean or of its moment, and the mean of readings is given"
-        run.warn(
-            "meter_unknown", f"{', '.join(unknown)}: {text}: an energy counter would show more, or faster readings"
-        )
-
-
-def _warn_without_power(run: Run) -> None:
-    """Say of logs that yield no figure that they have no power; of powers without a choice the importer has said so."""
-    if run.channels and not any(warning.code == "which_power" for warning in run.warnings):
+    # of powers without a choice the importer has said so
+    if run.channels and not (logged or stated or len(run.spans) or any(w.code == "which_power" for w in run.warnings)):
         text = "none of the columns is a power or an energy counter"
         run.warn("no_power_logged", f"{text}: log power too, as power.draw of nvidia-smi or DCGM_FI_DEV_POWER_USAGE")
+    if len(timeline) == 0:
+        free = add_kernels(run, figures, free)
+    elif not traced:
+        _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
+    kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
+    units, spans = _add_names(run, timeline, figures, free, kinds, untimed)
+    if powered and len(timeline):
+        for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
+            figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
+        add_energies(run, figures, units, spans)
+
+
+def _warn_of_devices(run: Run, unread: Sequence[DeviceInfo], unknown: Sequence[DeviceInfo]) -> None:
+    """Name the devices that have no reading of power, though a log should have it, and meters of an unknown kind."""
+    labels = device_labels(run.devices)
+    unread_names, names = (", ".join(labels[device.id] for device in some) for some in (unread, unknown))
+    if unread:
+        run.warn(NO_READING, f"no reading of power: {unread_names}")
+    if unknown:
+        text = "the file doesn't state whether a reading is a mean or of its moment, and the mean of readings is given"
+        run.warn("meter_unknown", f"{names}: {text}: an energy counter would show more, or faster readings")
 
 
 def _add_traced(run: Run, figures: Figures) -> bool:
@@ -134,11 +114,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     flags = ["traced"] if about["iterations_by"] else ["whole_stretch"]
     time = Estimate(seconds / iterations, n=iterations, method="trace")
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
-    figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
-    figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
-    figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: {
-        source: u / iterations for source, u in window_sources(run, [about["device"]], start_ns, end_ns).items()
-    }
+    figures.add_energy(MODEL_UNIT, replace(whole, flags=tuple(flags)).scaled(1 / iterations), seconds / iterations)
     found.add(scaled=False)
     return True
 
@@ -163,7 +139,7 @@ def _keep_stated(run: Run, figures: Figures) -> int:
     return max(kept, default=MODEL_UNIT)
 
 
-def _untimed(run: Run) -> set[_Named]:
+def _untimed(run: Run) -> set[Named]:
     """Names of spans some of whose times are unknown, since the file gives impossible ones; and of their operators.
 
     Launches with counters have no times by nature.
@@ -196,43 +172,38 @@ def _union_ns(start: Ints, end: Ints) -> float:
 
 
 def _add_names(
-    run: Run, timeline: Spans, figures: Figures, free: int, kinds: Collection[str], untimed: set[_Named]
-) -> dict[_Named, int]:
-    """A unit for each name by kind and device; returns their ids. Figures of those ``untimed`` in part have a flag."""
-    units: dict[_Named, int] = {}
-    duration, devices = timeline.end_ns - timeline.start_ns, timeline.texts["device"]
+    run: Run, timeline: Spans, figures: Figures, free: int, kinds: Collection[str], untimed: set[Named]
+) -> tuple[dict[Named, int], dict[Named, Spans]]:
+    """A unit for each name by kind and device; returns their ids, and the spans. Those untimed in part have a flag."""
+    units, spans = dict[Named, int](), dict[Named, Spans]()
+    rows, duration = by_name(timeline, kinds), timeline.end_ns - timeline.start_ns
     own = _time_launched_in(timeline, duration)
+    seconds = {named: float((own if named[0] == "op" else duration)[some].sum()) / 1e9 for named, some in rows.items()}
     stated = figures.named("range")  # the window of a row of results is that row, not a second one
+    several = len(timeline.texts["device"]) > 1
     for kind, level in LEVEL_OF_SPANS.items():
-        if kind not in kinds:
-            continue
-        rows = np.flatnonzero(timeline.those("kind", (kind,)))
-        if len(rows) == 0:
-            continue
-        keys = (timeline.name[rows] + 1) * (len(devices) + 1) + timeline.device[rows] + 1
-        distinct, first, inverse, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        seconds = np.bincount(inverse.reshape(-1), (own if kind == "op" else duration)[rows]) / 1e9
-        order = np.argsort(-seconds, kind="stable")[:_MOST_NAMES]
-        if len(distinct) > _MOST_NAMES:
-            run.warn("more_names", f"{len(distinct)} names of {kind} spans; figures are of the {_MOST_NAMES} longest")
-        for k in order:
-            row = rows[first[k]]
-            name, device = timeline.text("name", row) or "", timeline.text("device", row) or ""
-            where = device or None if len(devices) > 1 else None
-            unit = stated.get(name) if kind == "range" and int(count[k]) == 1 else None
+        named_so = sorted((named for named in rows if named[0] == kind), key=lambda named: -seconds[named])
+        if len(named_so) > _MOST_NAMES:
+            run.warn("more_names", f"{len(named_so)} names of {kind} spans; figures are of the {_MOST_NAMES} longest")
+        for named in named_so[:_MOST_NAMES]:
+            _, name, device = named
+            spans[named], count = timeline.take(rows[named]), len(rows[named])
+            unit = stated.get(name) if kind == "range" and count == 1 else None
             if unit is None:
-                unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
+                where = device or None if several else None
+                unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=count)
                 free += 1
-            units[kind, name, device] = unit
-            flags = [TIMES_LEFT_OUT] if (kind, name, device) in untimed else []
-            figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD), flags)
-    for kind, name, device in sorted(untimed - units.keys()):
+            units[named] = unit
+            flags = [TIMES_LEFT_OUT] if named in untimed else []
+            figures.add(unit, "time_s", Estimate(seconds[named], n=count, method=METHOD), flags)
+    for named in sorted(untimed - units.keys()):
+        kind, name, device = named
         if kind in kinds:
-            where = device or None if len(devices) > 1 else None
-            units[kind, name, device] = figures.unit(free, LEVEL_OF_SPANS[kind], name, MODEL_UNIT, module=where)
+            where = device or None if several else None
+            units[named] = figures.unit(free, LEVEL_OF_SPANS[kind], name, MODEL_UNIT, module=where)
             figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
             free += 1
-    return units
+    return units, spans
 
 
 def _time_launched_in(timeline: Spans, duration: Ints) -> Ints:

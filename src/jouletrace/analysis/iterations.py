@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies, join, mean_over
+from jouletrace.analysis.power import energies, join, power_record
 from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
 from jouletrace.run import Run, tables
 from jouletrace.run.readings import ALIASED
@@ -71,29 +71,27 @@ def fill(run: Run) -> dict[Load, Solved]:
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     every, edges = _loads(run), _rows(run)
-    bursts, solved = bursts_of(run), {}
-    for load in dict.fromkeys(every):
+    bursts, solved = bursts_of(run), dict[Load, Solved]()
+    for load in dict.fromkeys(every) if power_record(run, device) is not None else ():
         place = np.array([i for i, one in enumerate(every) if one == load])
-        mine = edges[[every[i] == load for i in edges[:, 2].tolist()], :2]
+        mine = edges[np.isin(edges[:, 2], place), :2]
         spans = np.append(start[place], mine[:, 0]), np.append(end[place], mine[:, 1])
         found = energies(run, device, *spans, bursts, _period_s(run, load, place))
-        if found is not None:
-            parts = np.split(np.arange(len(found)), [len(place)])
-            solved[load] = Solved(place, *(found.some(part) for part in parts))
+        parts = np.split(np.arange(len(found)), [len(place)])
+        solved[load] = Solved(place, *(found.some(part) for part in parts))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
+    joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
+    for one in solved.values():
+        joules[one.place] = one.windows.energy_j
+        both = zip(one.windows.flags, one.windows.reason, strict=True)
+        codes[one.place] = [",".join([*flags, *filter(None, [reason])]) or None for flags, reason in both]
     if solved:
-        joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
-        for one in solved.values():
-            joules[one.place] = one.windows.energy_j
-            for i, flags, reason in zip(one.place.tolist(), one.windows.flags, one.windows.reason, strict=True):
-                codes[i] = ",".join([*flags, *([reason] if reason else [])]) or None
-        columns["energy_j"] = pa.array(joules, from_pandas=True)
-        columns["flags"] = pa.array(codes, pa.string())
+        columns |= {"energy_j": pa.array(joules, from_pandas=True), "flags": pa.array(codes, pa.string())}
     for column, channel in (("clock_mhz", "clock_sm_mhz"), ("temperature_c", "temperature_c")):
         stamps, values = run.series(device, channel)
-        means = [mean_over(stamps, values, int(a), int(b)) for a, b in zip(start, end, strict=True)]
-        columns[column] = pa.array(means, pa.float64())
+        inside = (values[(stamps >= a) & (stamps <= b)] for a, b in zip(start, end, strict=True))
+        columns[column] = pa.array([float(np.mean(some)) if len(some) else None for some in inside], pa.float64())
     run.windows = tables.conform(pa.table(columns), "windows")
     return solved
 
@@ -141,7 +139,11 @@ def _period_s(run: Run, load: Load, place: NDArray[np.intp]) -> float | None:
     pieces = [*stated["segments"], *stated.get("contexts", [])]
     if load[0] == SEGMENT:
         return seconds / next(piece["times"] for piece in pieces if piece["unit"] == load[1])
-    forward = {(one["phase"], one["length"]): _seconds(of_unit(run, one["unit"])) / one["times"] for one in pieces}
+    timed = of_variant(run, SEGMENT)
+    forward = {
+        (one["phase"], one["length"]): _seconds(timed.filter(pc.equal(timed["unit"], one["unit"]))) / one["times"]
+        for one in pieces
+    }
     weight = {(one["phase"], one["length"]): one["weight"] for one in stated["segments"]}
     decoding = [one for (phase, _), one in forward.items() if phase == "decode" and np.isfinite(one)]
     # Tokens take longer as the cache grows
@@ -157,12 +159,6 @@ def _seconds(windows: pa.Table) -> float:
         return math.nan
     length_s = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9
     return float(np.median(length_s / windows["replays"].to_numpy()))
-
-
-def of_unit(run: Run, unit: int) -> pa.Table:
-    """The windows of a generation's piece."""
-    pieces = of_variant(run, SEGMENT)
-    return pieces.filter(pc.equal(pieces["unit"], unit))
 
 
 def of_variant(run: Run, variant: str) -> pa.Table:

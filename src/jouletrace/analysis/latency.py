@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.run import Estimate, Run
+from jouletrace.run.spans import spans_of
 from jouletrace.run.tables import SPANS_OF_A_PROCESS
-from jouletrace.stats.quantiles import student
+from jouletrace.stats.interval import mean_estimate
 
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
@@ -19,13 +21,12 @@ _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, 
 
 def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> NDArray[np.float64]:
     """Seconds of each iteration that was timed one by one, of one process or all, in their order, shape (n,)."""
-    spans = run.spans
-    rows = spans.filter(pc.and_(pc.equal(spans["kind"], "iteration"), pc.equal(spans["lane"], lane)))
+    spans = spans_of(run, "iteration")
+    mine = spans.those("lane", (lane,))
     if process is not None:
-        rows = rows.filter(pa.array(rows["id"].to_numpy() // SPANS_OF_A_PROCESS == process))
-    start = rows["start_ns"].to_numpy().astype(np.int64)
-    nanoseconds: NDArray[np.int64] = rows["end_ns"].to_numpy().astype(np.int64) - start
-    return nanoseconds[np.argsort(start, kind="stable")] / 1e9
+        mine &= spans.id // SPANS_OF_A_PROCESS == process
+    timed = spans.take(mine)
+    return timed.seconds[np.argsort(timed.start_ns, kind="stable")]
 
 
 def distribution(run: Run) -> dict[str, float | None]:
@@ -37,15 +38,17 @@ def distribution(run: Run) -> dict[str, float | None]:
     values = latencies_s(run) * 1e3
     figures: dict[str, float | None] = dict.fromkeys((*_QUANTILES, "iqr", "mean", "std", "min", "max"))
     if len(values):
-        quantiles = np.quantile(values, list(_QUANTILES.values()))
-        figures.update(zip(_QUANTILES, map(float, quantiles), strict=True))
-        figures["iqr"] = float(quantiles[2] - quantiles[1])
-        figures["mean"] = float(np.mean(values))
-        figures["min"] = float(np.min(values))
-        figures["max"] = float(np.max(values))
+        figures |= _quartiles(values, _QUANTILES)
+        figures |= {"mean": float(np.mean(values)), "min": float(np.min(values)), "max": float(np.max(values))}
     if len(values) > 1:
         figures["std"] = float(np.std(values, ddof=1))
     return {**figures, "n": len(values)}
+
+
+def _quartiles(values: NDArray[np.float64], wanted: Mapping[str, float]) -> dict[str, float]:
+    """Quantiles by name, and the range between quartiles."""
+    found = dict(zip(wanted, np.quantile(values, list(wanted.values())).tolist(), strict=True))
+    return {**found, "iqr": found["p75"] - found["p25"]}
 
 
 def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
@@ -60,13 +63,10 @@ def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
         the figures are None without a whole block.
     """
     values = latencies_s(run) * 1e3
-    n = len(values) // block
-    figures: dict[str, float | None] = {"block": block, "n": n}
+    n, wanted = len(values) // block, dict(itertools.islice(_QUANTILES.items(), 3))
     if n == 0:
-        return {**figures, **dict.fromkeys(("median", "p25", "p75", "iqr"))}
-    means = values[: n * block].reshape(n, block).mean(axis=1)
-    median, p25, p75 = (float(q) for q in np.quantile(means, [0.5, 0.25, 0.75]))
-    return {**figures, "median": median, "p25": p25, "p75": p75, "iqr": p75 - p25}
+        return {"block": block, "n": n, **dict.fromkeys((*wanted, "iqr"))}
+    return {"block": block, "n": n, **_quartiles(values[: n * block].reshape(n, block).mean(axis=1), wanted)}
 
 
 def median(run: Run, lane: str = LANE) -> Estimate:
@@ -98,14 +98,9 @@ def median_of(seconds: NDArray[np.float64]) -> Estimate:
 def mean(run: Run) -> Estimate:
     """Mean latency in seconds with a 95 % t-interval, which takes iterations as independent."""
     values = latencies_s(run)
-    n = len(values)
-    if n == 0:
-        return Estimate.null("no_iterations")
-    middle = float(np.mean(values))
-    if n == 1:
-        return Estimate(middle, n=1, method="mean")
-    half = student(0.975, n - 1) * float(np.std(values, ddof=1) / np.sqrt(n))
-    return Estimate(middle, middle - half, middle + half, n, "mean")
+    if len(values) < 2:
+        return Estimate(float(values[0]), n=1, method="mean") if len(values) else Estimate.null("no_iterations")
+    return mean_estimate(values, method="mean")
 
 
 def stated_latency(run: Run) -> Estimate:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
-from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import Load, Solved, fill, of_variant, per_iteration, scatter, together
-from jouletrace.analysis.power import METHOD, energies, no_power_reason, readings
+from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
@@ -54,26 +54,33 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
     device = run.devices[0].id if run.devices else ""
     if not found:
-        _without_power(run, figures, no_power_reason(run, device))
+        watched = not len(run.windows) and power_record(run, device) is not None
+        null = Estimate.null("not_measured" if watched else no_power_reason(run, device), METHOD)
+        for metric in ("energy_total_j", "power_w", *itertools.chain(*map(_of_idle, IDLE_PHASES)), "counter_ratio"):
+            figures.add(MODEL_UNIT, metric, null)
         return found
     untouched = [found[load] for load in found if load[0] in ("untouched", "flush")]
     flags = [*dict.fromkeys(flag for one in untouched for flag in one.flags), *_shortfall(run)]
     relative = untouched[0].sources() if untouched else {}
     energy, power = _mean(run, "energy_j"), _power(run)
     shared, of_power = ({name: u * abs(one.value or 0.0) for name, u in relative.items()} for one in (energy, power))
-    _add_shared(figures, "energy_total_j", energy, shared, flags)
-    _add_shared(figures, "power_w", power, of_power, flags)
+    figures.add(MODEL_UNIT, "energy_total_j", _shared(energy, shared), flags)
+    figures.add(MODEL_UNIT, "power_w", _shared(power, of_power), flags)
     idle = idle_energies(run, device)
     for kind in IDLE_PHASES:
-        level, level_flags = idle_level(run, idle, kind)
-        figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
+        (level_w, active_j), level = _of_idle(kind), idle_level(run, idle, kind)
+        figures.add(MODEL_UNIT, level_w, level)
         above, idle_j = _above(run, level)
-        metric = f"energy_active_over_{kind}_j"
-        _add_shared(figures, metric, above, {**shared, IDLE: idle_j}, [*flags, *level_flags])
+        figures.add(MODEL_UNIT, active_j, _shared(above, {**shared, IDLE: idle_j}), [*flags, *level.flags])
     figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
     return found
+
+
+def _of_idle(kind: str) -> tuple[str, str]:
+    """Metrics of a level, and of the energy above it."""
+    return f"baseline_{kind}_w", f"energy_active_over_{kind}_j"
 
 
 def _mean(run: Run, column: str) -> Estimate:
@@ -133,11 +140,12 @@ def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
     return _mean_of(run, joules - level.value * seconds, block), idle_j
 
 
-def _add_shared(figures: Figures, metric: str, own: Estimate, shared: Sources, flags: Iterable[str]) -> None:
-    """Add a mean over windows with the interval of their spread and of what they share, by source."""
-    figures.add(MODEL_UNIT, metric, widened(own, Z95 * math.hypot(*shared.values())), flags)
-    if own.value is not None:
-        figures.sources[MODEL_UNIT, metric] = lambda: {SPREAD: standard_error(own)[0], **shared}
+def _shared(own: Estimate, shared: Mapping[str, float]) -> Estimate:
+    """A mean over windows with the interval of their spread and of what they share, by source."""
+    if own.value is None:
+        return own
+    budget = {SPREAD: standard_error(own)[0], **shared}
+    return replace(widened(own, Z95 * math.hypot(*shared.values())), budget=budget)
 
 
 def inverse(time: Estimate) -> Estimate:
@@ -157,21 +165,6 @@ def _why_none(run: Run) -> str:
     return max(set(codes), key=codes.count) if codes else "not_measured"
 
 
-def _without_power(run: Run, figures: Figures, reason: str) -> None:
-    if len(run.windows) == 0 and run.devices and readings(run, run.devices[0].id) is not None:
-        reason = "not_measured"
-    for metric in (
-        "energy_total_j",
-        "power_w",
-        "baseline_context_idle_w",
-        "energy_active_over_context_idle_j",
-        "baseline_deep_idle_w",
-        "energy_active_over_deep_idle_j",
-        "counter_ratio",
-    ):
-        figures.add(MODEL_UNIT, metric, Estimate.null(reason, METHOD))
-
-
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
     """Standard deviations in percent of the mean: of windows within a run, and of runs."""
     values, block = per_iteration(run, column)
@@ -184,14 +177,6 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
         means = [float(values[block == b].mean()) for b in blocks]
         between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
-
-
-class Idle(NamedTuple):
-    """Energies of the settled parts of all idle phases."""
-
-    energies: SpanEnergies | None  # None without a phase or a power record
-    seconds: Floats  # of each, shape (m,)
-    phase: NDArray[np.str_]  # name of each one's phase, shape (m,)
 
 
 def settled(run: Run, device: str) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.int64]]:
@@ -212,38 +197,42 @@ def settled(run: Run, device: str) -> tuple[NDArray[np.str_], NDArray[np.int64],
     return np.array(names, str), np.array(start, np.int64), np.array(end, np.int64)
 
 
+Idle = tuple[SpanEnergies, Floats, NDArray[np.str_]]
+"""Energies of the settled parts of all idle phases, with the seconds and the phase of each, shape (m,)."""
+
+
 def idle_energies(run: Run, device: str) -> Idle:
     """Energies of a device in idle phases, without the time in which it settles."""
     names, start, end = settled(run, device)
-    return Idle(energies(run, device, start, end) if len(names) else None, (end - start) / 1e9, names)
+    return energies(run, device, start, end), (end - start) / 1e9, names
 
 
-def idle_level(run: Run, idle: Idle, kind: str) -> tuple[Estimate, list[str]]:
-    """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle", with its flags.
+def idle_level(run: Run, idle: Idle, kind: str) -> Estimate:
+    """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle".
 
     Returns:
         The mean over the phases of that kind. Half of the difference between them goes into the interval,
         since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
         flagged "stored", or null.
     """
-    found = idle.energies
-    mine = np.isin(idle.phase, IDLE_PHASES[kind]) & (False if found is None else found.known)
-    if found is None or not mine.any():
-        return _stored(run) if kind == "deep_idle" else (Estimate.null("not_measured", "idle"), [])
+    found, seconds, phase = idle
+    mine = np.isin(phase, IDLE_PHASES[kind]) & found.known
+    if not mine.any():
+        return _stored(run) if kind == "deep_idle" else Estimate.null("not_measured", "idle")
     # Each phase counts alike, whatever its pauses are
-    per_s = np.stack([mine * (idle.phase == name) / idle.seconds for name in np.unique(idle.phase[mine])])
+    per_s = np.stack([mine * (phase == name) / seconds for name in np.unique(phase[mine])])
     per_s /= (per_s > 0).sum(axis=1, keepdims=True)
     value, low, high = (float(end[0]) for end in found.sums(per_s.mean(axis=0)))
     apart = float(np.ptp(found.sums(per_s)[0])) / 2
     half = math.hypot((high - low) / 2, apart)
-    flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
-    flags += [IMPLAUSIBLE] if any(IMPLAUSIBLE in found.flags[i] for i in np.flatnonzero(mine)) else []
-    return Estimate(value, value - half, value + half, int(mine.sum()), "idle"), flags
+    codes = {"baseline_drifted": 2 * apart > 0.05 * value}
+    codes[IMPLAUSIBLE] = any(IMPLAUSIBLE in found.flags[i] for i in np.flatnonzero(mine))
+    flags = tuple(code for code, holds in codes.items() if holds)
+    return Estimate(value, value - half, value + half, int(mine.sum()), "idle", flags=flags)
 
 
-def _stored(run: Run) -> tuple[Estimate, list[str]]:
+def _stored(run: Run) -> Estimate:
     stored = run.stored.get("deep_idle")
     if stored is None:
-        return Estimate.null(run.stored.get("deep_idle_reason", "not_measured"), "idle"), []
-    level = Estimate.from_dict(stored)
-    return Estimate(level.value, level.low, level.high, level.n, "stored", level.reason), ["stored"]
+        return Estimate.null(run.stored.get("deep_idle_reason", "not_measured"), "idle")
+    return replace(Estimate.from_dict(stored), method="stored", flags=("stored",), budget={})

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
-from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
-from jouletrace.analysis.power import energies, no_power_reason, power_record, readings, reads_zero
+from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
@@ -36,7 +37,7 @@ _LACKING = 0.01
 _ROUNDING = "rounding of the readings"
 """Source of the uncertainty of an energy: those of a steady level are all off by the same."""
 
-METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
+_LEVELS = ("power_idle_w", "power_working_w", "power_difference_w")
 
 
 def add_devices(run: Run, figures: Figures) -> None:
@@ -47,52 +48,49 @@ def add_devices(run: Run, figures: Figures) -> None:
 
 def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo], first: int) -> None:
     """Add a unit for each of some devices, numbered from ``first``; warn where one was watched for a shorter time."""
-    labels = device_labels(run.devices)
+    labels, watched = device_labels(run.devices), dict[str, tuple[int, int]]()
     for number, device in enumerate(devices, start=first):
         figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
-        _add_device(run, figures, number, device)
-    _warn_of_shorter(run, [device.id for device in devices])
+        found, missing = readings(run, device.id), _why_missing(run, device.id)
+        if found is not None and not missing:
+            watched[labels[device.id]] = _add_device(run, figures, number, device.id, *found)
+            continue
+        for metric in _LEVELS:
+            figures.add(number, metric, Estimate.null(missing, "record"))
+        if not add_by_counter(run, figures, number, device.id):
+            for metric in ("power_w", "energy_total_j", "time_s"):
+                figures.add(number, metric, Estimate.null(missing, "record"))
+    if len(watched) > 1:
+        _warn_of_shorter(run, devices, watched)
 
 
-def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
-    """Add a device's levels, mean power and energy as figures of ``unit``."""
-    found = readings(run, device.id)
-    missing = _why_missing(run, device.id)
-    if found is None or missing:
-        for metric in METRICS[:-2]:
-            figures.add(unit, metric, Estimate.null(missing, "record"))
-        if not add_by_counter(run, figures, unit, device.id):
-            for metric in (*METRICS[-2:], "time_s"):
-                figures.add(unit, metric, Estimate.null(missing, "record"))
-        return
-    record, response = found
+def _add_device(
+    run: Run, figures: Figures, unit: int, device: str, record: Readings, response: Response
+) -> tuple[int, int]:
+    """Add a device's levels, mean power and energy as figures of ``unit``; returns from when to when it was watched."""
     levels = idle_and_working_levels(record, response)
     if levels.resting:
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
-        run.warn("idle_levels", text, device.id)
+        run.warn("idle_levels", text, device)
     rounding = Z95 * printed_step(record.value) / math.sqrt(12)
-    figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
-    figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
-    figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
-    start, end = _watched(run, device.id, record, response)
-    _warn_of_ends(run, device.id, record, end - start)
-    total, seconds, codes, sources = _energy(run, device.id, record, response, start, end)
-    if total.value is None and add_by_counter(run, figures, unit, device.id):
-        return
+    each = (levels.idle, rounding), (levels.working, rounding), (levels.difference, math.sqrt(2) * rounding)
+    for metric, (level, half) in zip(_LEVELS, each, strict=True):
+        figures.add(unit, metric, widened(level, half), record.flags)
+    start, end = _watched(run, device, record, response)
+    _warn_of_ends(run, device, record, end - start)
+    energy, seconds = _energy(run, device, record, response, start, end)
+    if energy.value is None and add_by_counter(run, figures, unit, device):
+        return start, end
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
-    if total.value is None:
-        figures.add(unit, "power_w", total)
-        figures.add(unit, "energy_total_j", total)
-        return
-    # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
-    # And power that no GPU draws is right only if the unit is.
-    others = {other.id for other in run.devices} - {device.id}
-    assumed = [code for code in _DOUBTS if any(w.code == code and w.where not in others for w in run.warnings)]
-    flags = [*codes, *assumed, *of_steps(run, device.id, seconds)]
-    figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
-    figures.add(unit, "energy_total_j", total, flags)
-    figures.sources[unit, "energy_total_j"] = lambda: sources
+    if energy.value is not None:
+        # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
+        # And power that no GPU draws is right only if the unit is.
+        others = {other.id for other in run.devices} - {device}
+        assumed = [code for code in _DOUBTS if any(w.code == code and w.where not in others for w in run.warnings)]
+        energy = replace(energy, flags=(*energy.flags, *assumed, *of_steps(run, device, seconds)))
+    figures.add_energy(unit, energy, seconds)
+    return start, end
 
 
 def _why_missing(run: Run, device: str) -> str:
@@ -102,25 +100,16 @@ def _why_missing(run: Run, device: str) -> str:
         return no_power_reason(run, device)
     if len(found[0]) < 2:
         return "too_few_values" if run.kind == "import" and len(found[0]) else "no_samples"
-    return "power_all_zero" if reads_zero(found[0]) else ""
+    return "" if found[0].value.any() else "power_all_zero"
 
 
-def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
+def _warn_of_shorter(run: Run, devices: Sequence[DeviceInfo], watched: dict[str, tuple[int, int]]) -> None:
     """Say which devices' records lack a part of the time in which any was watched, and how much."""
-    extents: dict[str, tuple[int, int]] = {}
-    periods_s: list[float] = []
-    for device in devices:
-        found = readings(run, device)
-        if found is not None and not _why_missing(run, device):
-            extents[device] = _watched(run, device, *found)
-            periods_s.append(found[0].period_s)
-    if len(extents) < 2:
-        return
-    whole = max(end for _, end in extents.values()) - min(start for start, _ in extents.values())
-    least = max(_LACKING * whole, 2e9 * max(periods_s))
-    labels = device_labels(run.devices)
-    lacking = {device: whole - (end - start) for device, (start, end) in extents.items()}
-    said = [f"{seconds_text(one / 1e9)} of {labels[device]}" for device, one in lacking.items() if one > least]
+    whole = max(end for _, end in watched.values()) - min(start for start, _ in watched.values())
+    records = [found[0] for device in devices if (found := power_record(run, device.id)) and len(found[0]) > 1]
+    least = max(_LACKING * whole, 2e9 * max(record.period_s for record in records))
+    lacking = {label: whole - (end - start) for label, (start, end) in watched.items()}
+    said = [f"{seconds_text(one / 1e9)} of {label}" for label, one in lacking.items() if one > least]
     if said:
         text = f"of {seconds_text(whole / 1e9)} the power records lack {', '.join(said)}"
         run.warn("record_shorter", f"{text}: energies are of what each covers")
@@ -128,32 +117,30 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
 
 def _energy(
     run: Run, device: str, record: Readings, response: Response, start: int, end: int
-) -> tuple[Estimate, float, list[str], Sources]:
-    """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
+) -> tuple[Estimate, float]:
+    """Energy from ``start`` to ``end`` in joules, and the seconds that it is of.
 
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     There is none between readings of which each is alone.
     """
-    method = "record" if sensor_known(run, device) else "samples"
     found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
-    if found is None:
-        return Estimate.null("no_samples", method), seconds, [], {}
-    flags = ["holes_bridged" if code == "hole_in_record" else code for code in found.flags[0]]
+    method = "record" if sensor_known(run, device) else "samples"
+    flags = tuple("holes_bridged" if code == "hole_in_record" else code for code in found.flags[0])
     if found.reason[0] == "hole_in_record" and len(record.holes) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
         found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
         seconds = float(np.diff(edges)[0]) / 1e9
-        flags = [code for code in flags if code != "holes_bridged"] + ["covered_alone"]
-    reason = found.reason[0]
-    if reason is not None:
-        if run.kind == "import" and reason == "sensor_too_slow":
-            reason = "too_uncertain"  # it is all that there is, however long
-        return Estimate.null(reason, method), (end - start) / 1e9, [], {}
+        flags = (*(code for code in flags if code != "holes_bridged"), "covered_alone")
+    energy = found.estimate(n=len(record), method=method)
+    if energy.value is None:
+        # it is all that there is, however long
+        slow = run.kind == "import" and energy.reason == "sensor_too_slow"
+        return Estimate.null("too_uncertain", method) if slow else energy, (end - start) / 1e9
     if method != "record":
-        flags = [code for code in flags if code != "nominal_response"]  # none is assumed
+        flags = tuple(code for code in flags if code != "nominal_response")  # none is assumed
     rounding_j = seconds * printed_step(record.value) / math.sqrt(12)
-    energy = Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), len(record), method)
-    return widened(energy, Z95 * rounding_j), seconds, flags, found.sources([1.0]) | {_ROUNDING: rounding_j}
+    energy = replace(energy, flags=flags, budget={**energy.budget, _ROUNDING: rounding_j})
+    return widened(energy, Z95 * rounding_j), seconds
 
 
 def sensor_known(run: Run, device: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.spans import SpanEnergies, span_energies
-from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
@@ -36,8 +36,12 @@ _OF_SPACING = ("hole", "skipped")
 
 def no_power_reason(run: Run, device: str) -> str:
     """Why a device has no power record: the reason that was noted when it was opened."""
-    info = next((d for d in run.devices if d.id == device), None)
-    return str(info.details.get("no_power", "no_power_sensor")) if info else "no_power_sensor"
+    return str(_about(run, device).details.get("no_power", "no_power_sensor"))
+
+
+def _about(run: Run, device: str) -> DeviceInfo:
+    """The facts of a device; of an unknown one there are none."""
+    return next((one for one in run.devices if one.id == device), DeviceInfo(device, ""))
 
 
 def tail_s(channel: ChannelInfo) -> float:
@@ -98,11 +102,11 @@ def energies(
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
-) -> SpanEnergies | None:
-    """Energies of spans on one device, with arguments of ``span_energies``; None if it has no power record."""
+) -> SpanEnergies:
+    """Energies of spans on one device, with arguments of ``span_energies``; none has one without a power record."""
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
-        return None
+        return SpanEnergies.none(np.size(start_ns), no_power_reason(run, device))
     each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
     codes = sensor_flags(known[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
@@ -114,18 +118,12 @@ def sensor_flags(response: StepResponse) -> list[str]:
     return [code for code, holds in own.items() if holds]
 
 
-def reads_zero(record: Readings) -> bool:
-    """True if all readings are 0 W, which no device draws that is on."""
-    return len(record) > 0 and not record.value.any()
-
-
 def most_w(run: Run, device: str) -> float:
     """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name.
 
     A meter may be that of many machines: its own readings say what it measures.
     """
-    info = next((one for one in run.devices if one.id == device), None)
-    if info is not None and info.kind == "meter":
+    if _about(run, device).kind == "meter":
         watts = run.series(device, POWER)[1]
         read = watts[np.isfinite(watts)]
         return max(MOST_W, _OVER_MEDIAN * float(np.median(read))) if len(read) else MOST_W
@@ -139,8 +137,8 @@ def most_kernels_w(run: Run, device: str) -> float:
 
 def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
     """The largest power limit of a device and the one in force, in watts, None where unknown; its name."""
-    info = next((one for one in run.devices if one.id == device), None)
-    return (None, None, "") if info is None else (info.power_limits_w.get("max"), info.power_limit_w, info.name)
+    info = _about(run, device)
+    return info.power_limits_w.get("max"), info.power_limit_w, info.name
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
@@ -154,36 +152,12 @@ def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estima
     Shorter than one update of the sensor is too short whatever the readings around it say: what
     the block drew could be anything that is lost in one of them.
     """
-    found, energy = power_record(run, device), energies(run, device, [start_ns], [end_ns])
-    if found is None or energy is None:
-        return Estimate.null(no_power_reason(run, device), "window")
-    reason = energy.reason[0]
-    if reason is None and end_ns - start_ns < found[1].period_s * 1e9:
-        reason = "sensor_too_slow"
-    if reason is not None:
-        return Estimate.null(reason, "window")
-    return Estimate(float(energy.energy_j[0]), float(energy.low_j[0]), float(energy.high_j[0]), 1, "window")
-
-
-def window_sources(
-    run: Run, devices: Iterable[str], start_ns: int, end_ns: int, bursts_ns: ArrayLike | None = None
-) -> dict[str, float]:
-    """Standard uncertainties by source of what devices drew together in a window, J; of ``window_estimate`` for one."""
-    found = (energies(run, device, [start_ns], [end_ns], bursts_ns) for device in devices)
-    return together([one.sources([1.0]) for one in found if one is not None])
-
-
-def together(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Standard uncertainties of a sum by source, of independent parts."""
-    return {name: float(np.linalg.norm([one.get(name, 0.0) for one in each])) for one in each for name in one}
+    known, found = readings(run, device), energies(run, device, [start_ns], [end_ns])
+    if known is not None and found.known.all() and end_ns - start_ns < known[1].period_s * 1e9:
+        return Estimate.null("sensor_too_slow", "window")
+    return replace(found.estimate(method="window"), flags=())
 
 
 def join(flags: Iterable[tuple[str, ...]]) -> list[str]:
     """All flags that occur, each once, in order of appearance."""
     return list(dict.fromkeys(code for some in flags for code in some))
-
-
-def mean_over(stamps: NDArray[np.int64], values: NDArray[np.float64], start_ns: int, end_ns: int) -> float | None:
-    """Mean of the readings within [start, end]; None if there are none."""
-    inside = values[(stamps >= start_ns) & (stamps <= end_ns)]
-    return float(np.mean(inside)) if len(inside) else None

@@ -6,7 +6,7 @@ import numpy as np
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_times import recorded_units
-from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
+from jouletrace.analysis.power import window_estimate
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import BEFORE, has_recording
@@ -25,20 +25,18 @@ def add_program(run: Run, figures: Figures) -> None:
     begin, end = int(span["start_ns"]), int(span["end_ns"])
     seconds = (end - begin) / 1e9
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
-    whole = [_energy(run, device.id, begin, end) for device in gpus]
+    whole = [window_estimate(run, device.id, begin, end) for device in gpus]
     energy = whole[0] if len(whole) == 1 else total(whole)
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
-    figures.add(MODEL_UNIT, "energy_total_j", energy)
-    figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
-    figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: window_sources(
-        run, [device.id for device in gpus], begin, end
-    )
+    figures.add_energy(MODEL_UNIT, energy, seconds)
     known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
     figures.reserve([*known.values(), *(id for rows in recorded_units(run).values() for id in rows)])
 
     def add_device(device: DeviceInfo, name: str, own: Estimate, whole: float | None) -> None:
         id = known.get(device.id, figures.last_unit() + 1)
-        _add_row(figures, figures.unit(id, "device", name, MODEL_UNIT, module=device.id), seconds, own, whole)
+        figures.unit(id, "device", name, MODEL_UNIT, module=device.id)
+        figures.add(id, "time_s", Estimate(seconds, None, None, 1, "trace"))
+        figures.add_energy(id, own, seconds, whole)
 
     if len(gpus) > 1:
         names = {one["device"]: f"{one['name']}: " for one in recordings if "name" in one}
@@ -55,21 +53,11 @@ def add_program(run: Run, figures: Figures) -> None:
         figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, found[0][0].method), ["traced_whole"])
     for device in run.devices if gpus is not run.devices else ():
         if device.kind == "cpu":  # beside the GPUs, and in no sum
-            add_device(device, device.name, _energy(run, device.id, begin, end), None)
+            add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
     if any("start_ns" not in one for one in recordings):  # an old Run without kernels: its phases are what is known
         phases = {row["id"]: row for row in run.units.to_pylist() if row["level"] == "phase"}
         figures.keep(phases.values())
         figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
-
-
-def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimate, whole: float | None) -> None:
-    time = Estimate.null("no_value", "trace") if seconds is None else Estimate(seconds, None, None, 1, "trace")
-    figures.add(unit, "time_s", time)
-    figures.add(unit, "energy_total_j", energy)
-    if seconds:
-        figures.add(unit, "power_w", energy.scaled(1 / seconds))
-    if whole:
-        figures.add(unit, "share", energy.scaled(1 / whole))
 
 
 def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_ns: int) -> tuple[Estimate, Estimate]:
@@ -84,14 +72,8 @@ def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_
     found = recorded_of(run, figures, about)
     whole = window_estimate(run, found.times.device, first_ns, end_ns)
     parts = found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
-    before = _energy(run, found.times.device, begin_ns, first_ns)
+    before, seconds = window_estimate(run, found.times.device, begin_ns, first_ns), (first_ns - begin_ns) / 1e9
     unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, found.top, count=1)
-    _add_row(figures, unit, (first_ns - begin_ns) / 1e9, before, figures.get(MODEL_UNIT, "energy_total_j").value)
+    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add_energy(unit, before, seconds, figures.get(MODEL_UNIT, "energy_total_j").value)
     return parts, whole
-
-
-def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:
-    """Energy of a device while the program ran, J."""
-    if power_record(run, device) is None:
-        return Estimate.null(no_power_reason(run, device), "record")
-    return window_estimate(run, device, begin_ns, end_ns)

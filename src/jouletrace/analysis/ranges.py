@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.span_energies import FEWEST, Energy, energies_by_name
+from jouletrace.analysis.span_energies import FEWEST, energies_by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
@@ -32,12 +33,11 @@ _DEEPEST = 100
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class RangeUnit:
+class RangeUnit(NamedTuple):
     """A unit of ranges: its id, and how many there were."""
 
     id: int
-    count: int
+    spans: int
 
 
 def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
@@ -48,23 +48,25 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     """
     marked = _marked(run)
     host = set(run.settings.get("not_synchronised", ()))
-    first = len(run.devices) + 1
-    units = {spans.path: first + i for i, spans in enumerate(marked)}
+    units = {spans.path: RangeUnit(id, len(spans)) for id, spans in enumerate(marked, start=len(run.devices) + 1)}
     aliased = of_paths(run, marked, lambda path: devices_of(run, path))
     energies = _energies(run, marked)
     for spans in marked:
         path = spans.path
-        parent = next((units[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
-        unit = figures.unit(units[path], "range", "/".join(path), parent, count=len(spans))
-        flags = ["host_time"] if path[-1] in host else []
-        flags += ["ranges_crossed"] if spans.crossed else []
+        unit = figures.unit(units[path].id, "range", "/".join(path), _above(units, path), count=len(spans))
+        stated = {"host_time": path[-1] in host, "ranges_crossed": spans.crossed}
+        flags = [code for code, holds in stated.items() if holds]
         figures.add(unit, "time_s", _time(spans), flags)
         parts = energies.get(path, [])
-        energy = parts[0].each if len(parts) == 1 else total([part.each for part in parts])
-        more = [flag for part in parts for flag in part.flags]
-        more += [ALIASED] if path in aliased and energy.value is not None else []
-        figures.add(unit, "energy_total_j", energy, [*flags, *more])
-    return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
+        energy = parts[0] if len(parts) == 1 else total(parts)
+        flags += [*energy.flags, *([ALIASED] if path in aliased and energy.value is not None else [])]
+        figures.add(unit, "energy_total_j", replace(energy, flags=()), flags)
+    return units
+
+
+def _above(units: Mapping[Path, RangeUnit], path: Path) -> int:
+    """The unit of the innermost range around a path that has one."""
+    return next((units[path[:i]].id for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
 
 
 def devices_of(run: Run, path: Path) -> list[str]:
@@ -153,60 +155,43 @@ def _time(spans: PathSpans) -> Estimate:
     return Estimate(mean, mean, mean, 1, "clock")
 
 
-def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Energy]]:
-    """Energies by path, of each of its devices."""
-    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Energy]]()
+def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Estimate]]:
+    """Mean energies of one by path, of each of its devices."""
+    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Estimate]]()
     for device in dict.fromkeys(device for devices in of.values() for device in devices):
         mine = [spans for spans in marked if device in of[spans.path]]
         steps, around = [spans.steps for spans in mine], [spans.path[:-1] for spans in mine]
         for spans, energy in zip(mine, energies_by_name(run, device, mine, steps, around), strict=True):
-            found.setdefault(spans.path, []).append(energy)
+            found.setdefault(spans.path, []).append(energy.each)
     return found
 
 
 def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
     """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up."""
-    ranks = _last_starts(run)
-    names = [name for name in ranks if (name,) in units]
+    last: dict[int, tuple[int, str]] = {}  # each rank as it was after its last restart
+    for member in run.settings.get("ranks", ()):
+        last[member["rank"]] = max(last.get(member["rank"], (-1, "")), (member.get("restart", 0), member["name"]))
+    names = [name for _, (_, name) in sorted(last.items()) if (name,) in units]
     if not names:
         return
     devices = [device for name in names for device in devices_of(run, (name,))]
     shared = len(set(devices)) < len(devices)
-    _add_all_devices(run, figures)
-    first = max(unit.id for unit in units.values()) + 1
-    paths = list(dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1))
-    paths = [path for path in paths if all((name, *path) in units for name in names)]
-    ids = {path: first + i for i, path in enumerate(paths)}
-    for path, id in ids.items():
-        of = [units[name, *path] for name in names]
-        parent = next((ids[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in ids), MODEL_UNIT)
-        counts = {unit.count for unit in of}
-        figures.unit(id, "range", "/".join(["all ranks", *path]), parent, count=max(counts))
-        flags = dict.fromkeys(flag for unit in of for flag in figures.get(unit.id, "energy_total_j").flags)
-        if len(counts) > 1:
-            flags["counts_differ"] = None
-        figures.add(id, "time_s", _mean_time([figures.get(unit.id, "time_s") for unit in of]), flags)
-        energy = total([figures.get(unit.id, "energy_total_j") for unit in of], method=OF_RANKS)
-        figures.add(id, "energy_total_j", Estimate.null("ranks_share_device", OF_RANKS) if shared else energy, flags)
-
-
-def _last_starts(run: Run) -> list[str]:
-    """Names of the ranks, each as it was after its last restart."""
-    last: dict[int, tuple[int, str]] = {}
-    for member in run.settings.get("ranks", ()):
-        restart = member.get("restart", 0)
-        if restart >= last.get(member["rank"], (-1, ""))[0]:
-            last[member["rank"]] = restart, member["name"]
-    return [name for _, (_, name) in sorted(last.items())]
-
-
-def _add_all_devices(run: Run, figures: Figures) -> None:
-    """Energy of all devices of all ranks, each once."""
-    numbers = range(1, len(run.devices) + 1)
-    parts = [figures.get(number, "energy_total_j") for number in numbers]
-    flags = dict.fromkeys(flag for number in numbers for flag in figures.get(number, "energy_total_j").flags)
-    figures.add(MODEL_UNIT, "energy_total_j", total(parts, method=OF_RANKS), flags)
-
-
-def _mean_time(times: list[Estimate]) -> Estimate:
-    return total(times, method=OF_RANKS).scaled(1 / len(times))
+    each = [figures.get(number, "energy_total_j") for number in range(1, len(run.devices) + 1)]
+    figures.add(MODEL_UNIT, "energy_total_j", replace(total(each, method=OF_RANKS), budget={}))
+    paths = dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1)
+    of_all = {
+        path: [units[name, *path] for name in names] for path in paths if all((name, *path) in units for name in names)
+    }
+    first = figures.last_unit() + 1
+    found = {path: RangeUnit(first + i, max(one.spans for one in of)) for i, (path, of) in enumerate(of_all.items())}
+    for path, of in of_all.items():
+        unit = found[path]
+        figures.unit(unit.id, "range", "/".join(["all ranks", *path]), _above(found, path), count=unit.spans)
+        time, energy = (
+            total([figures.get(one.id, metric) for one in of], method=OF_RANKS)
+            for metric in ("time_s", "energy_total_j")
+        )
+        flags = [*energy.flags, *(["counts_differ"] if len({one.spans for one in of}) > 1 else [])]
+        figures.add(unit.id, "time_s", time.scaled(1 / len(of)), flags)
+        energy = Estimate.null("ranks_share_device", OF_RANKS) if shared else energy
+        figures.add(unit.id, "energy_total_j", energy, flags)

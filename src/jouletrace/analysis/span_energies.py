@@ -6,7 +6,7 @@ blocks. Means of shorter spans that repeat come from all of them together (``att
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, join, no_power_reason, power_record, readings, sensor_flags
+from jouletrace.analysis.power import energies, power_record, readings, sensor_flags
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.run import Estimate, Run
-from jouletrace.run.readings import IMPLAUSIBLE, Readings
-from jouletrace.run.spans import Spans, spans_of
+from jouletrace.run.readings import Readings
+from jouletrace.run.spans import Spans
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95, mean_estimate
 
@@ -48,20 +48,22 @@ _BLIND = ("outside_record", "hole_in_record")
 
 Ints = NDArray[np.int64]
 Named = tuple[str, str, str]
-"""Kind, name and device of spans."""
+"""Kind, name and device of spans; "" where unknown."""
 
 
 class Energy(NamedTuple):
-    """Energy of spans of one name on one device, in J."""
+    """Energy of spans of one name on one device, in J: of all of them together, and the mean of one."""
 
-    total: Estimate  # of all of them together
-    each: Estimate  # mean of one
-    flags: list[str]  # codes that qualify both
+    total: Estimate
+    each: Estimate
 
-    @classmethod
-    def null(cls, reason: str, method: str = METHOD) -> Energy:
-        """None, with the reason."""
-        return cls(Estimate.null(reason, method), Estimate.null(reason, method), [])
+    def flagged(self, codes: Iterable[str]) -> Energy:
+        """The same with more flags."""
+        return Energy(*(replace(one, flags=(*one.flags, *codes)) for one in self))
+
+
+def _none(reason: str) -> Energy:
+    return Energy(Estimate.null(reason, METHOD), Estimate.null(reason, METHOD))
 
 
 def energies_by_name(
@@ -77,28 +79,27 @@ def energies_by_name(
         siblings: Of each name, equal for those that run in turns, such as ranges in the same one.
     """
     found = readings(run, device)
-    if found is None:
-        return [Energy.null(no_power_reason(run, device)) for _ in names]
-    record, response = found
-    if len(record) < 2:
-        return [Energy.null(IMPLAUSIBLE if len(record.implausible_ns) else "no_samples") for _ in names]
+    if found is None or len(found[0]) < 2:
+        return [_none(str(energies(run, device, [0], [1]).reason[0]))] * len(names)
+    period_s = found[1].period_s
     order = np.argsort([-float(spans.seconds.sum()) for spans in names], kind="stable").tolist()
-    given = {number: Energy.null("too_many_names") for number in order[_MOST_NAMES:]}
+    given = dict.fromkeys(order[_MOST_NAMES:], _none("too_many_names"))
     pieces, repeating = {}, dict[Hashable, list[int]]()
     for number in sorted(order[:_MOST_NAMES]):
-        spans, readings_each = names[number], float(np.median(names[number].seconds)) / response.period_s
+        spans = names[number]
         in_blocks = steps[number] and bool(_follow(spans).any())
         if in_blocks and np.any(spans.end_ns[:-1] > spans.start_ns[1:]):
-            given[number] = Energy.null("ranges_overlap")  # of several threads: what was drawn was for all of them
+            given[number] = _none("ranges_overlap")  # of several threads: what was drawn was for all of them
             continue
-        pieces[number] = _Pieces.blocks(spans, response.period_s) if in_blocks else _Pieces.spans(spans)
-        if not in_blocks and len(spans) >= LEAST and _SHORTEST <= readings_each < _LONG:
+        pieces[number] = _Pieces.blocks(spans, period_s) if in_blocks else _Pieces.spans(spans)
+        short = _SHORTEST <= float(np.median(spans.seconds)) / period_s < _LONG
+        if not in_blocks and len(spans) >= LEAST and short:
             repeating.setdefault(siblings[number], []).append(number)
     for some in repeating.values():
-        given.update(zip(some, _repeated(run, device, *found, [names[number] for number in some]), strict=True))
+        given.update(zip(some, _repeated(run, device, [names[number] for number in some]), strict=True))
     alone = [k for k in pieces if k not in given or given[k].each.reason not in (None, "ranges_overlap")]
     most = max(_MOST // max(len(alone), 1), FEWEST)
-    followed = _followed(run, device, *found, [pieces[number].thinned(most) for number in alone])
+    followed = _followed(run, device, [pieces[number].thinned(most) for number in alone]) if alone else []
     for number, energy in zip(alone, followed, strict=True):
         if number not in given or energy.each.value is not None or energy.each.reason in _BLIND:
             given[number] = energy
@@ -147,12 +148,15 @@ def _follow(spans: Spans) -> NDArray[np.bool_]:
     return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
-def _followed(
-    run: Run, device: str, record: Readings, response: Response, pieces: Sequence[_Pieces]
-) -> Iterator[Energy]:
+def _record(run: Run, device: str) -> tuple[Readings, Response]:
+    found = readings(run, device)
+    assert found is not None
+    return found
+
+
+def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Energy]:
     """Energies of what the sensor follows, by one solve."""
-    if not pieces:
-        return
+    record, response = _record(run, device)
     of = np.repeat(np.arange(len(pieces)), [len(one.each) for one in pieces])
     start, end, count = (
         np.concatenate(column) for column in zip(*((p.start_ns, p.end_ns, p.each) for p in pieces), strict=True)
@@ -162,33 +166,34 @@ def _followed(
     away = (start < record.time_ns[0]) | (end > record.time_ns[-1])
     reasons = np.where(away, "outside_record", "sensor_too_slow").astype(object)
     bursts_ns = None if plain else np.concatenate([one.bursts_ns for one in pieces])
-    found = energies(run, device, start[long], end[long], bursts_ns) if long.any() else None
-    if found is not None:
-        reasons[long] = found.reason
+    found = energies(run, device, start[long], end[long], bursts_ns)
+    reasons[long] = found.reason
     for number, one in enumerate(pieces):
         mine = of == number
         why = [reason for reason in reasons[mine] if reason]
-        null = Energy.null(max(sorted(set(why)), key=why.count, default=""))
-        if found is None or len(why) == len(one.each) or 2 * sum(r not in _BLIND for r in why) >= len(one.each):
-            yield null  # most aren't like the others
+        if len(why) == len(one.each) or 2 * sum(reason not in _BLIND for reason in why) >= len(one.each):
+            yield _none(max(sorted(set(why)), key=why.count))  # most aren't like the others
             continue
         known = mine[long] & found.known
         ones = count[long][known].astype(np.float64)
-        mean, low, high = (float(ends[0]) for ends in found.sums(known / ones.sum()))
-        together = Estimate(mean, low, high, 1, TOGETHER if len(ones) > 1 else "windows")
-        each, flags = together, join(found.flags[place] for place in np.flatnonzero(known))
+        together = replace(found.estimate(known / ones.sum(), 1, TOGETHER if len(ones) > 1 else "windows"), budget={})
+        each = together
         if len(ones) >= FEWEST:
-            sd_j = (high - low) / 2 / Z95
+            sd_j = (together.half_width or 0.0) / Z95
             each = mean_estimate(found.energy_j[known] / ones, ones, correlated=True, common_sd=sd_j)
         if why:  # a sum that leaves some out would be a quiet wrong number
-            yield Energy(null.total, each, [*flags, "windows_left_out"])
+            yield Energy(_none(max(sorted(set(why)), key=why.count)).total, each).flagged(
+                [*together.flags, "windows_left_out"]
+            )
         else:
-            every = count[mine].sum() == one.of
-            yield Energy(replace(together if every else each, method=METHOD).scaled(one.of), each, flags)
+            whole = together if count[mine].sum() == one.of else each
+            total = replace(whole, method=METHOD).scaled(one.of)
+            yield Energy(replace(total, flags=()), replace(each, flags=())).flagged(together.flags)
 
 
-def _repeated(run: Run, device: str, record: Readings, response: Response, names: Sequence[Spans]) -> Iterator[Energy]:
+def _repeated(run: Run, device: str, names: Sequence[Spans]) -> Iterator[Energy]:
     """Energies of short spans by name, by the mean of one."""
+    record, response = _record(run, device)
     start, end, code = (
         np.concatenate(column)
         for column in zip(*((*spans.edges_ns, np.full(len(spans), k)) for k, spans in enumerate(names)), strict=True)
@@ -208,10 +213,11 @@ def _repeated(run: Run, device: str, record: Readings, response: Response, names
     if record.hole_seconds(start.min(), end.max()) > 0:
         flags.append("hole_in_record")
     for number, spans in enumerate(names):
-        if count[number] == len(spans) or means[number].value is None:
-            yield Energy(means[number].scaled(len(spans)), means[number], flags)
+        mean = means[number]
+        if count[number] == len(spans) or mean.value is None:
+            yield Energy(mean.scaled(len(spans)), mean).flagged(flags)
         else:
-            yield Energy(Estimate.null("outside_record", METHOD), means[number], [*flags, "windows_left_out"])
+            yield Energy(Estimate.null("outside_record", METHOD), mean).flagged([*flags, "windows_left_out"])
 
 
 def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:
@@ -240,33 +246,34 @@ def _count_devices(spans: pa.Table) -> int:
     return len([name for name in pc.unique(spans["device"]).to_pylist() if name is not None])
 
 
-def add_energies(
-    run: Run, figures: Figures, unit_of: Callable[[Named], int | None], kinds: Sequence[str] = KINDS
-) -> None:
-    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names, where ``unit_of`` gives one.
+def add_energies(run: Run, figures: Figures, units: Mapping[Named, int], spans: Mapping[Named, Spans]) -> None:
+    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names.
 
     Without a power record every figure is null with the reason.
     """
-    for device, names in _by_device(run, kinds).items():
-        source, flags = power_device(run, device)
-        of = [kind for kind, _ in names]
-        found = energies_by_name(run, source or device or "", list(names.values()), [k == "iteration" for k in of], of)
-        for (kind, name), (total, each, codes) in zip(names, found, strict=True):
-            unit = unit_of((kind, name, device or ""))
-            if unit is not None:
-                figures.add(unit, "energy_total_j", total, [*codes, *flags])
-                figures.add(unit, "energy_each_j", each, [*codes, *flags])
+    for device in dict.fromkeys(device for _, _, device in spans):
+        names = {named: some for named, some in spans.items() if named[2] == device}
+        source, flags = power_device(run, device or None)
+        kinds = [kind for kind, _, _ in names]
+        steps = [kind == "iteration" for kind in kinds]
+        found = energies_by_name(run, source or device, list(names.values()), steps, kinds)
+        for named, energy in zip(names, found, strict=True):
+            total, each = energy.flagged(flags)
+            figures.add(units[named], "energy_total_j", total)
+            figures.add(units[named], "energy_each_j", each)
 
 
-def _by_device(run: Run, kinds: Sequence[str]) -> dict[str | None, dict[tuple[str, str], Spans]]:
-    """The spans of these kinds by device, kind and name; a span without a name has ""."""
-    spans, found = spans_of(run, *kinds), dict[str | None, dict[tuple[str, str], Spans]]()
+def by_name(spans: Spans, kinds: Collection[str]) -> dict[Named, Ints]:
+    """Places of the spans of these kinds by kind, name and device, those of each by start."""
     texts = spans.texts["name"]
     name = np.where(spans.name < 0, texts.index("") if "" in texts else -1, spans.name)
     keys = np.stack([spans.device, spans.kind, name])
     order = np.lexsort((spans.start_ns, *keys[::-1]))
-    for rows in np.split(order, np.flatnonzero((np.diff(keys[:, order]) != 0).any(axis=0)) + 1):
-        if len(rows):
-            device, kind, text = (spans.text(column, rows[0]) for column in ("device", "kind", "name"))
-            found.setdefault(device, {})[str(kind), text or ""] = spans.take(rows)
+    order = order[spans.those("kind", kinds)[order]]
+    groups = np.split(order, np.flatnonzero((np.diff(keys[:, order]) != 0).any(axis=0)) + 1) if len(order) else []
+    columns = [(getattr(spans, column), [*spans.texts[column], ""]) for column in ("kind", "name", "device")]
+    found = dict[Named, Ints]()
+    for rows in groups:
+        kind, named, device = (words[codes[rows[0]]] for codes, words in columns)
+        found[kind, named, device] = rows
     return found

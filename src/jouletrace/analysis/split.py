@@ -15,7 +15,6 @@ The parts are then scaled to the GPU's power in the window, so that they add up 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -143,17 +142,8 @@ def powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Est
     """Mean power of the GPU in each window."""
     start, end = np.array(windows, np.int64).T
     found = energies(run, board, start, end)
-    if found is None:
-        return [Estimate.null("no_power_sensor", "windows")] * len(windows)
-    watts: list[Estimate] = []
-    for i, (first, last) in enumerate(windows):
-        why = found.reason[i]
-        if why is not None or not math.isfinite(float(found.energy_j[i])):
-            watts.append(Estimate.null(why or "not_finite", "windows"))
-            continue
-        energy = Estimate(float(found.energy_j[i]), float(found.low_j[i]), float(found.high_j[i]), 1, "windows")
-        watts.append(energy.scaled(1e9 / (last - first)))
-    return watts
+    each = [found.estimate(np.arange(len(found)) == i) for i in range(len(found))]
+    return [one.scaled(1e9 / (last - first)) for one, (first, last) in zip(each, windows, strict=True)]
 
 
 def shifted(estimate: Estimate, by: float) -> Estimate:

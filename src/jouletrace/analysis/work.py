@@ -9,21 +9,24 @@ neighbours may be. It speaks of that load: a server costs more for each token wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, no_power_reason
+from jouletrace.analysis.power import energies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
+from jouletrace.run.estimate import widened
 from jouletrace.stats.interval import Z95, mean_estimate, total
 
 METHOD = "counted work"
 
 MOST_BLOCKS = 20
 _SHORTEST_S = 1.0
+_BESIDE = (WORK_RESETS, WORK_READ)
 _J_PER_KWH = 3.6e6
 
 Floats = NDArray[np.float64]
@@ -42,8 +45,10 @@ class _Blocks:
     edge_s: Floats
     reset: NDArray[np.bool_]  # whether the counter started again within it
 
-    def __len__(self) -> int:
-        return len(self.done)
+    @property
+    def seconds(self) -> Floats:
+        """Lengths."""
+        return np.asarray((self.end_ns - self.start_ns) / 1e9, np.float64)
 
 
 def add_work(run: Run, figures: Figures) -> None:
@@ -59,41 +64,33 @@ def _add_counted(run: Run, figures: Figures) -> None:
         for metric in ("work_done", "work_per_s", "energy_per_work_j"):
             figures.add(MODEL_UNIT, metric, Estimate.null(blocks, METHOD))
         return
-    energy, sd, sd_model, reasons = _energies(run, blocks)
-    first = len(run.devices) + 1
-    origin = int(blocks.start_ns[0])
-    for i in range(len(blocks)):
-        edges = [(int(at[i]) - origin) / 1e9 for at in (blocks.start_ns, blocks.end_ns)]
-        unit = figures.unit(first + i, "range", f"{edges[0]:.1f} to {edges[1]:.1f} s", MODEL_UNIT)
-        flags = ["work_reset"] if blocks.reset[i] else []
-        seconds, half = edges[1] - edges[0], Z95 * float(blocks.edge_s[i])
+    drawn, shared_sd = _energies(run, blocks)
+    from_s, to_s = ((edge - blocks.start_ns[0]) / 1e9 for edge in (blocks.start_ns, blocks.end_ns))
+    rows = zip(from_s, to_s, blocks.edge_s, blocks.done, blocks.reset, drawn, strict=True)
+    for unit, (start, end, edge, done, reset, energy) in enumerate(rows, start=len(run.devices) + 1):
+        figures.unit(unit, "range", f"{start:.1f} to {end:.1f} s", MODEL_UNIT)
+        flags, seconds, half = ["work_reset"] if reset else [], float(end - start), Z95 * float(edge)
         figures.add(unit, "time_s", Estimate(seconds, seconds - half, seconds + half, 1, METHOD))
-        figures.add(unit, "work_done", _exact(float(blocks.done[i])), flags)
-        reason = reasons[i]
-        if reason is not None:
-            figures.add(unit, "energy_total_j", Estimate.null(reason, METHOD))
-            figures.add(unit, "energy_per_work_j", Estimate.null(reason, METHOD), flags)
-            continue
-        value, half = float(energy[i]), Z95 * float(sd[i])
-        drawn = figures.add(unit, "energy_total_j", Estimate(value, value - half, value + half, 1, METHOD))
-        each = drawn.scaled(1 / blocks.done[i]) if blocks.done[i] > 0 else Estimate.null("no_work_counted", METHOD)
+        figures.add(unit, "work_done", _exact(float(done)), flags)
+        figures.add(unit, "energy_total_j", energy)
+        none = Estimate.null(energy.reason or "no_work_counted", METHOD)
+        each = energy.scaled(1 / float(done)) if energy.value is not None and done > 0 else none
         figures.add(unit, "energy_per_work_j", each, flags)
-    _add_whole(figures, blocks, energy, np.hypot(sd_model, _ends(blocks, energy)), reasons)
+    _add_whole(figures, blocks, drawn, shared_sd)
 
 
-def _add_whole(figures: Figures, blocks: _Blocks, energy: Floats, shared_sd: Floats, reasons: list[str | None]) -> None:
+def _add_whole(figures: Figures, blocks: _Blocks, drawn: Sequence[Estimate], shared_sd: Floats) -> None:
     """The figures of the whole, from those blocks that have an energy."""
     flags = ["work_reset"] if blocks.reset.any() else []
     work, seconds = float(blocks.done.sum()), float(blocks.end_ns[-1] - blocks.start_ns[0]) / 1e9
     figures.add(MODEL_UNIT, "work_done", _exact(work), flags)
-    figures.add(MODEL_UNIT, "work_per_s", Estimate(work / seconds, n=len(blocks), method=METHOD), flags)
-    kept = np.array([reason is None for reason in reasons])
-    if not kept.any():
-        figures.add(MODEL_UNIT, "energy_per_work_j", Estimate.null(str(reasons[0]), METHOD), flags)
-        return
-    if not kept.all():
-        flags = [*flags, "windows_left_out"]
-    per = ratio_of_sums(energy[kept], blocks.done[kept], float(np.sum(shared_sd[kept])))
+    figures.add(MODEL_UNIT, "work_per_s", Estimate(work / seconds, n=len(drawn), method=METHOD), flags)
+    kept = np.array([one.value is not None for one in drawn])
+    per = Estimate.null(drawn[0].reason or "no_value", METHOD)
+    if kept.any():
+        energy = np.array([one.value for one in drawn if one.value is not None])
+        per = ratio_of_sums(energy, blocks.done[kept], float(np.sum(shared_sd[kept])))
+        flags += [] if kept.all() else ["windows_left_out"]
     few = ["few_windows"] if per.value is not None and per.low is None else []
     figures.add(MODEL_UNIT, "energy_per_work_j", per, [*flags, *few])
 
@@ -124,7 +121,6 @@ def _blocks(run: Run) -> _Blocks | str:
     """The recording cut at readings of the counter; the reason where it can't be."""
     device = run.devices[0].id
     time, done = run.series(device, WORK)
-    columns = {name: run.series(device, name) for name in (WORK_RESETS, WORK_READ)}
     order = np.argsort(time, kind="stable")
     time, done = time[order].astype(np.int64), done[order]
     # A sum never falls: a reading above a later one was a jump of the counter that came back.
@@ -139,58 +135,35 @@ def _blocks(run: Run) -> _Blocks | str:
     if len(at) < 2:
         return "work_read_once"
     # Rows that a crash cut off lack what came last; a reading's rows have one stamp.
-    resets = _at(time[at], *columns[WORK_RESETS])
-    took = _at(time[at], *columns[WORK_READ])
+    known = (dict(zip(*(part.tolist() for part in run.series(device, name)), strict=True)) for name in _BESIDE)
+    resets, took = (np.array([one.get(stamp, 0.0) for stamp in time[at].tolist()]) for one in known)
     edge = np.hypot(took[:-1], took[1:]) / math.sqrt(12)
     return _Blocks(time[at[:-1]], time[at[1:]], np.diff(done[at]), edge, np.diff(resets) > 0)
 
 
 def _edges(time: Ints) -> NDArray[np.intp]:
     """Which readings are edges of blocks: as equally apart in time as readings allow."""
-    seconds = float(time[-1] - time[0]) / 1e9
-    k = int(max(min(MOST_BLOCKS, len(time) - 1, seconds / _SHORTEST_S), 1))
-    wanted = time[0] + np.round(np.arange(k + 1) / k * float(time[-1] - time[0])).astype(np.int64)
-    after = np.clip(np.searchsorted(time, wanted), 1, max(len(time) - 1, 1)) if len(time) > 1 else np.zeros(1, int)
-    if len(time) == 1:
-        return np.zeros(1, np.intp)
-    nearest = np.where(wanted - time[after - 1] < time[after] - wanted, after - 1, after)
-    return np.unique(nearest).astype(np.intp)
+    since = time - time[0]
+    k = int(max(min(MOST_BLOCKS, len(time) - 1, since[-1] / 1e9 / _SHORTEST_S), 1))
+    return np.unique(np.searchsorted((since[1:] + since[:-1]) / 2, np.linspace(0, since[-1], k + 1), side="right"))
 
 
-def _at(wanted: Ints, time: Ints, values: Floats) -> Floats:
-    """The value of each stamp; 0 where there is none."""
-    if len(time) == 0:
-        return np.zeros(len(wanted))
-    order = np.argsort(time, kind="stable")
-    found = np.clip(np.searchsorted(time[order], wanted), 0, len(time) - 1)
-    return np.asarray(np.where(time[order][found] == wanted, values[order][found], 0.0), np.float64)
+def _energies(run: Run, blocks: _Blocks) -> tuple[list[Estimate], Floats]:
+    """Energies of blocks over all devices, J; and the standard uncertainties of what they share, shape (k,).
 
-
-def _energies(run: Run, blocks: _Blocks) -> tuple[Floats, Floats, Floats, list[str | None]]:
-    """Of each block, over all devices: joules, its standard uncertainty, the part that blocks share, reasons."""
-    k = len(blocks)
-    energy, variance, model = np.zeros(k), np.zeros(k), np.zeros(k)
-    reasons: list[str | None] = [None] * k
-    for device in run.devices:
-        found = energies(run, device.id, blocks.start_ns, blocks.end_ns)
-        if found is None:
-            return energy, variance, model, [no_power_reason(run, device.id)] * k
-        energy = energy + found.energy_j
-        variance = variance + ((found.high_j - found.low_j) / (2 * Z95)) ** 2
-        # Of the sum a block has its share by energy
-        whole = found.sums(found.known)
-        model = np.hypot(model, (whole[2] - whole[1]) / (2 * Z95 * whole[0]) * found.energy_j)
-        reasons = [mine or theirs for mine, theirs in zip(reasons, found.reason, strict=True)]
-    power = energy / np.maximum((blocks.end_ns - blocks.start_ns) / 1e9, 1e-9)
-    return energy, np.sqrt(variance + (power * blocks.edge_s) ** 2), model, reasons
-
-
-def _ends(blocks: _Blocks, energy: Floats) -> Floats:
-    """What the length of the first and last block leaves open, in joules: inner edges cancel in the sum."""
-    power = energy / np.maximum((blocks.end_ns - blocks.start_ns) / 1e9, 1e-9)
-    outer = np.zeros(len(blocks))
-    outer[[0, -1]] = (power * blocks.edge_s)[[0, -1]]
-    return outer
+    Inner edges cancel in a sum of blocks: of their lengths the ends alone are left open.
+    """
+    k = len(blocks.done)
+    found = [energies(run, device.id, blocks.start_ns, blocks.end_ns) for device in run.devices]
+    each = [total([one.estimate(np.arange(k) == i) for one in found], method=METHOD) for i in range(k)]
+    edge_j = np.array([one.value or 0.0 for one in each]) / np.maximum(blocks.seconds, 1e-9) * blocks.edge_s
+    shared = [edge_j * np.isin(np.arange(k), [0, k - 1])]
+    for one in found:
+        whole = one.estimate(one.known)  # of which a block has its share by energy
+        if whole.value:
+            shared.append((whole.half_width or 0.0) / Z95 / whole.value * one.energy_j)
+    own = (replace(one, flags=(), budget={}) for one in each)
+    return [widened(one, Z95 * float(u)) for one, u in zip(own, edge_j, strict=True)], np.linalg.norm(shared, axis=0)
 
 
 def _exact(value: float) -> Estimate:
@@ -199,11 +172,9 @@ def _exact(value: float) -> Estimate:
 
 def _add_costs(run: Run, figures: Figures) -> None:
     """Cost and CO2 of all devices' energy, by the factors in the settings: factors are taken as exact."""
-    asked = run.settings
-    for factor, metric in ((asked.get("price_per_kwh"), "cost"), (asked.get("carbon_g_per_kwh"), "co2_g")):
-        if factor is None:
-            continue
-        parts = [figures.get(unit, "energy_total_j") for unit in range(1, len(run.devices) + 1)]
-        drawn = parts[0] if len(parts) == 1 else total(parts)
-        flags = [flag for unit in range(1, len(run.devices) + 1) for flag in figures.get(unit, "energy_total_j").flags]
-        figures.add(MODEL_UNIT, metric, drawn.scaled(factor / _J_PER_KWH), flags)
+    parts = [replace(figures.get(unit, "energy_total_j"), budget={}) for unit in range(1, len(run.devices) + 1)]
+    factors = {"cost": run.settings.get("price_per_kwh"), "co2_g": run.settings.get("carbon_g_per_kwh")}
+    for metric, per_kwh in factors.items():
+        if per_kwh is not None:
+            drawn = parts[0] if len(parts) == 1 else total(parts)
+            figures.add(MODEL_UNIT, metric, drawn.scaled(per_kwh / _J_PER_KWH))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.attribution.outcome import ALIASED_LOG, READINGS, SWINGS
 from jouletrace.attribution.prior import Known, Prior
 from jouletrace.errors import BadInputError
+from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
@@ -51,6 +52,12 @@ class SpanEnergies:
     flags: list[tuple[str, ...]]
     period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
+
+    @classmethod
+    def none(cls, count: int, reason: str) -> SpanEnergies:
+        """Of so many spans none has an energy, for one reason."""
+        nan = np.full(count, np.nan)
+        return cls(None, np.full(count, -1, np.intp), [reason] * count, [()] * count, None, (nan, nan, nan))
 
     def __len__(self) -> int:
         return len(self.place)
@@ -95,6 +102,20 @@ class SpanEnergies:
             none = np.full(len(weights), np.nan)
             return none, none, none
         return self.energies.interval(self._rows(weights))
+
+    def estimate(self, weights: ArrayLike = 1.0, n: int = 1, method: str = "windows") -> Estimate:
+        """A weighted sum in J, with its flags and sources; null if a span that counts has none.
+
+        ``weights`` are of the spans, shape (m,), or of all of them. The reason is the commonest.
+        """
+        weights = np.broadcast_to(np.asarray(weights, np.float64), (len(self),))
+        mine = np.flatnonzero(weights).tolist()
+        why = [reason for i in mine if (reason := self.reason[i]) is not None]
+        if why:
+            return Estimate.null(max(sorted(set(why)), key=why.count), method)
+        value, low, high = (float(end[0]) for end in self.sums(weights))
+        flags = dict.fromkeys(code for i in mine for code in self.flags[i])
+        return Estimate(value, low, high, n, method, flags=tuple(flags), budget=self.sources(weights))
 
     def sources(self, weights: ArrayLike) -> dict[str, float]:
         """Standard uncertainties of a weighted sum by source, in J; ``weights`` have shape (m,)."""

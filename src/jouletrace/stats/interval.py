@@ -6,6 +6,7 @@ which no software can see, is in none of them: it is stated apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -105,7 +106,7 @@ def standard_error(estimate: Estimate) -> tuple[float, float]:
 def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, method: str = "sum") -> Estimate:
     """Sum of independent estimates, each times its sign (or factor), by Welch and Satterthwaite.
 
-    Null if any of them is, with its reason. It has the flags of all of them.
+    Null if any of them is, with its reason. It has the flags of all of them, and their budgets together.
     """
     factors = [1.0] * len(estimates) if signs is None else list(signs)
     flags = tuple(dict.fromkeys(flag for estimate in estimates for flag in estimate.flags))
@@ -118,7 +119,10 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
     free = satterthwaite(variances, [free for _, free in parts])
     half = float(student(_TAIL, free) * np.sqrt(float(sum(variances))))
     n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
-    return Estimate(value, value - half, value + half, n, method, flags=flags)
+    causes = dict.fromkeys(cause for estimate in estimates for cause in estimate.budget)
+    each = list(zip(factors, estimates, strict=True))
+    budget = {cause: math.hypot(*(f * e.budget.get(cause, 0.0) for f, e in each)) for cause in causes}
+    return Estimate(value, value - half, value + half, n, method, flags=flags, budget=budget)
 
 
 def difference(a: Estimate, b: Estimate, method: str = "difference") -> Estimate:

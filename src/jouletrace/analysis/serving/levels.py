@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -96,7 +96,7 @@ def add_serving(run: Run, figures: Figures) -> None:
     divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
     if divided:
         windows = [(*divided[k].window, divided[k].is_steady) for k, *_ in found]
-        whole = [Measured(divided[k].total, divided[k].flags, None, {}) for k, *_ in found]
+        whole = [Measured(replace(divided[k].total, flags=divided[k].flags), None) for k, *_ in found]
     else:
         windows = [steady_window(requests) for *_, requests in found]
         edges = [
@@ -110,21 +110,21 @@ def add_serving(run: Run, figures: Figures) -> None:
     else:
         add_energies(run, figures, steady, doubts)
     for level, drawn in zip(steady, whole, strict=True):
-        if drawn.sources:
-            _add_sources(run, figures, level.unit, level.load, drawn.sources)
+        if not doubts(run, level.load["name"]):
+            stated = figures.get(level.unit, "energy_total_j")
+            figures.change(level.unit, "energy_total_j", replace(stated, budget=drawn.energy.budget))
         _add_prices(run, figures, level, drawn.blocks_j)
 
 
 def _add_level(run: Run, figures: Figures, found: Found, window: tuple[float, float, bool], drawn: Measured) -> Steady:
     (number, load, requests), (start, end, is_steady) = found, window
     unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT, count=len(requests))
-    energy, flags = drawn.energy, (*(() if is_steady else ("load_not_steady",)), *drawn.flags)
-    level = Steady(unit, number, load, requests, (start, end), energy, flags)
+    energy = replace(drawn.energy, flags=(*(() if is_steady else ("load_not_steady",)), *drawn.energy.flags), budget={})
+    level = Steady(unit, number, load, requests, (start, end), energy, energy.flags)
     if not load.get("alone"):  # it shows what a server draws, and is no load to choose
         _validity(run, level, is_steady)
     _add_rates(run, figures, level)
-    figures.add(unit, "power_w", energy.scaled(1 / level.seconds), flags)
-    figures.add(unit, "energy_total_j", energy, flags)
+    figures.add_energy(unit, energy, level.seconds)
     return level
 
 
@@ -142,22 +142,20 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
             continue
         unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT)
         own: dict[str, Estimate] = {}
-        flags: tuple[str, ...] = ()
         if totals is not None and run.devices:
-            drawn = measured(run, [(start_ns, end_ns)], [(start_ns, end_ns)])[0]
-            energy, flags = drawn.energy, drawn.flags
+            drawn = measured(run, [(start_ns, end_ns)], [(start_ns, end_ns)])[0].energy
+            energy = replace(drawn, budget={})
             if energy.value is not None or "energy_total_j" not in stated:
                 own = {
                     "power_w": energy.scaled(1 / seconds),
-                    "energy_total_j": energy,
+                    "energy_total_j": energy if doubts(run, load["name"]) else drawn,
                     **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
                 }
-                _add_sources(run, figures, unit, load, drawn.sources)
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
             estimate = own.get(metric) or Estimate(stated[metric], method=STATED)
-            figures.add(unit, metric, estimate, flags if metric in own else ())
+            figures.add(unit, metric, estimate)
 
 
 def _prices(energy: Estimate, requests: float, input_tokens: float, output_tokens: float) -> dict[str, Estimate]:
@@ -216,12 +214,6 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
     late = (r.sent - r.due)[inside]
     if len(late):  # of a handful of requests none may be in the steady state
         figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
-
-
-def _add_sources(run: Run, figures: Figures, unit: int, load: Load, sources: dict[str, float]) -> None:
-    """Add what the interval of a load's energy consists of, if the load is valid."""
-    if not doubts(run, load["name"]):
-        figures.sources[unit, "energy_total_j"] = lambda: sources
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady, blocks_j: Floats | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies, join, no_power_reason, readings
+from jouletrace.analysis.power import energies, readings
 from jouletrace.analysis.serving.steady import Floats
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
@@ -40,9 +40,7 @@ class Measured:
     """Energy of all devices in a window of a load that goes on, and in ``BLOCKS`` equal parts of it."""
 
     energy: Estimate
-    flags: tuple[str, ...]
     blocks_j: Floats | None  # shape (BLOCKS,); None if one of them has no energy
-    sources: dict[str, float]  # standard uncertainties of the energy, J
 
 
 def measured(run: Run, windows_ns: Sequence[tuple[int, int]], loads_ns: Sequence[tuple[int, int]]) -> list[Measured]:
@@ -55,36 +53,19 @@ def _measured(run: Run, windows_ns: Sequence[tuple[int, int]], loads_ns: Sequenc
     edges = np.array([np.linspace(0, end - start, BLOCKS + 1).astype(np.int64) + start for start, end in windows_ns])
     starts, ends = np.hstack([edges[:, :1], edges[:, :-1]]), np.hstack([edges[:, -1:], edges[:, 1:]])
     found = [energies(run, one.id, starts.ravel(), ends.ravel(), loads_ns, prior=MOVING) for one in run.devices]
-    reasons = [no_power_reason(run, one.id) for one, each in zip(run.devices, found, strict=True) if each is None]
-    if reasons or not found:
-        null = Estimate.null((*reasons, "no_power_sensor")[0], "window")
-        return [Measured(null, (), None, {})] * len(windows_ns)
-    each = [one for one in found if one is not None]
-    period_s = max(one[1].period_s for device in run.devices if (one := readings(run, device.id)) is not None)
-    shown = np.diff(edges).min(axis=1) > _PARTS * 1e9 * period_s
-    return [_of_devices(each, k * (BLOCKS + 1), bool(one)) for k, one in enumerate(shown)]
+    if not found:
+        return [Measured(Estimate.null("no_power_sensor", "window"), None)] * len(windows_ns)
+    periods_s = [one[1].period_s for device in run.devices if (one := readings(run, device.id)) is not None]
+    shown = np.diff(edges).min(axis=1) > _PARTS * 1e9 * max(periods_s, default=0.0)
+    return [_of_devices(found, k * (BLOCKS + 1), bool(one)) for k, one in enumerate(shown)]
 
 
 def _of_devices(found: Sequence[SpanEnergies], place: int, shown: bool) -> Measured:
     """What all devices drew in the window that is the span ``place``, and in its parts, which follow, if ``shown``."""
-    parts = [estimate_of(one, place) for one in found]
-    if refused := [one for one in parts if one.value is None]:
-        return Measured(refused[0], (), None, {})
+    parts = [one.estimate(np.arange(len(one)) == place, method="window") for one in found]
     joules = np.sum([one.energy_j[place + 1 : place + 1 + BLOCKS] for one in found], axis=0)
-    weights = np.arange(len(found[0])) == place
-    each = [one.sources(weights) for one in found]
-    sources = {name: float(np.linalg.norm([one[name] for one in each])) for name in each[0]}
     energy = parts[0] if len(parts) == 1 else total(parts, method="window")
-    blocks = joules if shown and not np.isnan(joules).any() else None
-    return Measured(energy, tuple(join(one.flags[place] for one in found)), blocks, sources)
-
-
-def estimate_of(found: SpanEnergies, place: int) -> Estimate:
-    """The energy of one span, J; null with the reason without one."""
-    if (reason := found.reason[place]) is not None:
-        return Estimate.null(reason, "window")
-    value, low, high = (float(one[place]) for one in (found.energy_j, found.low_j, found.high_j))
-    return Estimate(value, low, high, 1, "window")
+    return Measured(energy, joules if shown and energy.value is not None and not np.isnan(joules).any() else None)
 
 
 Kind = tuple[Floats, Floats, Floats]

@@ -16,7 +16,6 @@ from itertools import pairwise
 import numpy as np
 
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.serving.measured import estimate_of
 from jouletrace.analysis.serving.steady import Floats, Requests, steady_window
 from jouletrace.analysis.split import METHOD, SplitModel, fit, shifted, split
 from jouletrace.attribution.prior import MOVING
@@ -128,12 +127,11 @@ def _powers(
     pauses = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
     starts, ends = np.array([*pauses, *windows], np.int64).T
     found, seconds = energies(run, run.devices[0].id, starts, ends, extents, prior=MOVING), (ends - starts) / 1e9
-    if found is None:
-        return (np.zeros(0), np.zeros(0)), [Estimate.null("no_power_sensor", METHOD)] * len(windows)
     count, middle = len(pauses), (starts + ends) / 2
     known = np.flatnonzero(found.known[:count])
     known = known[np.argsort(middle[known])]
-    whole = [estimate_of(found, k).scaled(1 / seconds[k]) for k in range(count, len(starts))]
+    each = [found.estimate(np.arange(len(starts)) == k, method="window") for k in range(count, len(starts))]
+    whole = [one.scaled(1 / s) for one, s in zip(each, seconds[count:].tolist(), strict=True)]
     return (middle[known], (found.energy_j / seconds)[known]), whole
 
 
