@@ -11,7 +11,7 @@ from jouletrace.analysis.kernel_times import IDLE, KernelTimes
 from jouletrace.analysis.pools import by_operator, pools
 from jouletrace.analysis.power import most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import Recorded, recorded
-from jouletrace.attribution.checks import said_of_powers, said_of_rest, verdict
+from jouletrace.analysis.rules import doubt, says
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import Rows
@@ -78,13 +78,12 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         return no_power_reason(run, times.device)
     most_w, found = most_kernels_w(run, times.device), None
     try:
-        recording, doubt = recorded(run, times, rest)
-        if not doubt:
+        recording, why = recorded(run, times, rest)
+        if not why:
             found = KernelPowers(recording, times, most_w)
-            between = said_of_rest(check_rest(found.rows, float(recording.activity.seconds[-1])))
-            doubt = "" if between.passed else verdict([between])
+            why = doubt([check_rest(found.rows, float(recording.activity.seconds[-1]))])
     except BadInputError as error:
-        doubt = str(error)
+        why = str(error)
     else:
         run.warnings = [
             one
@@ -93,13 +92,14 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         ]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
-    if doubt or found is None:
+    if why or found is None:
         where = times.device if times.top != MODEL_UNIT else ""
-        run.warn("not_attributed", f"no energies of kernels{whose}: {doubt}", where)
+        run.warn("not_attributed", f"no energies of kernels{whose}: {why}", where)
         return "not_attributed"
-    check = said_of_powers(found.possible, most_w)
-    if not check.passed:
-        run.warn("powers_doubtful", f"{check.says}: single rows{whose} may be off by more than ±", times.device)
+    if not found.possible.passed:
+        run.warn(
+            "powers_doubtful", f"{says(found.possible)}: single rows{whose} may be off by more than ±", times.device
+        )
     return found
 
 

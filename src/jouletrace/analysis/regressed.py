@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from jouletrace.analysis.kernel_times import KernelTimes
 from jouletrace.analysis.power import known_rate_hz, power_record
+from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.prior import Prior
@@ -100,8 +100,7 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, st
             f"{until - since:.4g} s: a time of one is damaged"
         )
     locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
-    doubt = "" if all(check.passed for check in asked) else verdict(asked)
-    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns), doubt
+    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns), doubt(asked)
 
 
 def placed(locked: Lock, known: Response) -> Response:
