@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks

@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks

@@ -9,7 +9,7 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution import acquire
 from jouletrace.attribution import attempts as trying

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.analysis.kernel_powers import powers_of_kinds
-from jouletrace.analysis.pools import pools
-from jouletrace.analysis.regressed import Recorded, placed
+from jouletrace.analysis.kernel_powers import Recorded, placed, pools, powers_of_kinds
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.rows import check_rest
 from jouletrace.run import Estimate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
+from jouletrace.run.units import Units
 
 METHOD = "spans"
 
@@ -54,35 +56,33 @@ def add_imported(run: Run, figures: Figures) -> None:
     the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
     ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
     """
-    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "import"), count=1)
+    figures.model(run.workload.get("name", "import"))
     stated = _keep_stated(run, figures)
     traced = _add_traced(run, figures)
-    free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
     logged = [one for one in run.devices if power_record(run, one.id) is not None or _expected(run, one)]
-    add_each(run, figures, logged, free)
+    units = add_each(run, figures, logged)
     _warn_of_unread(run, logged)
     _warn_of_meters(run, powered)
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
-        difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
+        difference = figures.get(units[powered[0].id], "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
-    free += len(logged)
     timeline, untimed = spans_of(run), _untimed(run)
     if not (logged or stated or len(run.spans)):
         _warn_without_power(run)
     if len(timeline) == 0:
-        free = add_kernels(run, figures, free)
-        _add_names(run, timeline, figures, free, KINDS, untimed)
+        add_kernels(run, figures)
+        _add_names(run, timeline, figures, KINDS, untimed)
         return
     if not traced:
         _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
     kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
-    units = _add_names(run, timeline, figures, free, kinds, untimed)
+    named = _add_names(run, timeline, figures, kinds, untimed)
     if powered:
-        for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
-            figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
-        add_energies(run, figures, units.get, kinds)
+        for one in untimed & named.keys():  # a sum that leaves some out would be wrong without a word
+            figures.add(named[one], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
+        add_energies(run, figures, named.get, kinds)
 
 
 def _expected(run: Run, device: DeviceInfo) -> bool:
@@ -119,7 +119,7 @@ def _warn_without_power(run: Run) -> None:
 
 def _add_traced(run: Run, figures: Figures) -> bool:
     """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
-    if not add_recording(run, figures.last_unit() + 1):
+    if not add_recording(run, Units(figures.units)):
         return False
     from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
@@ -143,8 +143,8 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     return True
 
 
-def _keep_stated(run: Run, figures: Figures) -> int:
-    """Take over units and figures that the file stated, layers too that it only names; returns the last unit's id.
+def _keep_stated(run: Run, figures: Figures) -> bool:
+    """Take over units and figures that the file stated, layers too that it only names; True if there are some.
 
     All other results are computed again, and so are the ids of its units.
     """
@@ -159,8 +159,8 @@ def _keep_stated(run: Run, figures: Figures) -> int:
             kept[unit] = rows[unit]
             unit = rows[unit]["parent"]
     figures.keep_results(stated)
-    figures.keep(kept[unit] for unit in sorted(kept))
-    return max(kept, default=MODEL_UNIT)
+    figures.units.keep(kept[unit] for unit in sorted(kept))
+    return bool(kept)
 
 
 def _untimed(run: Run) -> set[_Named]:
@@ -196,13 +196,15 @@ def _union_ns(start: Ints, end: Ints) -> float:
 
 
 def _add_names(
-    run: Run, timeline: Spans, figures: Figures, free: int, kinds: Collection[str], untimed: set[_Named]
+    run: Run, timeline: Spans, figures: Figures, kinds: Collection[str], untimed: set[_Named]
 ) -> dict[_Named, int]:
     """A unit for each name by kind and device; returns their ids. Figures of those ``untimed`` in part have a flag."""
     units: dict[_Named, int] = {}
     duration, devices = timeline.end_ns - timeline.start_ns, timeline.texts["device"]
     own = _time_launched_in(timeline, duration)
-    stated = figures.named("range")  # the window of a row of results is that row, not a second one
+    ranges = [(row["name"], id) for id, row in figures.units.rows.items() if row["level"] == "range"]
+    count_of = Counter(name for name, _ in ranges)  # the window of a row of results is that row, not a second one
+    stated = {name: id for name, id in ranges if count_of[name] == 1}
     for kind, level in LEVEL_OF_SPANS.items():
         if kind not in kinds:
             continue
@@ -221,17 +223,15 @@ def _add_names(
             where = device or None if len(devices) > 1 else None
             unit = stated.get(name) if kind == "range" and int(count[k]) == 1 else None
             if unit is None:
-                unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
-                free += 1
+                unit = figures.units.add(level, name, module=where, count=int(count[k]))
             units[kind, name, device] = unit
             flags = [TIMES_LEFT_OUT] if (kind, name, device) in untimed else []
             figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD), flags)
     for kind, name, device in sorted(untimed - units.keys()):
         if kind in kinds:
             where = device or None if len(devices) > 1 else None
-            units[kind, name, device] = figures.unit(free, LEVEL_OF_SPANS[kind], name, MODEL_UNIT, module=where)
-            figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
-            free += 1
+            unit = units[kind, name, device] = figures.units.add(LEVEL_OF_SPANS[kind], name, module=where)
+            figures.add(unit, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
     return units
 
 

@@ -14,7 +14,7 @@ from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings, reads_zero
 from jouletrace.attribution.spans import span_energies
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
+from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
@@ -40,17 +40,18 @@ METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "
 
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
-    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
-    add_each(run, figures, run.devices, 1)
+    figures.model(run.workload.get("name", "recording"))
+    add_each(run, figures, run.devices)
 
 
-def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo], first: int) -> None:
-    """Add a unit for each of some devices, numbered from ``first``; warn where one was watched for a shorter time."""
+def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[str, int]:
+    """Add a unit for each of some devices, and warn where one was watched for a shorter time; their ids by device."""
     labels = device_labels(run.devices)
-    for number, device in enumerate(devices, start=first):
-        figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
-        _add_device(run, figures, number, device)
-    _warn_of_shorter(run, [device.id for device in devices])
+    units = {one.id: figures.units.add("device", labels[one.id], module=one.id) for one in devices}
+    for device in devices:
+        _add_device(run, figures, units[device.id], device)
+    _warn_of_shorter(run, list(units))
+    return units
 
 
 def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:

@@ -48,14 +48,12 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     """
     marked = _marked(run)
     host = set(run.settings.get("not_synchronised", ()))
-    first = len(run.devices) + 1
-    units = {spans.path: first + i for i, spans in enumerate(marked)}
+    units: dict[Path, RangeUnit] = {}
     aliased = of_paths(run, marked, lambda path: devices_of(run, path))
     energies = _energies(run, marked)
     for spans in marked:
         path = spans.path
-        parent = next((units[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
-        unit = figures.unit(units[path], "range", "/".join(path), parent, count=len(spans))
+        unit = _unit(figures, units, path, len(spans))
         flags = ["host_time"] if path[-1] in host else []
         flags += ["ranges_crossed"] if spans.crossed else []
         figures.add(unit, "time_s", _time(spans), flags)
@@ -64,7 +62,14 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
         more = [flag for part in parts for flag in part.flags]
         more += [ALIASED] if path in aliased and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
-    return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
+    return units
+
+
+def _unit(figures: Figures, units: dict[Path, RangeUnit], path: Path, count: int, *of: str) -> int:
+    """Add a unit of ranges below that of the innermost one around it, which is there already; returns its id."""
+    parent = next((units[path[:i]].id for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
+    units[path] = RangeUnit(figures.units.add("range", "/".join([*of, *path]), parent, count=count), count)
+    return units[path].id
 
 
 def devices_of(run: Run, path: Path) -> list[str]:
@@ -76,7 +81,7 @@ def devices_of(run: Run, path: Path) -> list[str]:
 
 
 def _marked(run: Run) -> list[PathSpans]:
-    """The marked spans by path, in order of their first start."""
+    """The marked spans by path, in order of their first start: outer ones before those in them."""
     marked = Spans.of(run.spans.filter(pc.is_valid(run.spans["id"])), _MARKED)
     # Ids are given at the beginning: a parent's is lower than its children's.
     marked = marked.take(np.argsort(marked.id, kind="stable"))
@@ -92,14 +97,15 @@ def _marked(run: Run) -> list[PathSpans]:
     # By path, and in each by start.
     order = np.lexsort((start, which))
     edges = np.searchsorted(which[order], np.arange(len(paths) + 1))
-    found = []
+    found, first = [], dict[Path, int]()
     for number, path in enumerate(paths):
         rows = order[edges[number] : edges[number + 1]]
+        first[path] = int(start[rows[0]])
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
         own = vars(marked.take(rows))
         found.append(PathSpans(**own, path=path, steps=bool(steps[number]), crossed=bool(crossed[number])))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
-    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), int(spans.start_ns[0])))
+    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), first[spans.path]))
 
 
 def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, NDArray[np.intp]]:
@@ -173,15 +179,13 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> No
     devices = [device for name in names for device in devices_of(run, (name,))]
     shared = len(set(devices)) < len(devices)
     _add_all_devices(run, figures)
-    first = max(unit.id for unit in units.values()) + 1
     paths = list(dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1))
     paths = [path for path in paths if all((name, *path) in units for name in names)]
-    ids = {path: first + i for i, path in enumerate(paths)}
-    for path, id in ids.items():
+    together: dict[Path, RangeUnit] = {}
+    for path in paths:
         of = [units[name, *path] for name in names]
-        parent = next((ids[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in ids), MODEL_UNIT)
         counts = {unit.count for unit in of}
-        figures.unit(id, "range", "/".join(["all ranks", *path]), parent, count=max(counts))
+        id = _unit(figures, together, path, max(counts), "all ranks")
         flags = dict.fromkeys(flag for unit in of for flag in figures.get(unit.id, "energy_total_j").flags)
         if len(counts) > 1:
             flags["counts_differ"] = None

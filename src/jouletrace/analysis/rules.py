@@ -121,7 +121,7 @@ class Words(NamedTuple):
 
     Attributes:
         check: Its name.
-        says: What it found, with its figures: value, half-width, probability, and those beside.
+        says: Its result, with value, half-width, probability, and figures beside.
         advice: What to do if it failed.
     """
 
@@ -184,7 +184,7 @@ ATTRIBUTION = {
 
 
 def says(outcome: Outcome) -> str:
-    """A check of an attribution found this."""
+    """The result of a check of an attribution, in words."""
     return _worded(outcome, ATTRIBUTION[outcome.code].says)
 
 

@@ -60,11 +60,10 @@ def _add_counted(run: Run, figures: Figures) -> None:
             figures.add(MODEL_UNIT, metric, Estimate.null(blocks, METHOD))
         return
     energy, sd, sd_model, reasons = _energies(run, blocks)
-    first = len(run.devices) + 1
     origin = int(blocks.start_ns[0])
     for i in range(len(blocks)):
         edges = [(int(at[i]) - origin) / 1e9 for at in (blocks.start_ns, blocks.end_ns)]
-        unit = figures.unit(first + i, "range", f"{edges[0]:.1f} to {edges[1]:.1f} s", MODEL_UNIT)
+        unit = figures.units.add("range", f"{edges[0]:.1f} to {edges[1]:.1f} s")
         flags = ["work_reset"] if blocks.reset[i] else []
         seconds, half = edges[1] - edges[0], Z95 * float(blocks.edge_s[i])
         figures.add(unit, "time_s", Estimate(seconds, seconds - half, seconds + half, 1, METHOD))
