@@ -21,7 +21,7 @@ from jouletrace.analysis.span_energies import KINDS, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
-from jouletrace.run.spans import Spans, spans_of
+from jouletrace.run.spans import Spans, spans_of, union_ns
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
 from jouletrace.run.units import Units
 
@@ -183,16 +183,8 @@ def _add_model(timeline: Spans, figures: Figures, flags: list[str]) -> None:
     seconds = float(timeline.end_ns[shown].max() - timeline.start_ns[shown].min()) / 1e9
     figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD), flags)
     if work.any():
-        busy = _union_ns(timeline.start_ns[work], timeline.end_ns[work]) / 1e9
+        busy = union_ns(timeline.start_ns[work], timeline.end_ns[work]) / 1e9
         figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD), flags)
-
-
-def _union_ns(start: Ints, end: Ints) -> float:
-    """Time that at least one span covers."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    covered = np.append(start[0], end[:-1])
-    return float(np.maximum(end - np.maximum(start, covered), 0).sum())
 
 
 def _add_names(

@@ -21,6 +21,7 @@ from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.run.spans import union_ns
 from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
@@ -149,11 +150,7 @@ def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
     if outside > _OUTSIDE:
         text = f"{100 * outside:.1f} % of the kernels' time was launched outside of {steps.name} and is in no row"
         run.warn("outside_of_iterations", text)
-    until = np.maximum.accumulate(work.end)
-    alone = (work.end[:1].sum() - work.start[:1].sum()) + np.maximum(
-        work.end[1:] - np.maximum(work.start[1:], until[:-1]), 0
-    ).sum()
-    together = 1 - float(alone) / max(length.sum(), 1.0)
+    together = 1 - union_ns(work.start, work.end) / max(length.sum(), 1.0)
     if together > _TOGETHER:
         text = f"{100 * together:.1f} % of the kernels' time others ran at once: energy of that time is shared equally"
         run.warn("kernels_overlap", text)
@@ -230,11 +227,11 @@ def _units(units: Units, work: Work, own: Mask, iterations: int) -> Ints:
     for k in np.argsort(first, kind="stable"):
         op, launch, name = (int(one) for one in keys[k])
         text = work.shapes[launch] if launch >= 0 else ""
-        shown, count = work.spans.names[name] if name >= 0 else "", round(float(counts[k]))
+        shown, count = work.spans.texts["name"][name] if name >= 0 else "", round(float(counts[k]))
         if op < 0:
             ids[k] = units.add("kernel", f"{shown} {text}".strip(), count=count or None)
             continue
-        about: dict[str, Any] = {"op": work.spans.names[op], "shapes": text or None}
+        about: dict[str, Any] = {"op": work.spans.texts["name"][op], "shapes": text or None}
         if (op, launch) not in calls:
             mine = work.op[(work.op_name == op) & (shape == launch) & own]
             calls[op, launch] = units.add(

@@ -89,13 +89,13 @@ class Recorded:
         )
 
 
-def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, str]:
-    """A recording, and why its rows can't be trusted; "" if they can.
+def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
+    """A recording whose rows can be trusted.
 
     ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
 
     Raises:
-        BadInputError: If readings or timeline can't be used.
+        BadInputError: If readings or timeline can't be used, or a check fails.
     """
     channel, found, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
     assert channel is not None
@@ -115,7 +115,14 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, st
             f"{until - since:.4g} s: a time of one is damaged"
         )
     locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
-    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns), doubt(asked)
+    _trust(asked)
+    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns)
+
+
+def _trust(checks: Sequence[Outcome]) -> None:
+    """Raise BadInputError, in words, unless these have passed."""
+    if why := doubt(checks):
+        raise BadInputError(why)
 
 
 def placed(locked: Lock, known: Response) -> Response:
@@ -154,20 +161,24 @@ class KernelPowers:
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
         place: Of each kind of the recording in them; those of unknown power are in none.
         pools: Names of operators whose energies are known together alone.
-        rest, possible: The checks that the GPU can draw what is between kernels, and their powers.
+        possible: The check that the GPU can draw the powers.
     """
 
     recorded: Recorded
     of_kinds: Powers
     place: Mapping[int, int]
     pools: Sequence[tuple[str, ...]]
-    rest: Outcome
     possible: Outcome
 
     @classmethod
     def of(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
-        """The powers of a recording, none of which is above ``most_w``."""
+        """The powers of a recording, none of which is above ``most_w``.
+
+        Raises:
+            BadInputError: If more is drawn between kernels than a GPU draws that rests.
+        """
         rows, rest_s = recording.rows(), float(recording.activity.seconds[-1])
+        _trust([check_rest(rows, rest_s)])
         of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Array] = {}
         for kind, where in place.items():
@@ -178,7 +189,7 @@ class KernelPowers:
         if rest_s > 0:
             place[IDLE] = len(of_kinds.watts) - 1
         several = [names for names in found if len(names) > 1]
-        return cls(recording, of_kinds, place, several, check_rest(rows, rest_s), check_powers(rows, most_w))
+        return cls(recording, of_kinds, place, several, check_powers(rows, most_w))
 
     def seconds(self, edges_s: Array) -> Array:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
@@ -196,25 +207,15 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    most_w, found = most_kernels_w(run, times.device), None
-    try:
-        recording, why = recorded(run, times, rest)
-        if not why:
-            found = KernelPowers.of(recording, times, most_w)
-            why = doubt([found.rest])
-    except BadInputError as error:
-        why = str(error)
-    else:
-        run.warnings = [
-            one
-            for one in run.warnings
-            if one.code not in ("not_attributed", "powers_doubtful") or one.where not in ("", times.device)
-        ]
+    codes, most_w = ("not_attributed", "powers_doubtful"), most_kernels_w(run, times.device)
+    run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
-    if why or found is None:
+    try:
+        found = KernelPowers.of(recorded(run, times, rest), times, most_w)
+    except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
-        run.warn("not_attributed", f"no energies of kernels{whose}: {why}", where)
+        run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
         return "not_attributed"
     if not found.possible.passed:
         run.warn(

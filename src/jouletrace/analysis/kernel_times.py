@@ -16,6 +16,7 @@ from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.division import Launched
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
+from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
 
 Array = NDArray[np.float64]
@@ -61,9 +62,7 @@ class KernelTimes:
     @cached_property
     def busy_s(self) -> float:
         """Seconds of an untouched iteration in which at least one kernel runs."""
-        order = np.argsort(self.start_ns, kind="stable")
-        start, end = self.start_ns[order], np.maximum.accumulate(self.end_ns[order])
-        union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
+        union = union_ns(self.start_ns, self.end_ns)
         return sum(part.seconds for part in self.parts) * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
 
 

@@ -241,24 +241,13 @@ def store(session: Session, found: NodeTimes, iterations: int) -> None:
         for node, count in zip(found.nodes, counts, strict=True)
     ]
     session.add_units(units)
-    rows: list[dict[str, object]] = [
-        {
-            "id": k,
-            "parent": None,
-            "kind": "iteration",
-            "name": "iteration",
-            "lane": LANE,
-            "start_ns": int(found.began_ns[k]),
-            "end_ns": int(found.ended_ns[k]),
-            "unit": MODEL_UNIT,
-        }
-        for k in range(iterations)
-    ]
-    executed = zip(
-        found.node.tolist(), found.iteration.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True
+    kept = found.iteration < iterations
+    node, parent, start_ns, end_ns = (
+        one[kept].tolist() for one in (found.node, found.iteration, found.start_ns, found.end_ns)
     )
-    for node, iteration, start_ns, end_ns in executed:
-        if iteration < iterations:
-            place = {"id": len(rows), "parent": iteration, "kind": "op", "name": found.nodes[node].name, "lane": LANE}
-            rows.append({**place, "start_ns": start_ns, "end_ns": end_ns, "unit": ids[node]})
-    session.add_spans(rows)
+    whole = zip(found.began_ns[:iterations].tolist(), found.ended_ns[:iterations].tolist(), strict=True)
+    rows = [("iteration", "iteration", None, start, end, MODEL_UNIT) for start, end in whole]
+    of_nodes = zip(node, parent, start_ns, end_ns, strict=True)
+    rows += [("op", found.nodes[one].name, above, start, end, ids[one]) for one, above, start, end in of_nodes]
+    columns = ("kind", "name", "parent", "start_ns", "end_ns", "unit")
+    session.add_spans([{"id": id, "lane": LANE, **dict(zip(columns, row, strict=True))} for id, row in enumerate(rows)])
