@@ -20,6 +20,7 @@ from jouletrace.profiler.program.recorded import recording_facts
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.run.units import Units
 from jouletrace.tracer.launching import Duty
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 
@@ -67,10 +68,10 @@ def main() -> None:
     kept = sum(getattr(one.work, name).nbytes for name in ("name", "start_ns", "end_ns", "correlation", "device"))
     begin = time.process_time()
     gpus, _ = gpus_of([one], ["GPU-0"])
-    rows = rows_of(gpus[0].parts)
+    rows = rows_of(gpus[0].parts, units := Units())
     took = time.process_time() - begin
     run = Run(kind="program", devices=[DeviceInfo("GPU-0", "gpu", "GPU")], samples=samples(60 * minutes))
-    run.units = tables.from_rows(rows.units, "units")
+    run.units = units.table()
     run.activity = tables.conform(pa.table(rows.activity), "activity")
     run.workload[RECORDINGS] = [recording_facts(gpus[0], rows)]
     true = 60 * minutes * PER_S

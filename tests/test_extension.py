@@ -181,7 +181,7 @@ from pathlib import Path
 import numpy as np
 
 from fake_nvml import NOT_SUPPORTED, FakeBoard, FakeClock, FakeNvml
-from jouletrace.analysis.regressed import models
+from jouletrace.analysis.kernel_powers import models
 from jouletrace.analysis.imported_recording import take_for_samples
 from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.formats.importers import importer

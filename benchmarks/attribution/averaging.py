@@ -17,9 +17,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.checks import checks
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.models import Means
 from jouletrace.sensor.readout import on_grid
@@ -71,7 +72,7 @@ def one(name, program, seed, seconds):
         if row.energy.value is not None
     ]
     things = len({operator for operator, second in zip(recording.operators, truth.kind_s, strict=True) if second}) + 1
-    return all(check.passed for check in asked), verdict(asked), made, things, found
+    return all(check.passed for check in asked), doubt(asked), made, things, found
 
 
 def survey(name, program, seeds, seconds, verbose):

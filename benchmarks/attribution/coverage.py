@@ -28,10 +28,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import verdict
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -134,7 +134,7 @@ def one(group, seed, seconds):
         **line,
         "trusted": all(check.passed for check in asked),
         "failed": [check.name for check in asked if not check.passed],
-        "says": verdict(asked),
+        "says": doubt(asked),
         "kernels": len(recording.kind),
         "rate_hz": found.rate_hz,
         "evidence": round(found.evidence, 1),

@@ -19,9 +19,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.checks import checks
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -59,7 +60,7 @@ def main():
     mark("rows")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, used = (now - then for now, then in zip(marks[-1], marks[0], strict=True))
-    print(f"{len(recording.kind)} kernels: {wall:.1f} s, {used:.1f} s of processor; {verdict(asked)}")
+    print(f"{len(recording.kind)} kernels: {wall:.1f} s, {used:.1f} s of processor; {doubt(asked)}")
     print(f"most memory {most / 1e6:.2f} GB, {before / 1e6:.2f} of it by the simulation")
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from energy_tables import IDLE, Rows
-from jouletrace.analysis.pools import by_operator, pools
+from jouletrace.analysis.kernel_powers import pools
+from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.program import Rows as Energies
 from jouletrace.attribution.solve import Energies as Joint

@@ -121,7 +121,7 @@ def test_the_nearest_operator_counts_and_its_first_kernel_gives_the_shape():
     made.kernel(None, 40, "loose", **grids | {"grid_x": 3, "grid_y": 1})
     made.kernel(outer, 60, "without")
     work = made.work()
-    names = [work.spans.names[code] if code >= 0 else None for code in work.op_name]
+    names = [work.spans.texts["name"][code] if code >= 0 else None for code in work.op_name]
     assert names == ["addmm", "addmm", None, "linear"]
     assert [work.shapes[code] for code in work.shape] == ["<<<8x4, 128>>>", "<<<8x4, 128>>>", "<<<3, 128>>>", ""]
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse, parts
-from jouletrace.analysis.regressed import models
+from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts
 from jouletrace.bundled import bundled_runs

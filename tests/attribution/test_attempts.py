@@ -6,7 +6,7 @@ import pytest
 
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.checks import Check
+from jouletrace.attribution.outcome import Outcome
 
 
 def locked(evidence):
@@ -24,7 +24,7 @@ def tried(monkeypatch):
 
         def judged(one, *_):
             asked.append(one)
-            return [Check(name, name not in one.failed, "") for name in ("length", "traced", "held_out")]
+            return [Outcome.of(name, name not in one.failed, 0.0) for name in ("length", "traced", "held_out")]
 
         monkeypatch.setattr(trying, "checks", judged)
         return trusted(None, sensors, None, 1, 0)[0], asked

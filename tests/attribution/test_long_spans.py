@@ -1,5 +1,7 @@
 """Spans with more readings than are solved at once: their energies and intervals are those of spans solved whole."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,14 @@ def test_spans_that_begin_with_a_reading_s_window_are_solved():
     readings = clean(ns(at), 300 + np.random.default_rng(0).normal(0, 1, len(at)), 0.02)
     found = span_energies(readings, response, ns(begin - 0.02), ns(begin + 59.98))
     assert found.energy_j == pytest.approx([18000.0] * 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("response", [replace(MEANS, period_s=0.001, window_s=0.001), replace(H100, period_s=0.001)])
+def test_readings_next_to_a_span_count_however_short_a_period_is_stated(response):
+    """A period of 1 ms, read each 100 ms: no reading is within so many periods of an edge."""
+    read = clean(ns(np.arange(0.0, 60.0, 0.1)), 300 + np.random.default_rng(0).standard_normal(600), 0.1)
+    long, short = (
+        span_energies(read, response, ns([begin]), ns([end])) for begin, end in ((5.03, 55.03), (9.03, 9.07))
+    )
+    assert long.low_j[0] / 50 < 300 < long.high_j[0] / 50
+    assert short.reason[0] or short.low_j[0] / 0.04 < 300 < short.high_j[0] / 0.04

@@ -9,14 +9,15 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.rules import doubt
 from jouletrace.attribution import acquire
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution import checks as judging
 from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.checks import EVIDENCE, checks, verdict
+from jouletrace.attribution.checks import EVIDENCE, checks
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -149,7 +150,7 @@ def test_the_rate_is_measured_among_all_that_gpus_have():
 @pytest.mark.parametrize("name", ["chain-shuffled-h100", "vit-h100", "vit-repeats-h200", "jax-h200b"])
 def test_a_real_recording_is_believed(name):
     _, asked = judged(name)
-    assert all(check.passed for check in asked), verdict(asked)
+    assert all(check.passed for check in asked), doubt(asked)
 
 
 def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
@@ -216,7 +217,7 @@ def test_a_timeline_of_another_time_is_not_locked():
         recorded.readings.origin_ns,
     )  # fmt: skip
     found = lock(moved, replace(HOPPER_SENSOR, rates_hz=(1232.0, 1246.0)), recorded.readings)
-    assert verdict(checks(found, recorded.readings, 1, 0)).startswith("trust: no")
+    assert doubt(checks(found, recorded.readings, 1, 0)).startswith("trust: no")
 
 
 def test_names_that_are_mixed_up_leave_more():

@@ -14,6 +14,7 @@ import pytest
 import jouletrace
 from jouletrace.analysis.rules import ATTRIBUTION, RULES
 from jouletrace.attribution import checks as attribution_checks
+from jouletrace.attribution import rows as attribution_rows
 from jouletrace.bundled import bundled_runs
 from jouletrace.report import render
 from jouletrace.report.reasons import ACTIONS, FLAGS, REASONS
@@ -130,12 +131,8 @@ def test_every_repair_of_a_record_that_is_reported_has_its_check():
 
 
 def test_every_check_of_an_attribution_has_its_rule():
-    source = ast.parse(Path(attribution_checks.__file__).read_text())
-    names = {
-        node.args[0].value
-        for node in ast.walk(source)
-        if isinstance(node, ast.Call) and called(node) == "Check" and isinstance(node.args[0], ast.Constant)
-    }
+    texts = [Path(module.__file__).read_text() for module in (attribution_checks, attribution_rows)]
+    names = set(re.findall(r'Outcome(?:\.of)?\(\s*"(\w+)"', "\n".join(texts)))
     assert names == set(ATTRIBUTION)
 
 

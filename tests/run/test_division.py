@@ -6,7 +6,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import load, save, tables
-from jouletrace.run.division import DividedRow, Division, Powers, divisions_of
+from jouletrace.run.division import Division, Launched, Powers, divisions_of
 from jouletrace.run.parts import Step
 from make_runs import GPU, profile_run
 
@@ -37,10 +37,9 @@ def powers(**changes):
 
 def rows(count=12):
     """Equal layers of 10 ms each, whose kernels are all of one kind; then another kernel, and idle."""
-    layers = [
-        DividedRow((Step("module", "layer"), Step("module", str(i)), Step("op", "mm")), 0, 0.01) for i in range(count)
-    ]
-    return [*layers, DividedRow((Step("op", "add"),), 1, 0.02), DividedRow((Step("idle", "idle"),), 2, 0.03)]
+    paths = [(Step("module", "layer"), Step("module", str(i)), Step("op", "mm")) for i in range(count)]
+    layers = [Launched(1, -1, 0, 0.01, path) for path in paths]
+    return [*layers, Launched(2, -1, 1, 0.02, (Step("op", "add"),)), Launched(3, -1, 2, 0.03, (Step("idle", "idle"),))]
 
 
 def division(**changes):
@@ -48,7 +47,7 @@ def division(**changes):
 
 
 def by(kind):
-    return lambda path: tuple(step for step in path if step.kind == kind)
+    return lambda row: [tuple(step for step in row.path if step.kind == kind)]
 
 
 def test_equal_layers_are_known_as_badly_together_as_each():
@@ -65,7 +64,7 @@ def test_equal_layers_are_known_as_badly_together_as_each():
 
 def test_rows_of_any_grouping_add_up_to_the_whole():
     found = division()
-    whole = found.energy(found.seconds((row.kind, row.seconds) for row in found.rows))
+    whole = found.energy(found.grouped(lambda row: [None])[None])
     assert whole.value == pytest.approx(0.12 * 500 + 0.02 * 300 + 0.03 * 100)
     assert whole.half_width == pytest.approx(2 * np.linalg.norm(np.array([0.12, 0.02, 0.03]) @ ROOT))
     for kind in ("module", "op", "idle"):
@@ -119,8 +118,8 @@ def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds
 
 
 def test_a_division_without_powers_says_why():
-    found = Division("gpu", None, "not_attributed", [DividedRow((), -1, 0.1)])
-    (seconds,) = found.grouped(lambda path: path).values()
+    found = Division("gpu", None, "not_attributed", [Launched(1, -1, -1, 0.1)])
+    (seconds,) = found.grouped(lambda row: [row.path]).values()
     assert found.energy(seconds).reason == "not_attributed"
 
 

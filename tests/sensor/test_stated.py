@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jouletrace.analysis import pools, regressed
+from jouletrace.analysis import kernel_powers
 from jouletrace.attribution import acquire, activity, checks, follow, lock, prior
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import counter, kinds, models, sampler, stamps
@@ -31,7 +31,7 @@ ATTRIBUTION = [
     f"and a tail ({1e6 * activity.TAIL_S:.0f} µs)",
     f"knots every {sampler.KNOT_S:g} s)",
     f"in bins of {1e6 * models.BIN_S:.0f} µs",
-    "or {:g} ± {:g} W where nothing was measured".format(*regressed.IDLE_W),
+    "or {:g} ± {:g} W where nothing was measured".format(*kernel_powers.IDLE_W),
     f"± {100 * prior.Prior().repeats:g} % of the power above idle",
     f"{WORDS[acquire.WINDOWS].capitalize()} windows of {acquire.WINDOW_S:g} s are searched separately",
     "all rates from {:.0f} to {:.0f} Hz".format(*SEARCHED.rates_hz),
@@ -40,7 +40,7 @@ ATTRIBUTION = [
     f"more than {acquire.APART_HZ:g} Hz away",
     f"over phase and rate in blocks of {follow.BLOCK_S:g} s",
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
-    f"What then takes less than {pools.SMALL * 100:g} % of the busy time has no figures",
+    f"What then takes less than {kernel_powers.SMALL * 100:g} % of the busy time has no figures",
     f"the evidence for the sample rate at least {checks.EVIDENCE:g}?",
     f"predict the other half better (by {100 * (1 - checks.HELD_OUT_RATIO):.0f} %)",
 ]

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.analysis.kernel_powers import powers_of_kinds
-from jouletrace.analysis.pools import pools
-from jouletrace.analysis.regressed import Recorded, placed
-from jouletrace.attribution.checks import said_of_rest
+from jouletrace.analysis.kernel_powers import Recorded, placed, pools, powers_of_kinds
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.rows import check_rest
 from jouletrace.run import Estimate
@@ -52,7 +49,7 @@ def recorded_of(fit, idle_w=(130.0, 30.0)):
 
 def rest_of(fit):
     """The check of the power between kernels."""
-    return said_of_rest(check_rest(recorded_of(fit).rows(), float(fit.activity.seconds[-1])))
+    return check_rest(recorded_of(fit).rows(), float(fit.activity.seconds[-1]))
 
 
 class Rows:

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from jouletrace.analysis import regressed
+from jouletrace.analysis import kernel_powers
 from jouletrace.attribution import attempts, program
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
@@ -27,7 +27,7 @@ def fits_once(folder):
     with pytest.MonkeyPatch.context() as patch:
         for step in (attempts.lock, attempts.rephased, attempts.checks):
             patch.setattr(attempts, step.__name__, _remembered(step, folder))
-        patch.setattr(regressed, "attribute_program", _remembered(program.attribute_program, folder))
+        patch.setattr(kernel_powers, "attribute_program", _remembered(program.attribute_program, folder))
         yield
 
 
@@ -117,7 +117,7 @@ def known_rates():
         rates.append(rate_hz)
         begin(self, board, ring, rng, rate_hz)
 
-    nominal = regressed.models
+    nominal = kernel_powers.models
 
     def models(run, channel):
         if not samples(channel):
@@ -126,11 +126,11 @@ def known_rates():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SampledStretch, "__init__", began)
-        patch.setattr(regressed, "models", models)
+        patch.setattr(kernel_powers, "models", models)
         yield
 
 
 def first_range_only(monkeypatch):
     """The sample rate is looked for where it is looked for first: a recording that is refused is refused there."""
-    models = regressed.models
-    monkeypatch.setattr(regressed, "models", lambda *of: models(*of)[:1])
+    models = kernel_powers.models
+    monkeypatch.setattr(kernel_powers, "models", lambda *of: models(*of)[:1])

@@ -39,7 +39,7 @@ def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
     figures = figures_of(run)
     run.results = figures.results()
-    run.units = figures.units()
+    run.units = figures.units.table()
     return run
 
 

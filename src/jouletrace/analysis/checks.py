@@ -194,7 +194,7 @@ def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
     if parts.get("closure_kernels").value is not None and "residual_w" in there:
         lacks = set() if "sample_rate_hz" in there else set(_OF_SAMPLES)
         lacks |= set() if "powers_possible" in there else {"powers"}  # a Run of an earlier version
-        names += [check for name, check in ATTRIBUTION.items() if name not in lacks]
+        names += [words.check for name, words in ATTRIBUTION.items() if name not in lacks]
     return names
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
-from jouletrace.run.division import RESPONSE, Division, divisions_of
+from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import BEFORE, OUTSIDE, of_equal_layers
@@ -156,12 +156,12 @@ def _summed(
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
 
 
-def _reduced(device: str, kinds: Sequence[str], below: Path) -> Path:
-    """A step for each kind; equal layers are one, as is each operator on whatever shapes unless these are asked for."""
-    path, steps = (Step("device", device), *below), []
-    if any(step.kind == "idle" for step in below):
-        return path if "device" in kinds else below
+def _reduced(device: str, kinds: Sequence[str], row: Launched) -> tuple[Path]:
+    """The path of a row, with a step for each kind; equal layers are one, as are shapes unless these are asked for."""
+    path, steps = (Step("device", device), *row.path), []
+    if any(step.kind == "idle" for step in path):
+        return (path if "device" in kinds else row.path,)
     for kind in kinds:
         name = ".".join(step.name for step in path if step.kind == kind)
         steps.append(Step(kind, (of_equal_layers(name) if kind == "module" else name) or _MISSING.get(kind, "")))
-    return tuple(steps)
+    return (tuple(steps),)

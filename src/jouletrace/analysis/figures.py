@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from jouletrace.run import Estimate, tables
+from jouletrace.run import MODEL_UNIT, Estimate, tables
 from jouletrace.run.parts import ABSENT
+from jouletrace.run.units import Units
 
 
 class Figures:
-    """Figures in the order in which they were added."""
+    """Figures in the order in which they were added, and the units that they are of.
+
+    Attributes:
+        units: Of the Run; figures of others aren't shown.
+    """
 
     def __init__(self) -> None:
         self._figures: dict[tuple[int, str], Estimate] = {}
-        self._units: list[Mapping[str, object]] = []
-        self._last = 0
+        self.units = Units()
 
-    def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
-        """Add a unit; returns its id."""
-        self.keep([{"id": id, "parent": parent, "level": level, "name": name, **columns}])
-        return id
-
-    def keep(self, rows: Iterable[Mapping[str, object]]) -> None:
-        """Take over rows of a ``units`` table as they are."""
-        for row in rows:
-            self._units.append(row)
-            self._last = max(self._last, int(str(row["id"])))
+    def model(self, name: str) -> None:
+        """Add the unit of the whole."""
+        self.units.add("model", name, None, id=MODEL_UNIT, count=1)
 
     def keep_results(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows of a ``results`` table as they are."""
         for row in rows:
             self.add(row["unit"], row["metric"], Estimate.from_dict(row))
-
-    def reserve(self, ids: Iterable[int]) -> None:
-        """Leave ids to units that are kept later."""
-        self._last = max([self._last, *ids])
-
-    def named(self, level: str) -> dict[str, int]:
-        """Units of a level by name, where one alone has it."""
-        rows = [(str(row["name"]), int(str(row["id"]))) for row in self._units if row["level"] == level]
-        count = Counter(name for name, _ in rows)
-        return {name: id for name, id in rows if count[name] == 1}
-
-    def last_unit(self) -> int:
-        """The highest id of a unit so far."""
-        return self._last
 
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
         """Add a figure of a unit, once, with more flags; returns it."""
@@ -95,7 +77,3 @@ class Figures:
             for (unit, metric), estimate in self._figures.items()
         ]
         return tables.from_rows(rows, "results")
-
-    def units(self) -> pa.Table:
-        """The ``units`` table."""
-        return tables.from_rows([dict(row) for row in self._units], "units")

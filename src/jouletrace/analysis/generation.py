@@ -93,17 +93,17 @@ def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> 
         unit, count = _FIRST_PHASE + i, round(sum(piece["weight"] for piece in pieces))
         lengths = _span([piece["length"] for piece in pieces if piece["length"] is not None])
         shapes = f"{lengths}, {cache}" if phase == "decode" else lengths
-        figures.unit(unit, "phase", phase, MODEL_UNIT, count=count, phase=phase, shapes=shapes)
+        figures.units.add("phase", phase, id=unit, count=count, phase=phase, shapes=shapes)
         costs.add(unit, _weights(pieces), made.get(phase), costs.flags(pieces), share=True)
         for piece in pieces if phase == "decode" else []:
             name = f"one token, {piece['length']} in the {cache}"
-            figures.unit(piece["unit"], "length", name, unit, count=1, phase=phase)
+            figures.units.add("length", name, unit, id=piece["unit"], count=1, phase=phase)
             costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
     for piece in stated.get("contexts", []):
         context = piece.get("context") or 0
         prompt = piece["phase"] == "prefill"
         name = f"prompt of {context} tokens" if prompt else f"one token at a context of {context}"
-        figures.unit(piece["unit"], "context", name, MODEL_UNIT, phase=piece["phase"])
+        figures.units.add("context", name, id=piece["unit"], phase=piece["phase"])
         tokens = batch * context if prompt else batch
         costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, tokens, costs.flags([piece]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -21,8 +22,9 @@ from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_nam
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
-from jouletrace.run.spans import Spans, spans_of
+from jouletrace.run.spans import Spans, spans_of, union_ns
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
+from jouletrace.run.units import Units
 
 METHOD = "spans"
 
@@ -53,33 +55,31 @@ def add_imported(run: Run, figures: Figures) -> None:
     the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
     ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
     """
-    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "import"), count=1)
+    figures.model(run.workload.get("name", "import"))
     stated = _keep_stated(run, figures)
     traced = _add_traced(run, figures)
-    free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
     unread = [one for one in run.devices if one not in powered and no_power_reason(run, one.id) == NO_READING]
     logged = [
         one for one in run.devices if one in powered or one in unread or run.channel(one.id, ENERGY_COUNTER) is not None
     ]
-    add_each(run, figures, logged, free)
+    devices = add_each(run, figures, logged)
     _warn_of_devices(run, unread, [one for one in powered if not sensor_known(run, one.id)])
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
-        difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
+        difference = figures.get(devices[powered[0].id], "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
-    free += len(logged)
     timeline, untimed = spans_of(run), _untimed(run)
     # of powers without a choice the importer has said so
     if run.channels and not (logged or stated or len(run.spans) or any(w.code == "which_power" for w in run.warnings)):
         text = "none of the columns is a power or an energy counter"
         run.warn("no_power_logged", f"{text}: log power too, as power.draw of nvidia-smi or DCGM_FI_DEV_POWER_USAGE")
     if len(timeline) == 0:
-        free = add_kernels(run, figures, free)
+        add_kernels(run, figures)
     elif not traced:
         _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
     kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
-    units, spans = _add_names(run, timeline, figures, free, kinds, untimed)
+    units, spans = _add_names(run, timeline, figures, kinds, untimed)
     if powered and len(timeline):
         for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
             figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
@@ -99,7 +99,7 @@ def _warn_of_devices(run: Run, unread: Sequence[DeviceInfo], unknown: Sequence[D
 
 def _add_traced(run: Run, figures: Figures) -> bool:
     """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
-    if not add_recording(run, figures.last_unit() + 1):
+    if not add_recording(run, Units(figures.units)):
         return False
     from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
@@ -119,8 +119,8 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     return True
 
 
-def _keep_stated(run: Run, figures: Figures) -> int:
-    """Take over units and figures that the file stated, layers too that it only names; returns the last unit's id.
+def _keep_stated(run: Run, figures: Figures) -> bool:
+    """Take over units and figures that the file stated, layers too that it only names; True if there are some.
 
     All other results are computed again, and so are the ids of its units.
     """
@@ -135,8 +135,8 @@ def _keep_stated(run: Run, figures: Figures) -> int:
             kept[unit] = rows[unit]
             unit = rows[unit]["parent"]
     figures.keep_results(stated)
-    figures.keep(kept[unit] for unit in sorted(kept))
-    return max(kept, default=MODEL_UNIT)
+    figures.units.keep(kept[unit] for unit in sorted(kept))
+    return bool(kept)
 
 
 def _untimed(run: Run) -> set[Named]:
@@ -159,27 +159,21 @@ def _add_model(timeline: Spans, figures: Figures, flags: list[str]) -> None:
     seconds = float(timeline.end_ns[shown].max() - timeline.start_ns[shown].min()) / 1e9
     figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD), flags)
     if work.any():
-        busy = _union_ns(timeline.start_ns[work], timeline.end_ns[work]) / 1e9
+        busy = union_ns(timeline.start_ns[work], timeline.end_ns[work]) / 1e9
         figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD), flags)
 
 
-def _union_ns(start: Ints, end: Ints) -> float:
-    """Time that at least one span covers."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    covered = np.append(start[0], end[:-1])
-    return float(np.maximum(end - np.maximum(start, covered), 0).sum())
-
-
 def _add_names(
-    run: Run, timeline: Spans, figures: Figures, free: int, kinds: Collection[str], untimed: set[Named]
+    run: Run, timeline: Spans, figures: Figures, kinds: Collection[str], untimed: set[Named]
 ) -> tuple[dict[Named, int], dict[Named, Spans]]:
     """A unit for each name by kind and device; returns their ids, and the spans. Those untimed in part have a flag."""
     units, spans = dict[Named, int](), dict[Named, Spans]()
     rows, duration = by_name(timeline, kinds), timeline.end_ns - timeline.start_ns
     own = _time_launched_in(timeline, duration)
     seconds = {named: float((own if named[0] == "op" else duration)[some].sum()) / 1e9 for named, some in rows.items()}
-    stated = figures.named("range")  # the window of a row of results is that row, not a second one
+    ranges = [(row["name"], id) for id, row in figures.units.rows.items() if row["level"] == "range"]
+    count_of = Counter(name for name, _ in ranges)  # the window of a row of results is that row, not a second one
+    stated = {name: id for name, id in ranges if count_of[name] == 1}
     several = len(timeline.texts["device"]) > 1
     for kind, level in LEVEL_OF_SPANS.items():
         named_so = sorted((named for named in rows if named[0] == kind), key=lambda named: -seconds[named])
@@ -191,8 +185,7 @@ def _add_names(
             unit = stated.get(name) if kind == "range" and count == 1 else None
             if unit is None:
                 where = device or None if several else None
-                unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=count)
-                free += 1
+                unit = figures.units.add(level, name, module=where, count=count)
             units[named] = unit
             flags = [TIMES_LEFT_OUT] if named in untimed else []
             figures.add(unit, "time_s", Estimate(seconds[named], n=count, method=METHOD), flags)
@@ -200,9 +193,8 @@ def _add_names(
         kind, name, device = named
         if kind in kinds:
             where = device or None if several else None
-            units[named] = figures.unit(free, LEVEL_OF_SPANS[kind], name, MODEL_UNIT, module=where)
-            figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
-            free += 1
+            unit = units[named] = figures.units.add(LEVEL_OF_SPANS[kind], name, module=where)
+            figures.add(unit, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
     return units, spans
 
 

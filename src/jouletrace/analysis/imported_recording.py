@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.span_energies import power_device
-from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.run.spans import union_ns
+from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
 NO_COMMON_TIME = "no_common_time"
@@ -110,8 +111,8 @@ def moment(ns: int) -> str:
     return f"{str(np.datetime64(ns // 1_000_000, 'ms')).replace('T', ' ')} UTC"
 
 
-def add_recording(run: Run, first_id: int) -> bool:
-    """Fill ``activity``, ``units`` and facts about the recording from the spans, where the record is fine enough.
+def add_recording(run: Run, units: Units) -> bool:
+    """Fill ``activity``, facts about the recording, and ``units`` from the spans, where the record is fine enough.
 
     Returns:
         Whether there is a recording now.
@@ -123,8 +124,8 @@ def add_recording(run: Run, first_id: int) -> bool:
     work = Work.of(run, device)
     steps = steps_of(work)
     own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
-    units, unit = _units(work, own, max(steps.count, 1), first_id)
-    run.units = tables.from_rows(units, "units")
+    unit = _units(units, work, own, max(steps.count, 1))
+    run.units = units.table()
     run.activity = tables.conform(
         pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
     )
@@ -155,11 +156,7 @@ def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
     if outside > _OUTSIDE:
         text = f"{100 * outside:.1f} % of the kernels' time was launched outside of {steps.name} and is in no row"
         run.warn("outside_of_iterations", text)
-    until = np.maximum.accumulate(work.end)
-    alone = (work.end[:1].sum() - work.start[:1].sum()) + np.maximum(
-        work.end[1:] - np.maximum(work.start[1:], until[:-1]), 0
-    ).sum()
-    together = 1 - float(alone) / max(length.sum(), 1.0)
+    together = 1 - union_ns(work.start, work.end) / max(length.sum(), 1.0)
     if together > _TOGETHER:
         text = f"{100 * together:.1f} % of the kernels' time others ran at once: energy of that time is shared equally"
         run.warn("kernels_overlap", text)
@@ -224,31 +221,31 @@ def _whole(work: Work, steps: Steps) -> tuple[int, int, int]:
     return int(work.start.min()), int(work.end.max()), 1
 
 
-def _units(work: Work, own: Mask, iterations: int, first_id: int) -> tuple[list[dict[str, Any]], Ints]:
-    """Operators by name and launch shape, their kernels, and idle; and the unit of each kernel, shape (n,)."""
+def _units(units: Units, work: Work, own: Mask, iterations: int) -> Ints:
+    """Add operators by name and launch shape, their kernels, and idle; returns the unit of each kernel, shape (n,)."""
     shape = np.where(_few(work, np.where(work.op >= 0, work.op_name, -2 - work.name)), work.shape, -1)
     keys, first, code = np.unique(
         np.column_stack([work.op_name, shape, work.name]), axis=0, return_index=True, return_inverse=True
     )
     code = code.reshape(-1)
     counts = np.bincount(code[own], minlength=len(keys)) / iterations
-    units, calls = UnitRows(first_id), dict[tuple[int, int], int]()
-    ids = np.empty(len(keys), np.int64)
+    ids, calls = np.empty(len(keys), np.int64), dict[tuple[int, int], int]()
     for k in np.argsort(first, kind="stable"):
         op, launch, name = (int(one) for one in keys[k])
         text = work.shapes[launch] if launch >= 0 else ""
-        shown, count = work.spans.names[name] if name >= 0 else "", round(float(counts[k]))
+        shown, count = work.spans.texts["name"][name] if name >= 0 else "", round(float(counts[k]))
         if op < 0:
-            ids[k] = units.get("kernel", f"{shown} {text}".strip(), k, count=count)
+            ids[k] = units.add("kernel", f"{shown} {text}".strip(), count=count or None)
             continue
-        about: dict[str, Any] = {"op": work.spans.names[op], "shapes": text or None}
+        about: dict[str, Any] = {"op": work.spans.texts["name"][op], "shapes": text or None}
         if (op, launch) not in calls:
             mine = work.op[(work.op_name == op) & (shape == launch) & own]
-            several = round(len(np.unique(mine)) / iterations)
-            calls[op, launch] = units.get("op", about["op"], op, launch, count=several, **about)
-        ids[k] = units.get("kernel", shown, k, parent=calls[op, launch], count=count, **about)
+            calls[op, launch] = units.add(
+                "op", about["op"], count=round(len(np.unique(mine)) / iterations) or None, **about
+            )
+        ids[k] = units.add("kernel", shown, calls[op, launch], count=count or None, **about)
     units.idle()
-    return units.rows, ids[code]
+    return ids[code]
 
 
 def _few(work: Work, what: Ints) -> Mask:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import Estimate, Run, tables
 
 METHOD = "counters"
 
@@ -84,8 +84,8 @@ def _factor(metric: str, unit: str) -> float:
     return 100.0 if metric.lower() == "achieved_occupancy" else math.nan  # nvprof's is a fraction
 
 
-def add_kernels(run: Run, figures: Figures, free: int) -> int:
-    """Add a unit for each name of kernels that have counters but no times, as ncu alone gives them; the next free id.
+def add_kernels(run: Run, figures: Figures) -> None:
+    """Add a unit for each name of kernels that have counters but no times, as ncu alone gives them.
 
     ``time_s`` is the sum of their durations as ncu measured them, one launch at a time at clocks of its own.
     """
@@ -94,24 +94,22 @@ def add_kernels(run: Run, figures: Figures, free: int) -> int:
     at = pc.index_in(counters["span"].combine_chunks(), value_set=kernels["id"].combine_chunks())
     row = at.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if not (row >= 0).any():
-        return free
+        return
     (name, names), (device, devices) = (tables.decoded(kernels[column]) for column in ("name", "device"))
     key = (name + 1) * (len(devices) + 1) + device + 1
-    _, first, unit, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    means = _means(run, row, unit.reshape(-1), len(first))
+    _, first, of, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    means = _means(run, row, of.reshape(-1), len(first))
     seconds = np.nan_to_num(means["time_mean_s"][0] * means["time_mean_s"][1])
     for k in np.lexsort((first, -seconds)):
         where = devices[device[first[k]]] if len(devices) > 1 and device[first[k]] >= 0 else None
         shown = names[name[first[k]]] if name[first[k]] >= 0 else ""
-        figures.unit(free, "kernel", shown, MODEL_UNIT, module=where, count=int(count[k]))
+        unit = figures.units.add("kernel", shown, module=where, count=int(count[k]))
         whole = means["time_mean_s"][1][k] == count[k]  # a sum that lacks some would be wrong without a word
         total = Estimate(float(seconds[k]), n=int(count[k]), method=METHOD)
-        figures.add(free, "time_s", total if whole else Estimate.null("not_measured", METHOD))
+        figures.add(unit, "time_s", total if whole else Estimate.null("not_measured", METHOD))
         for metric, (mean, n) in means.items():
             if n[k]:
-                figures.add(free, metric, Estimate(float(mean[k]), n=int(n[k]), method=METHOD))
-        free += 1
-    return free
+                figures.add(unit, metric, Estimate(float(mean[k]), n=int(n[k]), method=METHOD))
 
 
 def _means(run: Run, row: Ints, unit: Ints, units: int) -> dict[str, tuple[Floats, Ints]]:

@@ -1,26 +1,35 @@
-"""Powers of the kernels of a recording, with their covariance."""
+"""Powers of the kernels of a recording, with their covariance: by its readings, if these can be trusted."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.analysis.kernel_times import IDLE, KernelTimes
-from jouletrace.analysis.pools import by_operator, pools
-from jouletrace.analysis.power import most_kernels_w, no_power_reason
-from jouletrace.analysis.regressed import Recorded, recorded
-from jouletrace.attribution.checks import said_of_powers, said_of_rest, verdict
+from jouletrace.analysis.kernel_times import IDLE, KernelTimes, by_operator
+from jouletrace.analysis.power import known_rate_hz, most_kernels_w, no_power_reason, power_record
+from jouletrace.analysis.rules import doubt, says
+from jouletrace.attribution.activity import Activity
+from jouletrace.attribution.attempts import trusted
+from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.program import Rows
+from jouletrace.attribution.program import Rows, attribute_program
 from jouletrace.attribution.rows import PRIOR_SHARE, check_powers, check_rest
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.division import RESPONSE, Powers
+from jouletrace.run.readings import Readings
+from jouletrace.sensor import kinds
+from jouletrace.sensor.models import Means, Sensor
+from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
+from jouletrace.stats.one_thread import one_thread
 
 Array = NDArray[np.float64]
 
@@ -31,42 +40,164 @@ _LEAST = 1e-12
 """Least eigenvalue of a correlation of powers, which kinds that always run at once would make 0."""
 
 
+SMALL = 0.01
+"""Largest share of busy time without figures."""
+
+AROUND_NS = 1_000_000_000
+"""Readings this long before and after a recording show where it begins and ends."""
+
+BEYOND_S = 10.0
+"""Kernels lie in the recording, but for what a tracer reports late."""
+
+IDLE_W = 130.0, 30.0
+"""Idle power of GPUs with samplers where none was measured, and its standard deviation: H100s and H200s with a context
+draw 110 to 140 W."""
+
+OTHERS_W = 400.0, 1000.0
+"""Power of kernels above idle, and its standard deviation, on GPUs of other kinds, of which no rows were recorded."""
+
+_NEAR = 0.1
+"""Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Kernels that ran and the readings beside them, with the sensor's place in time."""
+
+    lock: Lock
+    response: Response  # of the sensor
+    idle_w: tuple[float, float]  # what the GPU draws with nothing running, and the standard deviation
+    origin_ns: int  # zero of seconds
+
+    @property
+    def activity(self) -> Activity:
+        """What ran."""
+        return self.lock.fit.activity
+
+    @one_thread
+    def rows(self, spans_ns: ArrayLike = ()) -> Rows:
+        """Energies of all that was recorded, of these spans, shape (s, 2), and of kinds of kernels."""
+        fit, activity = self.lock.fit, self.activity
+        spans = (np.asarray(spans_ns, np.int64).reshape(-1, 2) - self.origin_ns) / 1e9
+        whole = [[activity.begin_s, activity.finish_s]]
+        sampled, prior = None, Prior(known_idle_w=self.idle_w, power_w=OTHERS_W)
+        if isinstance(fit.observer, Sampled):
+            sampled, prior = fit.observer, Prior(known_idle_w=self.idle_w)
+        every = np.vstack([whole, spans])
+        return attribute_program(
+            fit.time_s, fit.watts, every, activity, response=self.response, sampled=sampled, prior=prior
+        )
+
+
+def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
+    """A recording whose rows can be trusted.
+
+    ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
+
+    Raises:
+        BadInputError: If readings or timeline can't be used, or a check fails.
+    """
+    channel, found, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
+    assert channel is not None
+    assert found is not None
+    readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
+    idle_w = IDLE_W if kinds.samples(channel) else readings.rest_w
+    if rest.value is not None and rest.half_width is not None:
+        idle_w = rest.value, rest.half_width / Z95
+        # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot
+        # dies: a standard deviation of 6 W.
+        readings = replace(readings, rest_w=(rest.value, float(np.hypot(idle_w[1], 6.0))))
+    activity, dropped = times.activity(readings.origin_ns), about.get("dropped") or 0
+    since, until = ((about[edge] - readings.origin_ns) / 1e9 for edge in ("start_ns", "end_ns"))
+    if activity.begin_s < since - BEYOND_S or activity.finish_s > until + BEYOND_S:
+        raise BadInputError(
+            f"kernels run from {activity.begin_s - since:.4g} to {activity.finish_s - since:.4g} s of a recording of "
+            f"{until - since:.4g} s: a time of one is damaged"
+        )
+    locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
+    _trust(asked)
+    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns)
+
+
+def _trust(checks: Sequence[Outcome]) -> None:
+    """Raise BadInputError, in words, unless these have passed."""
+    if why := doubt(checks):
+        raise BadInputError(why)
+
+
+def placed(locked: Lock, known: Response) -> Response:
+    """A sensor's response at its place in time."""
+    observer = locked.fit.observer
+    if isinstance(observer, Sampled):
+        return Response.sampled(observer.sensor, known.period_s, observer.track.rate_hz)
+    assert isinstance(observer, Averaged)
+    late_s = observer.delay_s + observer.sensor.window_s * (1 + observer.stretch) / 2
+    known = known.widened(1 + observer.stretch)
+    return replace(known, delay_s=late_s - known.middle_s, delay_sd_s=min(known.delay_sd_s, _NEAR * known.width_s))
+
+
+def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
+    """The power record of a time."""
+    near = (record.time_ns > begin_ns) & (record.time_ns < finish_ns)
+    time, watts = record.time_ns[near], record.value[near]
+    if kinds.samples(channel):  # on the grid of the readout; a calibrated period is that of the sensor's response
+        return on_grid(time, watts, kinds.kind_of(channel).response.period_s)
+    if not len(time):
+        raise BadInputError("the power record has no readings while kernels were recorded")
+    return Readings(time, watts, origin_ns=int(time[0]))  # polled: a stamp is when a new value was seen
+
+
+def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
+    """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
+    return kinds.models(channel, known_rate_hz(run, channel.device))
+
+
+@dataclass(frozen=True)
 class KernelPowers:
     """Powers of kinds of kernels, but repeats.
 
     Attributes:
         recorded: The recording.
-        rows: Energies of all of it and of its kinds.
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
         place: Of each kind of the recording in them; those of unknown power are in none.
         pools: Names of operators whose energies are known together alone.
+        possible: The check that the GPU can draw the powers.
     """
 
-    def __init__(self, recording: Recorded, times: KernelTimes, most_w: float) -> None:
-        self.recorded, self.rows = recording, recording.rows()
-        self.of_kinds, self.place = powers_of_kinds(recording, self.rows, times.total_s, most_w)
-        self._kinds = list(self.place)
+    recorded: Recorded
+    of_kinds: Powers
+    place: Mapping[int, int]
+    pools: Sequence[tuple[str, ...]]
+    possible: Outcome
+
+    @classmethod
+    def of(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
+        """The powers of a recording, none of which is above ``most_w``.
+
+        Raises:
+            BadInputError: If more is drawn between kernels than a GPU draws that rests.
+        """
+        rows, rest_s = recording.rows(), float(recording.activity.seconds[-1])
+        _trust([check_rest(rows, rest_s)])
+        of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Array] = {}
-        for kind, place in self.place.items():
-            group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(self.of_kinds.watts)))
-            group[place] = times.total_s[kind]
-        if recording.activity.seconds[-1] > 0:
-            self.place[IDLE] = len(self.of_kinds.watts) - 1
+        for kind, where in place.items():
+            group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(of_kinds.watts)))
+            group[where] = times.total_s[kind]
         operators = {kind.operator for kind in times.kinds}
-        found = pools(self.of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
-        self.pools = [names for names in found if len(names) > 1]
+        found = pools(of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
+        if rest_s > 0:
+            place[IDLE] = len(of_kinds.watts) - 1
+        several = [names for names in found if len(names) > 1]
+        return cls(recording, of_kinds, place, several, check_powers(rows, most_w))
 
     def seconds(self, edges_s: Array) -> Array:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
         activity = self.recorded.activity
         columns = activity.timeline.seconds(edges_s)
         rest = np.diff(edges_s) - columns.sum(axis=1)
-        return np.column_stack([(columns @ activity.shares)[:, self._kinds], rest]) / self.of_kinds.own
-
-    @cached_property
-    def possible(self) -> Outcome:
-        """The check that the GPU can draw the powers."""
-        return check_powers(self.rows, float(self.of_kinds.most_w[0]))
+        each = columns @ activity.shares[:, [kind for kind in self.place if kind != IDLE]]
+        return np.column_stack([each, rest]) / self.of_kinds.own
 
 
 def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | str:
@@ -76,31 +207,66 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    most_w, found = most_kernels_w(run, times.device), None
-    try:
-        recording, doubt = recorded(run, times, rest)
-        if not doubt:
-            found = KernelPowers(recording, times, most_w)
-            between = said_of_rest(check_rest(found.rows, float(recording.activity.seconds[-1])))
-            doubt = "" if between.passed else verdict([between])
-    except BadInputError as error:
-        doubt = str(error)
-    else:
-        run.warnings = [
-            one
-            for one in run.warnings
-            if one.code not in ("not_attributed", "powers_doubtful") or one.where not in ("", times.device)
-        ]
+    codes, most_w = ("not_attributed", "powers_doubtful"), most_kernels_w(run, times.device)
+    run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
-    if doubt or found is None:
+    try:
+        found = KernelPowers.of(recorded(run, times, rest), times, most_w)
+    except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
-        run.warn("not_attributed", f"no energies of kernels{whose}: {doubt}", where)
+        run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
         return "not_attributed"
-    check = said_of_powers(found.possible, most_w)
-    if not check.passed:
-        run.warn("powers_doubtful", f"{check.says}: single rows{whose} may be off by more than ±", times.device)
+    if not found.possible.passed:
+        run.warn(
+            "powers_doubtful", f"{says(found.possible)}: single rows{whose} may be off by more than ±", times.device
+        )
     return found
+
+
+def pools(
+    powers: Powers, groups: Mapping[str, Array], near: Callable[[str], str] = lambda name: ""
+) -> list[tuple[str, ...]]:
+    """Names of groups whose energy the readings resolve, each alone or pooled with others; largest energy first.
+
+    ``groups`` has the seconds of each kind in the recording, shape (kinds,). Unresolved groups of the same ``near``
+    (operator, module; "" for none) become one row. What is still unresolved becomes one row too. If it takes more than
+    ``SMALL`` of the time, it joins the shortest row with which it is resolved, or else that with which their sum is
+    known best: short kernels in fixed order end in one row, whose energy is well known though theirs isn't. A rest
+    below ``SMALL`` is in no row.
+    """
+
+    def sum_of(pool: list[str]) -> Array:
+        return np.asarray(sum((groups[name] for name in pool), np.zeros(len(powers.watts))))
+
+    def resolved(pool: list[str]) -> bool:
+        return powers.resolves(sum_of(pool))
+
+    def own_s(pool: list[str]) -> float:
+        return float(sum_of(pool) @ powers.own)
+
+    def relative(pool: list[str]) -> float:
+        return powers.relative(sum_of([*pool, *rest]))
+
+    alone = [[name] for name in groups if own_s([name]) > 0]
+    good = [pool for pool in alone if resolved(pool)]
+    families: dict[str, list[str]] = {}
+    for (name,) in (pool for pool in alone if pool not in good):
+        families.setdefault(near(name) or name, []).append(name)
+    good += [family for family in families.values() if resolved(family)]
+    rest = [name for family in families.values() if not resolved(family) for name in family]
+    while rest and good and not resolved(rest) and own_s(rest) > SMALL * own_s(list(groups)):
+        mine = {near(name) for name in rest} - {""}
+        beside = [pool for pool in good if mine & {near(name) for name in pool}]
+        near_or_any = beside or good
+        enough = [pool for pool in near_or_any if resolved([*pool, *rest])]
+        partner = min(enough, key=own_s) if enough else min(near_or_any, key=relative)
+        good.remove(partner)
+        rest = [*partner, *rest]
+    if rest and resolved(rest):
+        good.append(rest)
+    good.sort(key=lambda pool: -float(sum_of(pool) @ powers.watts))
+    return [tuple(name for name in groups if name in pool) for pool in good]
 
 
 def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: float) -> tuple[Powers, dict[int, int]]:

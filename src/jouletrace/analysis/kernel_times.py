@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,31 +13,16 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.run.division import Launched
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
+from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Kinds = defaultdict[int, float]
-"""Seconds of each kind of kernel in an iteration."""
-
 IDLE = -1
 """The kind of the time in which no kernel runs."""
-
-Key = TypeVar("Key")
-
-
-class Launched(NamedTuple):
-    """Kernels of one unit and kind that one site launches, in an untouched iteration.
-
-    ``unit`` and ``site`` are ids of units, ``site`` -1 where it is unknown; ``kind`` is an index into the kinds.
-    """
-
-    unit: int
-    site: int
-    kind: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -53,7 +36,7 @@ class KernelTimes:
         units: Operators, kernels and sites, as stored, by id.
         start_ns, end_ns: Of each kernel, shape (n,).
         kind: Index into ``kinds`` of each kernel, shape (n,).
-        parts: What an untouched iteration consists of, by site.
+        parts: What an untouched iteration consists of, by site; its kinds are indices into ``kinds``.
     """
 
     about: Recording
@@ -79,9 +62,7 @@ class KernelTimes:
     @cached_property
     def busy_s(self) -> float:
         """Seconds of an untouched iteration in which at least one kernel runs."""
-        order = np.argsort(self.start_ns, kind="stable")
-        start, end = self.start_ns[order], np.maximum.accumulate(self.end_ns[order])
-        union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
+        union = union_ns(self.start_ns, self.end_ns)
         return sum(part.seconds for part in self.parts) * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
 
 
@@ -103,28 +84,37 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], -1).to_numpy()
     own = untouched(activity)
     names: dict[Kind, int] = {}
-    kind_of = {}
+    number = dict[int, int]()
     for row in units.values():
         if row["level"] == "kernel":
-            operator = f"{row['op']} {row['shapes'] or ''}".strip() if row["op"] else ""
-            kind_of[row["id"]] = names.setdefault(Kind(row["name"], operator), len(names))
+            number[row["id"]] = names.setdefault(kind_of(row), len(names))
     ids, where = tables.distinct(unit)
-    kind, kinds = np.array([kind_of[int(one)] for one in ids], np.int64)[where], tuple(names)
+    kind, kinds = np.array([number[int(one)] for one in ids], np.int64)[where], tuple(names)
     length = (end - start) / 1e9
     if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed
-        found = [Launched(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in about["seconds"]]
+        found = [Launched(int(unit), int(site), number[int(unit)], float(s)) for unit, site, s in about["seconds"]]
     else:
         width = int(site.max(initial=0)) + 2
         pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
         seconds = np.bincount(place, length[own]) / about["iterations"]
         found = [
-            Launched(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            Launched(int(pair // width), int(pair % width) - 1, number[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
     parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
     return KernelTimes(about, device, top, units, start, end, kind, kinds, parts)
+
+
+def kind_of(unit: UnitRow) -> Kind:
+    """The kind of a kernel's unit, or of an operator's, which has its own name."""
+    return Kind(unit["name"], f"{unit['op']} {unit['shapes'] or ''}".strip() if unit["op"] else "")
+
+
+def by_operator(kind: Kind) -> str:
+    """Groups kernels by operator, or by name where the operator is unknown."""
+    return kind.operator or kind.name
 
 
 def untouched(activity: pa.Table) -> NDArray[np.bool_]:
@@ -134,24 +124,6 @@ def untouched(activity: pa.Table) -> NDArray[np.bool_]:
     import they ran outside of iterations.
     """
     return np.asarray(~pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False))
-
-
-def sums(parts: Iterable[Launched], key: Callable[[Launched], Key]) -> dict[Key, Kinds]:
-    """Seconds of each kind, by a key of parts."""
-    found: defaultdict[Key, Kinds] = defaultdict(no_kinds)
-    for part in parts:
-        found[key(part)][part.kind] += part.seconds
-    return found
-
-
-def sum_of(parts: Iterable[Launched]) -> Kinds:
-    """Seconds of each kind in all parts."""
-    return sums(parts, lambda _: None).get(None, no_kinds())
-
-
-def no_kinds() -> Kinds:
-    """No seconds of any kind."""
-    return defaultdict(float)
 
 
 def recorded_units(run: Run) -> dict[int, dict[int, UnitRow]]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.run import Run, tables
+from jouletrace.run import Run
+from jouletrace.run.spans import Spans
 
 _STEP, STEPS = "ProfilerStep", 2
 _MOST, _ALL = 0.5, 0.95
@@ -27,33 +28,19 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Spans:
-    """All spans, of which some lie within others."""
+class Nested(Spans):
+    """All spans, of which some lie within others, with times of -1 where unknown."""
 
-    # Codes into ``kinds`` and ``names``, shape (n,)
-    kind: Ints
-    name: Ints
-    # Since the Unix epoch, ns; -1 where unknown
-    start: Ints
-    end: Ints
-    above: Ints  # row of the span around each; -1 where there is none
-    kinds: list[str]
-    names: list[str]
+    above: Ints  # row of the span around each, shape (n,); -1 where there is none
 
     @classmethod
-    def of(cls, spans: pa.Table) -> Spans:
-        """The spans of a Run's table."""
-        (kind, kinds), (name, names) = (tables.decoded(spans[column]) for column in ("kind", "name"))
-        start, end = (pc.fill_null(spans[column], -1).to_numpy().astype(np.int64) for column in ("start_ns", "end_ns"))
-        ids, parent = spans["id"].to_numpy(), pc.fill_null(spans["parent"], -1).to_numpy()
-        order = np.argsort(ids, kind="stable")
-        place = np.minimum(np.searchsorted(ids, parent, sorter=order), len(ids) - 1)
-        above = np.where((parent >= 0) & (ids[order[place]] == parent), order[place], -1)
-        return cls(kind, name, start, end, above, kinds, names)
-
-    def is_a(self, *kinds: str) -> Mask:
-        """Which are of one of some kinds."""
-        return np.isin(self.kind, [self.kinds.index(one) for one in kinds if one in self.kinds])
+    def of_all(cls, table: pa.Table) -> Nested:
+        """The spans of a Run's table, in its order."""
+        spans = Spans.of(table, timed=False)
+        order = np.argsort(spans.id, kind="stable")
+        place = np.minimum(np.searchsorted(spans.id, spans.parent, sorter=order), len(order) - 1)
+        there = (spans.parent >= 0) & (spans.id[order[place]] == spans.parent)
+        return cls(**vars(spans), above=np.where(there, order[place], -1))
 
     def around(self, row: Ints) -> Iterator[Ints]:
         """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
@@ -76,7 +63,7 @@ class Spans:
 class Work:
     """Kernels and copies of a device in order of their starts."""
 
-    spans: Spans  # among which they are
+    spans: Nested  # among which they are
     row: Ints  # of each among them, shape (n,), as all below
     # Since the Unix epoch, ns
     start: Ints
@@ -90,16 +77,15 @@ class Work:
     @classmethod
     def of(cls, run: Run, device: str | None) -> Work:
         """What ran on a device, as spans name it."""
-        spans = Spans.of(run.spans)
-        on, devices = tables.decoded(run.spans["device"])
+        spans = Nested.of_all(run.spans)
+        wanted = spans.texts["device"].index(device) if device is not None else -1
         timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
-        wanted = devices.index(device) if device is not None else -1
-        row = np.flatnonzero(spans.is_a("kernel", "memcpy") & (on == wanted) & timed)
-        row = row[np.argsort(spans.start[row], kind="stable")]
-        op = spans.innermost(row, spans.is_a("op"))
+        row = np.flatnonzero(spans.those("kind", ("kernel", "memcpy")) & (spans.device == wanted) & timed)
+        row = row[np.argsort(spans.start_ns[row], kind="stable")]
+        op = spans.innermost(row, spans.those("kind", ("op",)))
         shape, shapes = _launches(run.spans, row, op)
         op_name = np.where(op >= 0, spans.name[op], -1)
-        return cls(spans, row, spans.start[row], spans.end[row], spans.name[row], op, op_name, shape, shapes)
+        return cls(spans, row, spans.start_ns[row], spans.end_ns[row], spans.name[row], op, op_name, shape, shapes)
 
 
 def _launches(spans: pa.Table, row: Ints, op: Ints) -> tuple[Ints, list[str]]:
@@ -133,12 +119,12 @@ class Steps:
 def steps_of(work: Work) -> Steps:
     """The profiler's steps, else ranges of one name (but for a number) that together launched most of the time."""
     spans = work.spans
-    steps, ranges = np.flatnonzero(spans.is_a("iteration")), np.flatnonzero(spans.is_a("range"))
+    steps, ranges = (np.flatnonzero(spans.those("kind", (kind,))) for kind in ("iteration", "range"))
     launched = np.zeros(len(spans.kind))
     length = (work.end - work.start).astype(float)
     for at in spans.around(work.row):
         launched += np.bincount(at[at >= 0], length[at >= 0], len(launched))
-    stems = ["" if _FRAME.search(name) else _NUMBER.sub("", name) or name for name in spans.names]
+    stems = ["" if _FRAME.search(name) else _NUMBER.sub("", name) or name for name in spans.texts["name"]]
     ranges = ranges[launched[ranges] > 0]
     families: dict[str, list[int]] = {}
     for row in ranges.tolist():
@@ -146,8 +132,8 @@ def steps_of(work: Work) -> Steps:
     families.pop("", None)
     found: list[tuple[str, Ints]] = []
     for name, rows in [(_STEP, steps[launched[steps] > 0].tolist()), *families.items()]:
-        marks = np.array(sorted(rows, key=lambda row: spans.start[row]), np.int64)
-        apart = bool((spans.start[marks[1:]] >= spans.end[marks[:-1]]).all())
+        marks = np.array(sorted(rows, key=lambda row: spans.start_ns[row]), np.int64)
+        apart = bool((spans.start_ns[marks[1:]] >= spans.end_ns[marks[:-1]]).all())
         share = launched[marks].sum() / max(length.sum(), 1.0)
         called = name == _STEP or _ITERATION.search(name) is not None
         if apart and share > (_MOST if called else _ALL) and len(marks) >= (1 if name == _STEP else STEPS):

@@ -43,7 +43,7 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
         The energies of windows by load; none without a power record.
     """
     name = run.workload.get("name", "model")
-    figures.unit(MODEL_UNIT, "model", name, count=1)
+    figures.model(name)
     found = fill(run)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")

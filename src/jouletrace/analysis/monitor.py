@@ -16,7 +16,7 @@ from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
 from jouletrace.attribution.spans import span_energies
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
+from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
@@ -42,26 +42,27 @@ _LEVELS = ("power_idle_w", "power_working_w", "power_difference_w")
 
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
-    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
-    add_each(run, figures, run.devices, 1)
+    figures.model(run.workload.get("name", "recording"))
+    add_each(run, figures, run.devices)
 
 
-def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo], first: int) -> None:
-    """Add a unit for each of some devices, numbered from ``first``; warn where one was watched for a shorter time."""
+def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[str, int]:
+    """Add a unit for each of some devices, and warn where one was watched for a shorter time; their ids by device."""
     labels, watched = device_labels(run.devices), dict[str, tuple[int, int]]()
-    for number, device in enumerate(devices, start=first):
-        figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
-        found, missing = readings(run, device.id), _why_missing(run, device.id)
+    units = {one.id: figures.units.add("device", labels[one.id], module=one.id) for one in devices}
+    for device, unit in units.items():
+        found, missing = readings(run, device), _why_missing(run, device)
         if found is not None and not missing:
-            watched[labels[device.id]] = _add_device(run, figures, number, device.id, *found)
+            watched[labels[device]] = _add_device(run, figures, unit, device, *found)
             continue
         for metric in _LEVELS:
-            figures.add(number, metric, Estimate.null(missing, "record"))
-        if not add_by_counter(run, figures, number, device.id):
+            figures.add(unit, metric, Estimate.null(missing, "record"))
+        if not add_by_counter(run, figures, unit, device):
             for metric in ("power_w", "energy_total_j", "time_s"):
-                figures.add(number, metric, Estimate.null(missing, "record"))
+                figures.add(unit, metric, Estimate.null(missing, "record"))
     if len(watched) > 1:
         _warn_of_shorter(run, devices, watched)
+    return units
 
 
 def _add_device(

@@ -41,15 +41,13 @@ def add_nodes(run: Run, figures: Figures) -> None:
     whole = spans.filter(pc.equal(spans["kind"], "iteration"))
     if not rows or not len(whole):
         return
-    figures.keep(rows)
+    figures.units.keep(rows)
     seconds = _seconds(spans, whole, [row["id"] for row in rows])
     total = (whole["end_ns"].to_numpy() - whole["start_ns"].to_numpy()) / 1e9
     together = seconds.sum(axis=0)
     for row, of_node in zip(rows, seconds, strict=True):
         _add(figures, row["id"], of_node, total)
-    rest = max(row["id"] for row in rows) + 1
-    figures.unit(rest, "op", REST_NAME, MODEL_UNIT, count=1)
-    _add(figures, rest, total - together, total)
+    _add(figures, figures.units.add("op", REST_NAME, count=1), total - together, total)
     mean_of = run.workload["nodes"].get("mean_of", 1)
     untouched = mean(run) if mean_of > 1 else figures.get(MODEL_UNIT, "latency_s")
     figures.add(MODEL_UNIT, "closure_kernels_time", ratio(median_of(together), untouched))

@@ -6,7 +6,10 @@ are power times time. All are per untouched iteration: repeats of an operator se
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +17,26 @@ from numpy.typing import NDArray
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import IDLE, Kinds, Launched, sum_of, sums, times_of
-from jouletrace.analysis.layers import Layer, layers_of
-from jouletrace.analysis.pools import by_operator
+from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.run.division import METHOD, Division, tables_of
+from jouletrace.run.division import METHOD, Division, Launched, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
+from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, SAMPLE_RATE
+from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import Z95, difference, ratio
+
+Array = NDArray[np.float64]
+Layer = tuple[str, str | None, bool]
+"""A module, the name of one of its calls, and whether it is what it calls itself."""
+
+_BY_OTHERS = "called by others"
+
+_MOST_CALLS = 16
+"""Calls of a module with rows of their own: of very many, a row for each would be of no use."""
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
@@ -63,8 +74,6 @@ class Recorded:
         found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
-        of_kinds, self.place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        self.division = Division(self.times.device, of_kinds, self.reason or "not_resolved")
 
     def add(self, *, scaled: bool, whole: Estimate | None = None, whole_s: float | None = None) -> Estimate:
         """Add operators, kernels, phases, layers and checks; the model's own figures are there already.
@@ -77,31 +86,44 @@ class Recorded:
         Returns:
             Energy of all parts, J.
         """
-        self.figures.keep(self.times.units.values())
+        self.figures.units.keep(self.times.units.values())
         whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
-        self.idle_s = max(whole_s - self.times.busy_s, 0.0)
-        self._idle = sum_of([Launched(-1, -1, IDLE, self.idle_s)])
-        self.factor, self.factor_half = self._factor() if scaled else (1.0, 0.0)
+        self.division = self._divided(max(whole_s - self.times.busy_s, 0.0))
+        factor, half = self._factor() if scaled else (1.0, 0.0)
         if self.powers is not None:
-            self.division = replace(self.division, powers=self.powers.of_kinds.scaled(self.factor, self.factor_half))
+            self.division = replace(self.division, powers=self.powers.of_kinds.scaled(factor, half))
         self.add_ops()
         self.add_kernels()
         self.add_phases()
         self.add_layers()
-        idle = Launched(self.add_idle(), -1, IDLE, self.idle_s)
-        flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
+        flags = ["traced_at_cap"] if factor != 1.0 else [] if scaled else ["traced_whole"]
         if self.powers is not None and self.times.about["iterations"] > 1:
             self.run.waveform = table_of(self.run, self.powers, self.times.about["iterations"])
-        rows = (part._replace(kind=self.place.get(part.kind, -1)) for part in [*self.times.parts, idle])
-        for name, table in tables_of(self.division, rows).items():
+        for name, table in tables_of(self.division).items():
             setattr(self.run, name, tables.concat([self.run.table(name), table], name))
-        return self.add_checks(whole or self.figures.get(MODEL_UNIT, "energy_total_j"), flags)
+        whole = whole or self.figures.get(MODEL_UNIT, "energy_total_j")
+        return self.add_checks(whole, flags, half if factor == 1.0 else 0.0)
 
     @property
     def iteration_s(self) -> Estimate:
         """Time of an iteration of the whole, untraced where that was measured."""
         return self.figures.get(MODEL_UNIT, "iteration_time_s")
+
+    def _divided(self, idle_s: float) -> Division:
+        """All that was launched, with the kinds of the powers, and so much idle time."""
+        rows = self.times.units.values()
+        idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
+        idle = self.figures.units.idle(self.top) if idle is None else idle
+        powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
+        launched = [*self.times.parts, Launched(idle, -1, IDLE, idle_s)]
+        launched = [row._replace(kind=place.get(row.kind, -1)) for row in launched]
+        return Division(self.times.device, powers, self.reason or "not_resolved", launched)
+
+    def _sum(self, least: int = -1) -> Array:
+        """Seconds of each kind in all that sites from this id on launch, and in idle time."""
+        idle = self.division.rows[-1]
+        return self.division.grouped(lambda row: [0] if row.site >= least or row is idle else [])[0]
 
     def _factor(self) -> tuple[float, float]:
         """By what the energies of parts are scaled, and its 95 % half-width.
@@ -117,125 +139,114 @@ class Recorded:
         about = self.times.about
         if not capped(self.run, self.times.device, about["start_ns"], about["end_ns"]):
             return 1.0, Z95 * TRACED
-        rows = (self._seconds(kinds)[:-1] for kinds in (sum_of(self.times.parts), self._idle))
-        parts, idle = (float(seconds @ self.powers.of_kinds.watts) for seconds in rows)
+        joules = self._sum()[:-1] * self.powers.of_kinds.watts
+        parts, idle = float(joules[:-1].sum()), float(joules[-1])
         factor = (whole.value - idle) / parts
         return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
 
-    def _seconds(self, kinds: Kinds) -> NDArray[np.float64]:
-        """Seconds of kinds in the form of the division."""
-        return self.division.seconds((self.place.get(kind, -1), seconds) for kind, seconds in kinds.items())
+    def _of(self, unit: int, column: str) -> Any:
+        """What is known of an operator, kernel or site; None of idle."""
+        row = self.times.units.get(unit)
+        return row and row.get(column)
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
-        inside = sums(self.times.parts, lambda part: self._operator(part.unit))
+        inside = self.division.grouped(lambda row: [self._operator(row.unit)])
         self._pool(inside)
-        for unit, kinds in inside.items():
-            row = self.times.units[unit]
-            known = not row["op"] or row["parent"] == self.top
-            self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
+        for unit, seconds in inside.items():
+            known = not self._of(unit, "op") or self._of(unit, "parent") == self.top
+            self._add(unit, seconds, reason="" if known and unit not in self.pooled else "pooled")
 
     def _operator(self, unit: int) -> int:
         """The operator of a kernel, or the kernel itself where it has none."""
-        row = self.times.units[unit]
-        if not row["op"]:
-            return unit
-        return unit if row["parent"] is None else row["parent"]
+        above = self._of(unit, "parent") if self._of(unit, "op") else None
+        return unit if above is None else int(above)
 
-    def _pool(self, inside: dict[int, Kinds]) -> None:
+    def _pool(self, inside: Mapping[int, Array]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
-        next_id = self._next()
+        units = self.times.units
         for names in self.powers.pools if self.powers is not None else ():
-            pooled = {k for k, kind in enumerate(self.times.kinds) if by_operator(kind) in names}
-            members = [unit for unit, kinds in inside.items() if not pooled.isdisjoint(kinds)]
+            members = [unit for unit in inside if unit in units and by_operator(kind_of(units[unit])) in names]
             self.pooled.update(members)
-            together = sum_of(part for part in self.times.parts if self._operator(part.unit) in members)
+            what = "operators" if any(units[unit]["op"] for unit in members) else "kernels"
+            pool = self.figures.units.add("op", f"{len(members)} {what} together", self.top, count=len(members))
             for unit in members:
-                self.times.units[unit]["parent"] = next_id
-            what = "operators" if any(self.times.units[unit]["op"] for unit in members) else "kernels"
-            self.figures.unit(next_id, "op", f"{len(members)} {what} together", self.top, count=len(members))
-            self._add(next_id, together)
-            next_id += 1
+                units[unit]["parent"] = pool
+            self._add(pool, np.sum([inside[unit] for unit in members], axis=0))
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        under = (part for part in self.times.parts if self.times.units[part.unit]["op"])
-        for unit, kinds in sums(under, lambda part: part.unit).items():
-            self._add(unit, kinds, reason="pooled" if self.times.units[unit]["parent"] in self.pooled else "")
+        inside = self.division.grouped(lambda row: [row.unit] if self._of(row.unit, "op") else [])
+        for unit, seconds in inside.items():
+            self._add(unit, seconds, reason="pooled" if self._of(unit, "parent") in self.pooled else "")
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        phased = (part for part in self.times.parts if self.times.units[part.unit]["phase"] is not None)
-        inside = sums(phased, lambda part: str(self.times.units[part.unit]["phase"]))
+        inside = self.division.grouped(lambda row: filter(None, [self._of(row.unit, "phase")]))
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
-            self._add(self.figures.unit(self._next(), "phase", phase, self.top, count=1), inside[phase])
+            self._add(self.figures.units.add("phase", phase, self.top, count=1), inside[phase])
 
     def add_layers(self) -> None:
-        """Modules with all that runs in them, and what they call themselves where they contain others."""
+        """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
+        by_phase, units = "generation" in self.run.workload, self.times.units
+        sites = {row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site >= 0}
+        inside = self.division.grouped(lambda row: _modules(sites.get(row.site, ())))
+        numbers = defaultdict[str, dict[str, set[str]]](dict)
+        for name, number, label in (call for calls in sites.values() for call in calls):
+            if number is not None and label is not None:
+                numbers[name].setdefault(label, set()).add(number)
         ids: dict[str, int] = {}
-        by_phase = "generation" in self.run.workload
-        for name, layer in layers_of(self.times.parts, self.times.units, by_phase=by_phase).items():
-            above = ids.get(name.rpartition(".")[0], self.top)
-            count = max(1, len(layer.numbers - {"0"}))
-            ids[name] = self.figures.unit(self._next(), "layer", name, above, module=name, count=count)
-            contains = layer.own != layer.total
-            self._add_layer(ids[name], layer, contains)
-            # of very many calls, a row for each would be of no use
-            for label, call in layer.calls.items() if 1 < len(layer.calls) <= 16 else ():
-                unit = self.figures.unit(
-                    self._next(), "layer", f"{name} ({label})", ids[name], module=name, count=len(call.numbers)
-                )
-                self._add_layer(unit, call, contains)
+        for name in [name for name, label, own in inside if label is None and not own]:
+            contains = not np.array_equal(inside[name, None, False], inside.get((name, None, True), 0.0))
+            calls = numbers[name]
+            count = max(1, len(set[str]().union(*calls.values()) - {"0"}))
+            ids[name] = self.figures.units.add(
+                "layer", name, ids.get(name.rpartition(".")[0], self.top), module=name, count=count
+            )
+            self._add_layer(ids[name], inside, (name, None), contains)
+            for label, own in calls.items() if 1 < len(calls) <= _MOST_CALLS else ():
+                unit = self.figures.units.add("layer", f"{name} ({label})", ids[name], module=name, count=len(own))
+                self._add_layer(unit, inside, (name, label), contains)
 
-    def _add_layer(self, unit: int, layer: Layer, contains: bool) -> None:
-        self._add(unit, layer.total)
-        if contains and layer.own:
-            self._add(unit, layer.own, own=True)
+    def _add_layer(
+        self, unit: int, inside: Mapping[Layer, Array], layer: tuple[str, str | None], contains: bool
+    ) -> None:
+        self._add(unit, inside[*layer, False])
+        if contains and (*layer, True) in inside:
+            self._add(unit, inside[*layer, True], own=True)
 
-    def add_idle(self) -> int:
-        """The time of an iteration in which no kernel runs, and what the GPU draws then; returns its unit."""
-        rows = self.times.units.values()
-        unit = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
-        if unit is None:
-            unit = self.figures.unit(self._next(), "op", IDLE_NAME, self.top, count=1)
-        self._add(unit, self._idle)
-        return unit
+    def add_checks(self, whole: Estimate, flags: list[str], tracing: float) -> Estimate:
+        """Add how the parts make the whole, and how well the sensor is understood; returns the energy of the parts.
 
-    def add_checks(self, whole: Estimate, flags: list[str]) -> Estimate:
-        """Add how the parts make the whole, and how well the sensor is understood; returns the energy of the parts."""
+        Args:
+            whole: Its energy, J.
+            flags: Of the checks.
+            tracing: Relative half-width of what tracing changes.
+        """
         parts = Estimate.null(self.reason, METHOD)
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(self.top, name, parts)
             return parts
         sites = any(part.site >= 0 for part in self.times.parts)
-        for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
-            if least == 0 and not sites:
-                continue
-            kinds = sum_of(part for part in self.times.parts if part.site >= least)
-            parts = self.powers.of_kinds.energy(self._seconds(kinds | self._idle)[:-1])
+        for name, least in [*([("closure_layers", 0)] if sites else []), ("closure_kernels", -1)]:
+            parts = self.powers.of_kinds.energy(self._sum(least)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
-            if self.factor == 1.0:
-                closure = widened(closure, abs(closure.value or 0.0) * self.factor_half)
+            closure = widened(closure, abs(closure.value or 0.0) * tracing) if tracing else closure
             self.figures.add(self.top, name, closure, flags)
         fit = self.powers.recorded.lock.fit
-        self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
-        p_value = Estimate(self.powers.possible.probability, None, None, len(fit.watts), METHOD)
-        self.figures.add(self.top, "powers_possible", p_value)
+        stated = {"residual_w": fit.residual_rms_w, "powers_possible": self.powers.possible.probability}
         if isinstance(fit.observer, Sampled):
-            rate = fit.observer.track.rate_hz
-            self.figures.add(self.top, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
+            stated[SAMPLE_RATE] = fit.observer.track.rate_hz
+        for name, value in stated.items():
+            self.figures.add(self.top, name, Estimate(value, None, None, len(fit.watts), METHOD))
         return parts
 
-    def _next(self) -> int:
-        return self.figures.last_unit() + 1
-
-    def _add(self, unit: int, kinds: Kinds, *, reason: str = "", own: bool = False) -> None:
+    def _add(self, unit: int, seconds: Array, *, reason: str = "", own: bool = False) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
-        seconds = self._seconds(kinds)
         time = Estimate(float(seconds.sum()), None, None, self.times.about["iterations"], "trace")
         stated = Estimate.null(reason, METHOD) if reason else self.division.energy(seconds)
         # while several kernels run, they share the energy equally
@@ -257,3 +268,26 @@ class Recorded:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
         elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
+
+
+def calls_of(site: UnitRow, by_phase: bool) -> list[tuple[str, str | None, str | None]]:
+    """Modules around a site, outer ones first, each with the number and the name of its call; None if unknown.
+
+    ``by_phase`` names calls by phases in place of numbers.
+    """
+    words = (site["module"] or OUTSIDE).split(".")
+    names = [".".join(words[:depth]) for depth in range(1, len(words) + 1)]
+    numbers = [word for word in (site["call"] or "").split(".") if word]
+    if len(numbers) != len(names):
+        return [(name, None, None) for name in names]
+    labels = [site["phase"] or "" if by_phase else f"call {one}" if int(one) else _BY_OTHERS for one in numbers]
+    return list(zip(names, numbers, labels, strict=True))
+
+
+def _modules(calls: Sequence[tuple[str, str | None, str | None]]) -> Iterator[Layer]:
+    """Modules of a site, and their calls: all that runs in each, and what the innermost one calls itself."""
+    for place, (name, _, label) in enumerate(calls, start=1):
+        for one in dict.fromkeys((None, label)):
+            yield name, one, False
+            if place == len(calls):
+                yield name, one, True

@@ -17,7 +17,7 @@ def add_program(run: Run, figures: Figures) -> None:
     """Add the figures of the program, of its devices where there are several, and of its parts."""
     recordings = run.workload.get("recordings", [])
     name = str(run.workload.get("name", "program"))
-    figures.unit(MODEL_UNIT, "model", name, count=1)
+    figures.model(name)
     edges = run.spans.filter(np.array([kind == "phase" for kind in run.spans["kind"].to_pylist()], bool)).to_pylist()
     span = next((row for row in edges if row["name"] == "program"), None)
     if span is None:
@@ -30,13 +30,13 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add_energy(MODEL_UNIT, energy, seconds)
     known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
-    figures.reserve([*known.values(), *(id for rows in recorded_units(run).values() for id in rows)])
+    for rows in recorded_units(run).values():
+        figures.units.keep(rows.values())
 
     def add_device(device: DeviceInfo, name: str, own: Estimate, whole: float | None) -> None:
-        id = known.get(device.id, figures.last_unit() + 1)
-        figures.unit(id, "device", name, MODEL_UNIT, module=device.id)
-        figures.add(id, "time_s", Estimate(seconds, None, None, 1, "trace"))
-        figures.add_energy(id, own, seconds, whole)
+        unit = figures.units.add("device", name, id=known.get(device.id), module=device.id)
+        figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+        figures.add_energy(unit, own, seconds, whole)
 
     if len(gpus) > 1:
         names = {one["device"]: f"{one['name']}: " for one in recordings if "name" in one}
@@ -56,7 +56,7 @@ def add_program(run: Run, figures: Figures) -> None:
             add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
     if any("start_ns" not in one for one in recordings):  # an old Run without kernels: its phases are what is known
         phases = {row["id"]: row for row in run.units.to_pylist() if row["level"] == "phase"}
-        figures.keep(phases.values())
+        figures.units.keep(phases.values())
         figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
 
 
@@ -73,7 +73,7 @@ def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_
     whole = window_estimate(run, found.times.device, first_ns, end_ns)
     parts = found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
     before, seconds = window_estimate(run, found.times.device, begin_ns, first_ns), (first_ns - begin_ns) / 1e9
-    unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, found.top, count=1)
+    unit = figures.units.add("op", BEFORE, found.top, count=1)
     figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
     figures.add_energy(unit, before, seconds, figures.get(MODEL_UNIT, "energy_total_j").value)
     return parts, whole

@@ -48,12 +48,12 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     """
     marked = _marked(run)
     host = set(run.settings.get("not_synchronised", ()))
-    units = {spans.path: RangeUnit(id, len(spans)) for id, spans in enumerate(marked, start=len(run.devices) + 1)}
+    units: dict[Path, RangeUnit] = {}
     aliased = of_paths(run, marked, lambda path: devices_of(run, path))
     energies = _energies(run, marked)
     for spans in marked:
         path = spans.path
-        unit = figures.unit(units[path].id, "range", "/".join(path), _above(units, path), count=len(spans))
+        unit = _unit(figures, units, path, len(spans))
         stated = {"host_time": path[-1] in host, "ranges_crossed": spans.crossed}
         flags = [code for code, holds in stated.items() if holds]
         figures.add(unit, "time_s", _time(spans), flags)
@@ -64,9 +64,11 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     return units
 
 
-def _above(units: Mapping[Path, RangeUnit], path: Path) -> int:
-    """The unit of the innermost range around a path that has one."""
-    return next((units[path[:i]].id for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
+def _unit(figures: Figures, units: dict[Path, RangeUnit], path: Path, count: int, *of: str) -> int:
+    """Add a unit of ranges below that of the innermost one around it, which is there already; returns its id."""
+    parent = next((units[path[:i]].id for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
+    units[path] = RangeUnit(figures.units.add("range", "/".join([*of, *path]), parent, count=count), count)
+    return units[path].id
 
 
 def devices_of(run: Run, path: Path) -> list[str]:
@@ -78,7 +80,7 @@ def devices_of(run: Run, path: Path) -> list[str]:
 
 
 def _marked(run: Run) -> list[PathSpans]:
-    """The marked spans by path, in order of their first start."""
+    """The marked spans by path, in order of their first start: outer ones before those in them."""
     marked = Spans.of(run.spans.filter(pc.is_valid(run.spans["id"])), _MARKED)
     # Ids are given at the beginning: a parent's is lower than its children's.
     marked = marked.take(np.argsort(marked.id, kind="stable"))
@@ -94,14 +96,15 @@ def _marked(run: Run) -> list[PathSpans]:
     # By path, and in each by start.
     order = np.lexsort((start, which))
     edges = np.searchsorted(which[order], np.arange(len(paths) + 1))
-    found = []
+    found, first = [], dict[Path, int]()
     for number, path in enumerate(paths):
         rows = order[edges[number] : edges[number + 1]]
+        first[path] = int(start[rows[0]])
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
         own = vars(marked.take(rows))
         found.append(PathSpans(**own, path=path, steps=bool(steps[number]), crossed=bool(crossed[number])))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
-    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), int(spans.start_ns[0])))
+    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), first[spans.path]))
 
 
 def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, NDArray[np.intp]]:
@@ -178,20 +181,18 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> No
     shared = len(set(devices)) < len(devices)
     each = [figures.get(number, "energy_total_j") for number in range(1, len(run.devices) + 1)]
     figures.add(MODEL_UNIT, "energy_total_j", replace(total(each, method=OF_RANKS), budget={}))
-    paths = dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1)
-    of_all = {
-        path: [units[name, *path] for name in names] for path in paths if all((name, *path) in units for name in names)
-    }
-    first = figures.last_unit() + 1
-    found = {path: RangeUnit(first + i, max(one.spans for one in of)) for i, (path, of) in enumerate(of_all.items())}
-    for path, of in of_all.items():
-        unit = found[path]
-        figures.unit(unit.id, "range", "/".join(["all ranks", *path]), _above(found, path), count=unit.spans)
+    paths = list(dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1))
+    paths = [path for path in paths if all((name, *path) in units for name in names)]
+    together: dict[Path, RangeUnit] = {}
+    for path in paths:
+        of = [units[name, *path] for name in names]
+        counts = {one.spans for one in of}
+        unit = _unit(figures, together, path, max(counts), "all ranks")
         time, energy = (
             total([figures.get(one.id, metric) for one in of], method=OF_RANKS)
             for metric in ("time_s", "energy_total_j")
         )
-        flags = [*energy.flags, *(["counts_differ"] if len({one.spans for one in of}) > 1 else [])]
-        figures.add(unit.id, "time_s", time.scaled(1 / len(of)), flags)
+        flags = [*energy.flags, *(["counts_differ"] if len(counts) > 1 else [])]
+        figures.add(unit, "time_s", time.scaled(1 / len(of)), flags)
         energy = Estimate.null("ranks_share_device", OF_RANKS) if shared else energy
-        figures.add(unit.id, "energy_total_j", energy, flags)
+        figures.add(unit, "energy_total_j", energy, flags)

@@ -5,7 +5,12 @@ Words for codes, and what to do about them, are in ``report.reasons``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jouletrace.attribution.outcome import Outcome
 
 YES, CARE, NO, NONE = "yes", "with care", "no", "none"
 """Levels: nothing is in doubt; a figure is qualified, or this machine can't measure it; a figure itself is in doubt, or
@@ -110,18 +115,88 @@ RULES = {
 INVALID = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", "gpu_not_loaded")
 """Warnings that make a load's figures invalid: what a request or token costs at it is not stated."""
 
+
+class Words(NamedTuple):
+    """Words of a check of an attribution.
+
+    Attributes:
+        check: Its name.
+        says: Its result, with value, half-width, probability, and figures beside.
+        advice: What to do if it failed.
+    """
+
+    check: str
+    says: str
+    advice: str
+
+
+_LONGER = "record for longer"
+
 ATTRIBUTION = {
-    "length": "length of the recording",
-    "traced": "all kernels traced",
-    "sample_rate": "sample rate of the sensor",
-    "rest": "power between kernels",
-    "seen": "coverage by samples",
-    "held_out": "prediction of other readings",
-    "placebo": "phase of the samples",
-    "powers": "powers of kernels",
+    "length": Words(
+        "length of the recording",
+        "the recording lasts {value:.1f} s, of which {covered:.0%} have readings",
+        "record for at least {least:.0f} s, and power all the while",
+    ),
+    "traced": Words(
+        "all kernels traced",
+        "the tracer missed {value:.2%} of the kernels (at most {most:.2%})",
+        "trace with larger buffers",
+    ),
+    "sample_rate": Words(
+        "sample rate of the sensor",
+        "the residual is {residual_w:.3g} W at {rate_hz:.1f} samples per second of the power sensor, and "
+        "{runner_up_w:.3g} W at the second best rate (evidence {value:.0f}, needed {least:.0f})",
+        f"{_LONGER} (profile: --detail-time 60), or first another program on this GPU, whose sample rate is then "
+        "stored",
+    ),
+    "rest": Words(
+        "power between kernels",
+        "between kernels the GPU draws {value:.0f} ± {half:.0f} W (at most {most:.0f} W)",
+        "kernels are missing from the timeline, or another process uses the GPU",
+    ),
+    "seen": Words(
+        "coverage by samples",
+        "the readings misplace {value:.1%} of the time among kinds of kernels (at most {most:.0%})",
+        "steps are aliased with the sensor: record with pauses between them",
+    ),
+    "held_out": Words(
+        "prediction of other readings",
+        "held-out readings are predicted to {value:.3g} W by kernels and to {plain_w:.3g} W by busy and idle alone "
+        "(at most {most:g} times that)",
+        f"{_LONGER}; otherwise kernels differ little in power, or the sensor is unknown",
+    ),
+    "placebo": Words(
+        "phase of the samples",
+        "samples half a period later have a residual of {value:.3g} W in place of {residual_w:.3g} W "
+        "(at least {least:g} times that)",
+        f"{_LONGER}, or with pauses between iterations",
+    ),
+    "powers": Words(
+        "powers of kernels",
+        "powers of kernels are as far outside of 0 to {most:.0f} W, which this GPU can draw, by chance with a "
+        "probability of {probability:.1g} (at least {least:g})",
+        "use sums of rows, which are better known",
+    ),
 }
-"""Checks of ``attribution.checks`` as they are listed; a Run states those that it failed in the warning
+"""Checks of ``attribution`` as they are listed, by their codes; a Run states those that it failed in the warning
 ``not_attributed``, that of powers in ``powers_doubtful``."""
+
+
+def says(outcome: Outcome) -> str:
+    """The result of a check of an attribution, in words."""
+    return _worded(outcome, ATTRIBUTION[outcome.code].says)
+
+
+def doubt(outcomes: Sequence[Outcome]) -> str:
+    """Why rows of kernels can't be trusted, after what to do: of the first check that failed; "" if none did."""
+    failed = next((one for one in outcomes if not one.passed), None)
+    return f"trust: no, {_worded(failed, ATTRIBUTION[failed.code].advice)}: {says(failed)}" if failed else ""
+
+
+def _worded(outcome: Outcome, words: str) -> str:
+    value, low, _ = outcome.estimate
+    return words.format(value=value, half=value - low, probability=outcome.probability, **outcome.beside)
 
 
 def rule(code: str) -> Rule:

@@ -67,8 +67,8 @@ def _add_counted(run: Run, figures: Figures) -> None:
     drawn, shared_sd = _energies(run, blocks)
     from_s, to_s = ((edge - blocks.start_ns[0]) / 1e9 for edge in (blocks.start_ns, blocks.end_ns))
     rows = zip(from_s, to_s, blocks.edge_s, blocks.done, blocks.reset, drawn, strict=True)
-    for unit, (start, end, edge, done, reset, energy) in enumerate(rows, start=len(run.devices) + 1):
-        figures.unit(unit, "range", f"{start:.1f} to {end:.1f} s", MODEL_UNIT)
+    for start, end, edge, done, reset, energy in rows:
+        unit = figures.units.add("range", f"{start:.1f} to {end:.1f} s")
         flags, seconds, half = ["work_reset"] if reset else [], float(end - start), Z95 * float(edge)
         figures.add(unit, "time_s", Estimate(seconds, seconds - half, seconds + half, 1, METHOD))
         figures.add(unit, "work_done", _exact(float(done)), flags)

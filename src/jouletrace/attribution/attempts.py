@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import OF_RECORDING, Check, checks
+from jouletrace.attribution.checks import OF_RECORDING, checks
 from jouletrace.attribution.lock import Known, Lock, lock, rephased
+from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
 
@@ -16,14 +17,14 @@ SURE_EVIDENCE = 50.0
 
 def trusted(
     activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int, dropped: int
-) -> tuple[Lock, list[Check]]:
+) -> tuple[Lock, list[Outcome]]:
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
     A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
     ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too
     short or lacks kernels is refused at any rate, and searched once.
     """
-    tried: list[tuple[bool, float, Lock, list[Check]]] = []
+    tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
     known = Known()
     for sensor in sensors:
         for locked in attempts(activity, sensor, readings, known):
@@ -33,7 +34,7 @@ def trusted(
             tried.append((passed, evidence, locked, asked))
             if passed:
                 break
-            if not all(check.passed for check in asked if check.name in OF_RECORDING):
+            if not all(check.passed for check in asked if check.code in OF_RECORDING):
                 return locked, asked
         if tried[-1][0] and tried[-1][1] >= SURE_EVIDENCE:
             break

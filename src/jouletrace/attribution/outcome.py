@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +30,18 @@ _LEAST = 0.25
 
 
 class Outcome(NamedTuple):
-    """Outcome of a check, and the quantity that it is about."""
+    """Outcome of a check, and the quantity that it is about; ``analysis.rules`` words it."""
 
     code: str
     passed: bool
-    estimate: tuple[float, float, float]  # value, low and high end of 95 %
+    estimate: tuple[float, float, float]  # value, low and high end of 95 %, NaN where these aren't known
     probability: float = math.nan  # of as much or more by chance, where that decides
+    beside: Mapping[str, float] = {}  # what it was compared with, by name
+
+    @classmethod
+    def of(cls, code: str, passed: bool, value: float, **beside: float) -> Outcome:
+        """The outcome of a check of a quantity without an interval."""
+        return cls(code, bool(passed), (value, math.nan, math.nan), beside=beside)
 
 
 def width_outcome(mean: float, sd: float) -> Outcome:

@@ -47,7 +47,7 @@ def check_rest(rows: Rows, rest_s: float) -> Outcome:
     rest[0] = 1.0
     rest -= rows.together(np.ones(len(rows.seconds)))[0]
     value, low, high = (float(end[0]) / max(rest_s, 1e-9) for end in rows.energies.interval(rest))
-    return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high))
+    return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high), beside={"most": BUSY_IDLE_W})
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:
@@ -62,11 +62,11 @@ def check_powers(rows: Rows, most_w: float) -> Outcome:
     beyond_w = np.maximum(-power_w, power_w - most_w)
     worst = int(np.argmax(beyond_w))
     value, half = float(beyond_w[worst]), 1.96 * float(np.sqrt(covariance[worst, worst]))
-    estimate = value, value - half, value + half
+    estimate, beside = (value, value - half, value + half), {"most": most_w, "least": IMPROBABLE}
     if value <= 0:
-        return Outcome("powers", True, estimate, 1.0)
+        return Outcome("powers", True, estimate, 1.0, beside)
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
     found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
     probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-    return Outcome("powers", probability >= IMPROBABLE, estimate, probability)
+    return Outcome("powers", probability >= IMPROBABLE, estimate, probability, beside)

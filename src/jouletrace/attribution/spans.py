@@ -21,8 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jouletrace.attribution.solve import Energies
 
-_REACH = 25.0
-"""Periods of the readings, beyond what one remembers, from which power around a span is taken."""
+_REACH = 25
+"""Readings around a span's edges from which its power is taken, and periods beyond what a reading remembers."""
 
 _GAPLESS = 0.9
 """Share of the time between readings from which on what they remember leaves none unseen."""
@@ -273,17 +273,26 @@ def _far(
     bursts = _segments(bursts, holes)
     edges = np.unique(np.concatenate([spans.ravel(), bursts.ravel()]))
     piece = np.stack([edges[:-1], edges[1:]], axis=1)
-    long = (np.diff(piece)[:, 0] > 4 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
-    far = piece[long] + np.array([reach_s, -reach_s])
+    far = np.stack([_near(read_s, piece[:, 0], reach_s)[1], _near(read_s, piece[:, 1], reach_s)[0]], axis=1)
+    long = (np.diff(far)[:, 0] > 2 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
+    far = far[long]
     if response.back_to_back:  # of a counter the energy between two reads is known
         far = read_s[np.searchsorted(read_s, far)]
     gone = far - np.array([0.0, fades_s])
     left = _segments(bursts, gone)
-    around = np.vstack([spans, bursts]) + np.array([-reach_s, reach_s])
+    begin, end = np.vstack([spans, bursts]).T
+    around = np.stack([_near(read_s, begin, reach_s)[0], _near(read_s, end, reach_s)[1]], axis=1)
     if not response.width_s:  # of a log all that lies between readings counts
         return _summed(record, response, far[:0]), bursts, _within(read_s, around)
     near = _within(read_s, around) & ~_within(read_s, far)
     return _summed(record, response, far), left[~np.isin(left[:, 0], gone[:, 0])], near
+
+
+def _near(read_s: Floats, edge_s: Floats, reach_s: float) -> tuple[Floats, Floats]:
+    """From when to when readings are near each edge: those within ``reach_s``, and ``_REACH`` on each side at least."""
+    at, last = np.searchsorted(read_s, edge_s), len(read_s) - 1
+    first_s, last_s = read_s[np.maximum(at - _REACH, 0)], read_s[np.minimum(at + _REACH - 1, last)]
+    return np.minimum(edge_s - reach_s, first_s), np.maximum(edge_s + reach_s, last_s)
 
 
 def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:

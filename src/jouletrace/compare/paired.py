@@ -147,14 +147,14 @@ def own_sides(run: Run) -> Comparison | None:
 def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
     results = Figures()
-    results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
-    for number, (side, title) in enumerate(zip(SIDES, _titles(run, _IN_NAMES), strict=True), start=1):
-        results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
+    results.model(run.workload.get("name") or "ab")
+    for side, title in zip(SIDES, _titles(run, _IN_NAMES), strict=True):
+        unit = results.units.add("range", f"{side.upper()}: {title}", count=1)
         for row in comparison.rows:
             if row.metric != "latency_s":
                 metric = "time_s" if row.metric == "iteration_time_s" else row.metric
-                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == ALIASED])
-    run.results, run.units = results.results(), results.units()
+                results.add(unit, metric, getattr(row, side), [flag for flag in row.flags if flag == ALIASED])
+    run.results, run.units = results.results(), results.units.table()
 
 
 def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:

@@ -35,6 +35,7 @@ from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
+from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Launched
 
 
@@ -166,9 +167,9 @@ class Session:
         """Add one row of ``windows`` and spool it."""
         self._rows["windows"].append([{"order": len(self._rows["windows"]), **columns}])
 
-    def add_units(self, rows: list[dict[str, object]]) -> None:
-        """Add rows of ``units`` and spool them."""
-        self._rows["units"].append(rows)
+    def add_units(self, units: Units) -> None:
+        """Add units and spool them."""
+        self._rows["units"].append(units.table().to_pylist())
 
     def add_samples(self, rows: list[dict[str, object]]) -> None:
         """Add and spool readings from outside the recorder; the caller adds their channels to ``run.channels``."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -115,12 +115,17 @@ class Powers:
         return bool(measured and possible and self.relative(seconds) <= 0.5)
 
 
-class DividedRow(NamedTuple):
-    """Launches of one kernel by one site, or idle: path below the device, kind, -1 if unknown, and time."""
+class Launched(NamedTuple):
+    """Launches of one kernel by one site, or idle."""
 
-    path: Path
-    kind: int
-    seconds: float
+    unit: int  # its id
+    site: int  # that of the site's unit, -1 where it is unknown
+    kind: int  # number of the kind of kernels, -1 if its power is unknown
+    seconds: float  # in an iteration, or in all of a program
+    path: Path = ()  # below the device, in a Run as it is stored
+
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -137,21 +142,16 @@ class Division:
     device: str
     powers: Powers | None
     reason: str
-    rows: Sequence[DividedRow] = ()
+    rows: Sequence[Launched] = ()
 
-    def seconds(self, kinds: Iterable[tuple[int, float]]) -> Array:
-        """Seconds of each kind, those of unknown power last, shape (k + 1,)."""
-        found = np.zeros(1 if self.powers is None else len(self.powers.watts) + 1)
-        for kind, seconds in kinds:
-            found[kind] += seconds
-        return found
-
-    def grouped(self, to: Callable[[Path], Path]) -> dict[Path, Array]:
-        """Seconds of each kind, as ``seconds`` returns them, by what ``to`` makes of the paths of rows."""
-        groups: dict[Path, list[tuple[int, float]]] = {}
+    def grouped(self, keys: Callable[[Launched], Iterable[Key]]) -> dict[Key, Array]:
+        """Seconds of each kind, those of unknown power last, shape (k + 1,), of the rows that have a key."""
+        kinds = 1 if self.powers is None else len(self.powers.watts) + 1
+        groups: defaultdict[Key, Array] = defaultdict(lambda: np.zeros(kinds))
         for row in self.rows:
-            groups.setdefault(to(row.path), []).append((row.kind, row.seconds))
-        return {path: self.seconds(kinds) for path, kinds in groups.items()}
+            for key in keys(row):
+                groups[key][row.kind] += row.seconds
+        return groups
 
     def energy(self, seconds: Array, *, remainder: bool = False) -> Estimate:
         """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
@@ -167,12 +167,12 @@ class Division:
         return replace(Estimate.null("not_resolved", METHOD), flags=found.flags)
 
 
-def tables_of(division: Division, rows: Iterable[tuple[int, int, int, float]]) -> dict[str, pa.Table]:
-    """The stored form of a division whose rows are of these units, sites, kinds and seconds: tables by name.
+def tables_of(division: Division) -> dict[str, pa.Table]:
+    """The stored form of a division: tables by name.
 
     Shares of variances are rounded: so they take half of the space.
     """
-    unit, site, kind, seconds = (np.array(column) for column in zip(*rows, strict=True))
+    unit, site, kind, seconds = (np.array(column) for column in zip(*(row[:4] for row in division.rows), strict=True))
     reason = [division.reason if one < 0 else None for one in kind]
     places = {"site": pa.array(site, mask=site < 0), "kind": pa.array(kind, mask=kind < 0)}
     found: dict[str, dict[str, Any]] = {"divided": {"unit": unit, **places, "seconds": seconds, "reason": reason}}
@@ -198,8 +198,11 @@ def divisions_of(run: Run) -> list[Division]:
     if not any(len(run.table(name)) for name in tables.SOLVED):
         return []
     units = {row["id"]: row for row in run.units.to_pylist()}
-    divided = tables.changed(run.divided, "kind", pc.fill_null(run.divided["kind"], -1)).to_pylist()
-    for words in _contradictions(run, divided, units):
+    divided = run.divided
+    for name in ("site", "kind"):
+        divided = tables.changed(divided, name, pc.fill_null(divided[name], -1))
+    rows = divided.to_pylist()
+    for words in _contradictions(run, rows, units):
         raise ValueError(words)
     divisions = []
     for device in run.divided["device"].unique().to_pylist():
@@ -210,9 +213,12 @@ def divisions_of(run: Run) -> list[Division]:
             raise ValueError(
                 f"the powers of {device[:80]} (powers.parquet, errors.parquet) are damaged: {error}"
             ) from None
-        rows = [row for row in divided if row["device"] == device]
-        reason = next((row["reason"] for row in rows if row["kind"] < 0 and row["reason"]), "not_resolved")
-        found = [DividedRow(_path(units, row), row["kind"], row["seconds"]) for row in rows]
+        mine = [row for row in rows if row["device"] == device]
+        reason = next((row["reason"] for row in mine if row["kind"] < 0 and row["reason"]), "not_resolved")
+        found = [
+            Launched(row["unit"], row["site"], row["kind"], row["seconds"], _path(units, row["unit"], row["site"]))
+            for row in mine
+        ]
         divisions.append(Division(device, powers, reason, found))
     return divisions
 
@@ -226,7 +232,7 @@ def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Colle
         wrong = {
             "device": known and device not in known,
             "unit": row["unit"] not in units,
-            "site": site is not None and site not in units,
+            "site": site >= 0 and site not in units,
             "kind": row["kind"] >= kinds[device] > 0,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
@@ -283,11 +289,11 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})
 
 
-def _path(units: Mapping[int, Mapping[str, Any]], row: Mapping[str, Any]) -> Path:
+def _path(units: Mapping[int, Mapping[str, Any]], id: int, at: int) -> Path:
     """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known; or idle."""
-    unit = units[row["unit"]]
+    unit = units[id]
     if unit["level"] == "op" and unit["name"] == IDLE_NAME:
         return (Step("idle", IDLE_NAME),)
-    site = units.get(row["site"], unit)
+    site = units.get(at, unit)
     phase, module = unit["phase"] or site["phase"], site["module"] or unit["module"]
     return path_of(phase, module, unit["op"], unit["shapes"], unit["name"])

@@ -41,15 +41,18 @@ class Spans:
     texts: dict[str, list[str]]
 
     @classmethod
-    def of(cls, table: pa.Table, kinds: Collection[str] = ()) -> Spans:
-        """Those of a ``spans`` table that have times, in stored order; of these kinds alone, if some are given."""
-        timed = table.select([*_NUMBERS, *_TEXTS])
+    def of(cls, table: pa.Table, kinds: Collection[str] = (), *, timed: bool = True) -> Spans:
+        """Those of a ``spans`` table, in stored order, that have times; of these kinds alone, if some are given.
+
+        Those without times are among them, if not ``timed``.
+        """
+        rows = table.select([*_NUMBERS, *_TEXTS])
         if kinds:
-            timed = timed.filter(pc.is_in(timed["kind"], pa.array(list(kinds), pa.string())))
-        if timed["start_ns"].null_count or timed["end_ns"].null_count:
-            timed = timed.filter(pc.and_(pc.is_valid(timed["start_ns"]), pc.is_valid(timed["end_ns"])))
-        numbers = {name: pc.fill_null(timed[name], -1).to_numpy().astype(np.int64) for name in _NUMBERS}
-        coded = {name: tables.decoded(timed[name]) for name in _TEXTS}
+            rows = rows.filter(pc.is_in(rows["kind"], pa.array(list(kinds), pa.string())))
+        if timed and (rows["start_ns"].null_count or rows["end_ns"].null_count):
+            rows = rows.filter(pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["end_ns"])))
+        numbers = {name: pc.fill_null(rows[name], -1).to_numpy().astype(np.int64) for name in _NUMBERS}
+        coded = {name: tables.decoded(rows[name]) for name in _TEXTS}
         codes = {name: code for name, (code, _) in coded.items()}
         return cls(**numbers, **codes, texts={name: texts for name, (_, texts) in coded.items()})
 
@@ -107,6 +110,13 @@ class PathSpans(Spans):
     path: Path
     steps: bool
     crossed: bool
+
+
+def union_ns(start_ns: Ints, end_ns: Ints) -> int:
+    """Time that at least one span covers, in ns."""
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
+    return int(np.maximum(end - np.maximum(start, np.append(start[:1], end[:-1])), 0).sum())
 
 
 def spans_of(run: Run, *kinds: str) -> Spans:

@@ -18,7 +18,7 @@ def imported(*paths, **options):
     run = import_files(paths, ImportOptions(**options))
     figures = Figures()
     add_imported(run, figures)
-    run.results, run.units = figures.results(), figures.units()
+    run.results, run.units = figures.results(), figures.units.table()
     return run
 
 
@@ -64,5 +64,5 @@ def test_a_figure_computed_again_is_the_same(tmp_path):
     figures = Figures()
     add_imported(run, figures)
     assert figures.results().to_pylist() == run.results.to_pylist()
-    assert figures.units().to_pylist() == run.units.to_pylist()
+    assert figures.units.table().to_pylist() == run.units.to_pylist()
     assert "Conv_0 + Relu_1" in set(run.units["name"].to_pylist())

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import foreign
 from energy_tables import Rows
 from gpu_recordings import load as load_recorded
-from jouletrace.analysis import analyse, regressed
+from jouletrace.analysis import analyse, kernel_powers
 from jouletrace.analysis.budget import budgets
-from jouletrace.analysis.regressed import models
+from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.cli.app import app
@@ -347,7 +347,7 @@ def test_a_run_is_computed_again_from_what_is_stored(chain, tmp_path):
 def known_rate(monkeypatch):
     """A rate that a calibration has left: commands look near it, and not among all that GPUs have."""
     monkeypatch.setattr(
-        regressed,
+        kernel_powers,
         "models",
         lambda run, channel: models(replace(run, stored=run.stored | {SAMPLE_RATE: {channel.device: KNOWN}}), channel),
     )

@@ -10,6 +10,7 @@ from jouletrace.profiler.program.recorded import recorded, recording_facts
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
+from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
@@ -58,7 +59,7 @@ def test_a_process_of_the_program_without_collectives_matches_none():
 
 def test_a_kernel_that_runs_for_longer_than_a_block_is_analysed():
     one = traced(None, [("k", 0, 100), ("spin", 200, 40_000_000)], segments=((0, 41 * 10**9),))
-    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts)
+    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, Units())
     assert found.end_ns - found.begin_ns > 39 * 10**9
 
 
@@ -71,13 +72,13 @@ def test_collectives_that_cannot_belong_together_are_not_matched():
 def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
     gpus, _ = gpus_of([rank(1, late=50), rank(0)], ["GPU-a", "GPU-b"])
     assert [(gpu.id, gpu.rank) for gpu in gpus] == [("GPU-a", 0), ("GPU-b", 1)]
-    rows = rows_of(gpus[0].parts)
-    phase = {row["id"]: row["phase"] for row in rows.units}
+    rows = rows_of(gpus[0].parts, units := Units())
+    phase = {row["id"]: row["phase"] for row in units.table().to_pylist()}
     seconds = {}
     for unit, _, s in rows.seconds:
         seconds[phase[unit]] = seconds.get(phase[unit], 0.0) + s
     assert seconds == pytest.approx({COMPUTE: 400e-6, WAITING: 200e-6, COMMUNICATION: 1000e-6})
-    assert {row["name"]: row["count"] for row in rows.units if row["level"] == "kernel"} == {
+    assert {row["name"]: row["count"] for row in units.table().to_pylist() if row["level"] == "kernel"} == {
         "gemm": 4,
         SUM: 4,
         waiting_part(SUM): 4,
@@ -93,8 +94,8 @@ def test_a_wait_beside_other_kernels_is_communication():
     second = traced(1, [(SUM, 220, 400)], device=1)
     gpus, waits = gpus_of([first, second], ["GPU-a", "GPU-b"])
     assert waits.wait_ns[0].tolist() == [120 * US, 0, 0]
-    rows = rows_of(gpus[0].parts)
-    names = {row["id"]: row["name"] for row in rows.units}
+    rows = rows_of(gpus[0].parts, units := Units())
+    names = {row["id"]: row["name"] for row in units.table().to_pylist()}
     seconds = {names[unit]: s for unit, _, s in rows.seconds}
     assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, waiting_part(SUM): 40e-6})
 
@@ -150,7 +151,7 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     one.loads.append((450 * US, 650 * US))
     one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
     gpus, _ = gpus_of([one], ["GPU-a"])
-    shares = recording_facts(gpus[0], rows_of(gpus[0].parts))["idle_by"]
+    shares = recording_facts(gpus[0], rows_of(gpus[0].parts, Units()))["idle_by"]
     idle = 10 + 100 + 300 + 200
     assert shares == pytest.approx(
         {
@@ -180,8 +181,8 @@ def test_a_kernel_without_an_operator_is_a_row_of_its_module():
     edges = np.arange(3)
     labels = [("", ""), ("", "rope"), ("", "attn"), ("mm", "fc")]
     owners = Owners(labels, np.array([0, 1, 2, 0]), edges + 1, edges == 2, 0 * edges, [()], 0 * edges)
-    rows = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts)
-    found = {(row["name"], row["op"], row["module"]) for row in rows.units if row["level"] == "kernel"}
+    rows = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts, units := Units())
+    found = {(row["name"], row["op"], row["module"]) for row in units.table().to_pylist() if row["level"] == "kernel"}
     assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
     assert rows.unmatched == pytest.approx(2 / 3)
 
@@ -196,9 +197,9 @@ def in_steps(names, count=300):
 
 @pytest.mark.parametrize("kinds", [2, 300])
 def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kinds):
-    rows = rows_of(in_steps(lambda step: f"kernel {step % kinds}")[0][0].parts, most_places=100)
-    sites = {row["module"]: row["count"] for row in rows.units if row["level"] == "site"}
-    kernels = [row["name"] for row in rows.units if row["level"] == "kernel"]
+    rows = rows_of(in_steps(lambda step: f"kernel {step % kinds}")[0][0].parts, units := Units(), most_places=100)
+    sites = {row["module"]: row["count"] for row in units.table().to_pylist() if row["level"] == "site"}
+    kernels = [row["name"] for row in units.table().to_pylist() if row["level"] == "kernel"]
     assert len(sites) == 51
     assert {f"step {step}" for step in range(250, 300)} < sites.keys()
     assert sites[OTHER_RANGES] == (125 if kinds == 2 else 250)
@@ -217,9 +218,9 @@ def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
 
 
 def test_few_ranges_and_kernels_are_all_distinguished():
-    rows = rows_of(in_steps(lambda step: "k")[0][0].parts, most_places=300)
+    rows = rows_of(in_steps(lambda step: "k")[0][0].parts, units := Units(), most_places=300)
     assert rows.pooled == 0
-    assert not {OTHER_RANGES, OTHER_KERNELS} & {row["name"] for row in rows.units}
+    assert not {OTHER_RANGES, OTHER_KERNELS} & {row["name"] for row in units.table().to_pylist()}
 
 
 def test_devices_that_a_process_does_not_name_are_as_cuda_numbers_them():

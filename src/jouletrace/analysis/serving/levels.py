@@ -26,7 +26,7 @@ from jouletrace.analysis.serving.steady import (
     steady_window,
     weights_in,
 )
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio
 from jouletrace.stats.quantiles import student
@@ -82,7 +82,7 @@ PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_t
 def add_serving(run: Run, figures: Figures) -> None:
     """Add a unit for each level, the energy of prompt and output tokens, and the bill of each request."""
     if run.kind == "bench":
-        figures.unit(MODEL_UNIT, "model", run.workload.get("name", "server"), count=1)
+        figures.model(run.workload.get("name", "server"))
     run.warnings = [one for one in run.warnings if one.code not in CODES]
     serving = run.workload.get("serving")
     if serving is None:
@@ -118,7 +118,7 @@ def add_serving(run: Run, figures: Figures) -> None:
 
 def _add_level(run: Run, figures: Figures, found: Found, window: tuple[float, float, bool], drawn: Measured) -> Steady:
     (number, load, requests), (start, end, is_steady) = found, window
-    unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT, count=len(requests))
+    unit = figures.units.add("load", load["name"], count=len(requests))
     energy = replace(drawn.energy, flags=(*(() if is_steady else ("load_not_steady",)), *drawn.energy.flags), budget={})
     level = Steady(unit, number, load, requests, (start, end), energy, energy.flags)
     if not load.get("alone"):  # it shows what a server draws, and is no load to choose
@@ -140,7 +140,7 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
         stated = load.get("stated", {})
         if totals is None and not stated:
             continue
-        unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT)
+        unit = figures.units.add("load", load["name"])
         own: dict[str, Estimate] = {}
         if totals is not None and run.devices:
             drawn = measured(run, [(start_ns, end_ns)], [(start_ns, end_ns)])[0].energy

@@ -31,7 +31,7 @@ from jouletrace.formats.importers.base import (
 from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.formats.importers.stated import PREFIX
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import Estimate, Run, tables
 
 LOG = "dcgm.csv"
 METHOD = PREFIX + "the MIG profiler"
@@ -124,7 +124,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: no row of results in it{left.first()}")
     run = new_run(path, "mig_folder", NO_CLOCK if None in by_log and len(by_log) == 1 else UNIX)
     figures = Figures()
-    figures.unit(MODEL_UNIT, "model", path.name, count=1)
+    figures.model(path.name)
     spans: list[dict[str, object]] = []
     for log, points in by_log.items():
         recorded = _read_log(run, log, options)
@@ -132,7 +132,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             _add(figures, point, spans, recorded, left)
     if None in by_log:
         run.warn("no_activity_log", f"no {LOG} beside or above some result files: activity is unknown", path.name)
-    run.units, run.results = figures.units(), figures.results()
+    run.units, run.results = figures.units.table(), figures.results()
     run.spans = tables.from_rows(spans, "spans")
     left.warn(run)
     return run
@@ -254,7 +254,7 @@ def _add(figures: Figures, point: _Point, spans: list[dict[str, object]], record
     """Add a unit with its figures, and its span, if it has one."""
     length = f" seq {point.seq_len}" if point.seq_len is not None else ""
     name = f"{point.model} batch {point.batch}{length} on {point.instance or 'an instance'}"
-    unit = figures.unit(figures.last_unit() + 1, "range", name, MODEL_UNIT, count=1)
+    unit = figures.units.add("range", name, count=1)
     if point.start_s is None or point.end_s is None:
         left.add("failed_rows", "runs failed (zeros in the file, mostly for lack of memory)", place=point.place)
         for metric in ("latency_mean_s", "throughput_per_s"):

@@ -21,17 +21,14 @@ class Stated:
     def __init__(self, tool: str) -> None:
         self.method = PREFIX + tool
         self._figures = Figures()
-        self._next = MODEL_UNIT + 1
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def unit(self, level: str, name: str, parent: int = MODEL_UNIT, **columns: object) -> int:
+    def unit(self, level: str, name: str, parent: int = MODEL_UNIT, **columns: Any) -> int:
         """A new unit; returns its id."""
-        number, self._next = self._next, self._next + 1
-        count = columns.pop("count", None)
-        return self._figures.unit(number, level, name, parent, count=_counted(count), **columns)
+        return self._figures.units.add(level, name, parent, **columns | {"count": _counted(columns.get("count"))})
 
     def add(self, unit: int, metric: str, value: float | None, n: int = 0) -> None:
         """Add a figure of a unit in the SI unit of its metric; does nothing without a value."""
@@ -42,9 +39,9 @@ class Stated:
     def write(self, run: Run) -> None:
         """Add them to a Run, below the unit of the whole model."""
         model = Figures()
-        model.unit(MODEL_UNIT, "model", run.workload.get("name", "model"), count=1)
-        model.keep(self._figures.units().to_pylist())
-        run.units, run.results = model.units(), self._figures.results()
+        model.model(run.workload.get("name", "model"))
+        model.units.keep(self._figures.units.rows.values())
+        run.units, run.results = model.units.table(), self._figures.results()
 
     def run(self, path: Path, form: str, device: str | None, workload: Mapping[str, Any], dialect: str = "") -> Run:
         """A Run of them without times, with the known facts of the workload and the name of the device, if known."""

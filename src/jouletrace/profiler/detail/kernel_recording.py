@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
 from jouletrace.execution.excitation import Excitation, Traceable, variants
@@ -22,6 +21,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
+from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import response_of, samples
 
 PLAIN_SHARE = 0.3
@@ -103,16 +103,16 @@ class Rows:
         unit: Unit id of each entry of the trace, shape (n,).
     """
 
-    units: list[dict[str, object]]
+    units: Units
     activity: dict[str, Any]
     about: Recording
     unit: NDArray[np.int64]
 
 
-def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, first_id: int) -> Rows:
-    """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
+def rows_of(listing: Listing, traced: Recorded, excitation: Excitation) -> Rows:
+    """Convert a recording to rows of a Run."""
     work, call = traced.work, traced.call
-    units = UnitRows(first_id)
+    units = Units()
     kernel_of, site_of = _listed(units, listing)
     unit = np.full(len(work), UNKNOWN, np.int64)
     site = np.full(len(work), UNKNOWN, np.int64)
@@ -142,11 +142,11 @@ def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, first_id
         "dropped": traced.dropped,
         "note": listing.note,
     }
-    return Rows(units.rows, activity, about, unit)
+    return Rows(units, activity, about, unit)
 
 
 def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Excitation) -> None:
-    rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
+    rows = rows_of(listing, traced, excitation)
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     session.run.workload[RECORDINGS] = [rows.about]
@@ -166,7 +166,7 @@ def _add_spans(session: Session, traced: Recorded, unit: NDArray[np.int64], list
     session.add_trace(traced.work.take(some), unit[some].tolist(), traced.iteration[some])
 
 
-def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _listed(units: Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ids of the kernel units by call and name, shape (calls, names), and of the call sites, shape (calls,)."""
     kernels = np.full((len(listing.calls), len(listing.names)), UNKNOWN, np.int64)
     sites = np.full(len(listing.calls), UNKNOWN, np.int64)
@@ -183,21 +183,21 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
         of = (call.op, of_equal_layers(call.module), call.phase)
         pattern = of[1] if len(alike[of]) > 1 else call.module
         several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
-        about = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
+        about: dict[str, Any] = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
         key = (call.op, about["shapes"], pattern, call.phase)
-        row: dict[str, Any] = {"module": pattern or None, **about}
-        op = units.get("op", call.op, *key, count=1, **row)
+        row = {"module": pattern or None, **about}
+        op = units.once(("op", *key), "op", call.op, MODEL_UNIT, 1, **row)
         for kernel in call.kernels:
             name = listing.names[kernel]
-            kernels[place, kernel] = units.get("kernel", name, *key, name, parent=op, count=1, **row)
+            kernels[place, kernel] = units.once(("kernel", *key, name), "kernel", name, op, 1, **row)
         here = {"module": call.module or None, "call": call.site or None, **about}
-        sites[place] = units.get("site", call.op, place, parent=op, count=1, **here)
+        sites[place] = units.add("site", call.op, op, count=1, **here)
     return kernels, sites
 
 
-def _kernel(units: UnitRows, name: str, count: int) -> int:
+def _kernel(units: Units, name: str, count: int) -> int:
     """The unit of a kernel whose operator is unknown."""
-    return units.get("kernel", name, name, count=count)
+    return units.once(("kernel", name), "kernel", name, MODEL_UNIT, count)
 
 
 SECONDS = 2.0
@@ -235,43 +235,19 @@ def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Prog
 
 def store(session: Session, found: NodeTimes, iterations: int) -> None:
     """Write one unit per node, and spans of the first iterations."""
-    first = MODEL_UNIT + 1
-    counts = [0] * len(found.nodes)
-    for node in found.node[found.iteration == 0].tolist():
-        counts[node] += 1
-    session.add_units(
-        [
-            {
-                "id": first + i,
-                "parent": MODEL_UNIT,
-                "level": "op",
-                "name": node.name,
-                "op": node.op or None,
-                "shapes": node.shapes or None,
-                "module": node.name,
-                "count": count or 1,
-            }
-            for i, (node, count) in enumerate(zip(found.nodes, counts, strict=True))
-        ]
-    )
-    rows: list[dict[str, object]] = [
-        {
-            "id": k,
-            "parent": None,
-            "kind": "iteration",
-            "name": "iteration",
-            "lane": LANE,
-            "start_ns": int(found.began_ns[k]),
-            "end_ns": int(found.ended_ns[k]),
-            "unit": MODEL_UNIT,
-        }
-        for k in range(iterations)
+    units, counts = Units(), np.bincount(found.node[found.iteration == 0], minlength=len(found.nodes)).tolist()
+    ids = [
+        units.add("op", node.name, op=node.op or None, shapes=node.shapes or None, module=node.name, count=count or 1)
+        for node, count in zip(found.nodes, counts, strict=True)
     ]
-    executed = zip(
-        found.node.tolist(), found.iteration.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True
+    session.add_units(units)
+    kept = found.iteration < iterations
+    node, parent, start_ns, end_ns = (
+        one[kept].tolist() for one in (found.node, found.iteration, found.start_ns, found.end_ns)
     )
-    for node, iteration, start_ns, end_ns in executed:
-        if iteration < iterations:
-            place = {"id": len(rows), "parent": iteration, "kind": "op", "name": found.nodes[node].name, "lane": LANE}
-            rows.append({**place, "start_ns": start_ns, "end_ns": end_ns, "unit": first + node})
-    session.add_spans(rows)
+    whole = zip(found.began_ns[:iterations].tolist(), found.ended_ns[:iterations].tolist(), strict=True)
+    rows = [("iteration", "iteration", None, start, end, MODEL_UNIT) for start, end in whole]
+    of_nodes = zip(node, parent, start_ns, end_ns, strict=True)
+    rows += [("op", found.nodes[one].name, above, start, end, ids[one]) for one, above, start, end in of_nodes]
+    columns = ("kind", "name", "parent", "start_ns", "end_ns", "unit")
+    session.add_spans([{"id": id, "lane": LANE, **dict(zip(columns, row, strict=True))} for id, row in enumerate(rows)])

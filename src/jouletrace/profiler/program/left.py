@@ -40,6 +40,6 @@ def with_left(run: Run, folder: Path) -> Run:
         gpus = [gpu for gpu in (within(gpu, int(begin), end) for gpu in gpus) if gpu.parts]
         if gpus:
             units, run.activity = recorded(run, gpus, waits)
-            run.units = tables.from_rows(units, "units")
+            run.units = units.table()
     analyse_program(run)
     return run

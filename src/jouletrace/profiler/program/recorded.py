@@ -19,6 +19,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.run.units import Units
 from jouletrace.tracer.launching import obstacle, ranges_obstacle
 from jouletrace.tracer.process_trace import Ints, ProcessTrace
 from jouletrace.tracer.reader import read
@@ -121,25 +122,23 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str, object]], pa.Table]:
-    """Rows of ``units`` and ``activity`` of a program; facts about the recording of each GPU are added to its Run.
+def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[Units, pa.Table]:
+    """Units and rows of ``activity`` of a program; facts about the recording of each GPU are added to its Run.
 
     Where several GPUs are recorded, all of one lies below the unit of that device.
     """
     several = sum(device.kind != "cpu" for device in run.devices) > 1
     most = min(MOST_KERNELS, MOST_OF_ALL // len(gpus))
-    units: list[dict[str, object]] = []
+    units = Units()
     activity, recordings = [], list[Recording]()
     for gpu, name in zip(gpus, _names(run, gpus), strict=True):
         top = MODEL_UNIT
         if several:
-            top = len(units) + 1
-            units.append({"id": top, "parent": MODEL_UNIT, "level": "device", "name": gpu.id, "module": gpu.id})
-        rows = rows_of(gpu.parts, len(units) + 1, top, most, MOST_PLACES // len(gpus))
+            top = units.add("device", gpu.id, module=gpu.id)
+        rows = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
         if rows.pooled:
             text = f"{rows.pooled} kernels in ranges, those with the least time, are together: there are too many names"
             run.warn("too_many_names", text, gpu.id)
-        units += rows.units
         device = pa.DictionaryArray.from_arrays(np.zeros(len(rows.activity["unit"]), np.int32), [gpu.id])
         activity.append(tables.conform(pa.table({**rows.activity, "device": device}), "activity"))
         about = recording_facts(gpu, rows)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Ints, Label, Launched
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
@@ -69,7 +69,6 @@ class Rows:
     """A program on one GPU as rows of a Run.
 
     Attributes:
-        units: Operators, their kernels, the places where they are called, and idle.
         activity: Columns of ``activity``, for the part that is analysed.
         seconds: Unit, place and seconds over the whole program.
         begin_ns, end_ns: Of the part that is analysed.
@@ -77,7 +76,6 @@ class Rows:
         pooled: Kernels in ranges that are not distinguished.
     """
 
-    units: list[dict[str, object]]
     activity: dict[str, NDArray[Any]]
     seconds: list[list[float]]
     begin_ns: int
@@ -88,46 +86,46 @@ class Rows:
 
 def rows_of(
     parts: Sequence[Part],
-    first_id: int = MODEL_UNIT + 1,
+    units: Units,
     top: int = MODEL_UNIT,
     most: int = MOST_KERNELS,
     most_places: int = MOST_PLACES,
 ) -> Rows:
-    """The rows of a program on one GPU: units from ``first_id`` on, below ``top``, and at most ``most`` kernels."""
-    units = UnitRows(first_id, top)
+    """The rows of a program on one GPU, whose ``units`` are added below ``top``: at most ``most`` kernels."""
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
     known = labelled = pooled = 0
     for part in parts:
-        launched, rows, sums, together = _placed(part, units, collectives, most_places // len(parts))
+        launched, rows, sums, together = _placed(part, units, top, collectives, most_places // len(parts))
         pooled += together
         columns.append(rows)
         seconds += sums
         if launched is not None:
             known, labelled = known + launched, labelled + len(part.work)
-    units.idle()
+    units.idle(top)
     start, end, unit, site = (np.concatenate(column) for column in zip(*columns, strict=True))
     block = _block(start, end, [segment for part in parts for segment in part.segments], most)
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
     unmatched = 1 - known / labelled if labelled else None
-    return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched, pooled)
+    return Rows(activity, seconds, int(start[order].min()), int(end[order].max()), unmatched, pooled)
 
 
 def _place(
-    units: UnitRows, collectives: bool, kernel: str, label: Label, path: Sequence[str], count: int
+    units: Units, top: int, collectives: bool, kernel: str, label: Label, path: Sequence[str], count: int
 ) -> tuple[int, int]:
     """The units of a kernel and of the place where it is launched; ``count`` launches more."""
     op, module = label
     about: dict[str, Any] = {"op": op or None, "module": module or None}
-    parent = units.get("op", op, op, module, **about) if op else None
+    parent = units.once((top, "op", op, module), "op", op, top, **about) if op else top
     phase = phase_of(kernel) if collectives else None
-    own = units.get("kernel", kernel, op, module, kernel, parent=parent, count=count, phase=phase, **about)
+    key = (top, "kernel", op, module, kernel)
+    own = units.once(key, "kernel", kernel, parent, count, phase=phase, **about)
     inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
     above, about["module"] = parent if op else own, inside or None
-    return own, units.get("site", op or kernel, inside, op or kernel, parent=above, count=count, **about)
+    return own, units.once((top, "site", inside, op or kernel), "site", op or kernel, above, count, **about)
 
 
 def phase_of(kernel: str) -> str:
@@ -155,7 +153,7 @@ def _pooled(index: list[Ints], shape: tuple[int, ...], time: Ints, most: int) ->
 
 
 def _placed(
-    part: Part, units: UnitRows, collectives: bool, most: int
+    part: Part, units: Units, top: int, collectives: bool, most: int
 ) -> tuple[int | None, list[Ints], list[list[float]], int]:
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, sums of seconds; pooled."""
     work = part.work
@@ -178,7 +176,7 @@ def _placed(
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
         inside = (*part.prefix, *paths[where])
-        ids[:, k] = _place(units, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
+        ids[:, k] = _place(units, top, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
     seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums, pooled

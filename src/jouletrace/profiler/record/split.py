@@ -102,7 +102,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     if not gpus:
         raise BadInputError("no kernel ran while power was recorded")
     units, activity = recorded(whole, gpus, waits)
-    whole.units, whole.activity = tables.from_rows(units, "units"), activity
+    whole.units, whole.activity = units.table(), activity
     analyse_program(whole)
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
