@@ -65,6 +65,11 @@ class Figures:
         """Add a figure of a unit, once, with these flags alone; returns it."""
         return self._figures.setdefault((unit, metric), replace(estimate, flags=tuple(dict.fromkeys(flags))))
 
+    def add_each(self, unit: int, found: Mapping[str, Estimate], flags: Iterable[str] = ()) -> None:
+        """Add figures of a unit by metric."""
+        for metric, estimate in found.items():
+            self.add(unit, metric, estimate, flags)
+
     def change(self, unit: int, metric: str, estimate: Estimate, flag: str) -> None:
         """Give a figure with an interval another one, and a flag; nothing if it has none."""
         before = self.get(unit, metric)
