@@ -97,7 +97,7 @@ def add_energies(
             _warn_of_steps(run, level, bills)
         if bills := bills or bill(level, by_requests()[1][k], by_requests()[0]):
             valid = not doubts(run, level.load["name"])
-            figures.add_each(level.unit, bill_figures(level, bills, valid))
+            figures.add_each(level.unit, _bill_figures(level, bills, valid))
             if valid:
                 inside = bills.share > 0
                 for name, values in zip(tables.BILL, bills.columns, strict=True):
@@ -106,7 +106,7 @@ def add_energies(
         run.requests = tables.changed(run.requests, name, pa.array(column, from_pandas=True))
 
 
-def bill_figures(level: Steady, bills: Bill, valid: bool) -> dict[str, Estimate]:
+def _bill_figures(level: Steady, bills: Bill, valid: bool) -> dict[str, Estimate]:
     """The parts of a level's energy, and percentiles of its bills; null if the load isn't valid."""
     complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
     closure = float(bills.energy_j.sum()) / (level.energy.value or np.nan)
