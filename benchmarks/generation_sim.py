@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace import analysis
-from jouletrace.analysis.generation import SEGMENT
+from jouletrace.analysis.iterations import SEGMENT
 from jouletrace.devices import open_device
 from jouletrace.execution.steps.simulated import simulate_generation
 from jouletrace.profiler import generation, passes

@@ -27,7 +27,7 @@ import numpy as np
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
-from jouletrace.analysis.serving.steps import FACTORS, amounts_of, timeline_of
+from jouletrace.analysis.serving.steps import FACTORS, amounts_of, steps_in
 from jouletrace.report.older import upgraded
 from jouletrace.run import Run, load
 from jouletrace.run.parts import Parts
@@ -128,10 +128,10 @@ def bills(run: Run, prompt: int = 0, answer: int = 0) -> np.ndarray:
 
 def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
-    steps, requests = timeline_of(run), requests_of(run, 0)
+    steps, requests = steps_in(run), requests_of(run, 0)
     results, window = Parts(run), steady_window(requests)[:2]
     load = results.units("load")[0]
-    level = Steady(load.id, 0, {"name": ""}, requests, window, load.get("energy_total_j"), ())
+    level = Steady(load.id, {"name": ""}, requests, window, load.get("energy_total_j"), ())
     amounts, x = amounts_of(level, steps), np.array([run.result(name).value or 0.0 for name in FACTORS])
     x = x * level.energy.value / (amounts.whole @ x)
     whole = amounts.share == 1
@@ -139,7 +139,7 @@ def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
         int(prompt): float((amounts.requests[whole & (requests.input_tokens == prompt)][:, 1:] @ x[1:]).mean())
         for prompt in np.unique(requests.input_tokens[whole])
     }
-    phases = {"prefill": amounts.prefill, "decode": amounts.decode}
+    phases = {name: amounts.parts[f"energy_{name}_j"] for name in ("prefill", "decode")}
     return of_kind, {name: float(one[1:] @ x[1:] / amounts.share.sum()) for name, one in phases.items()}
 
 

@@ -51,13 +51,14 @@ def main() -> None:
     """Print a line for each GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
     print(
         "| GPU | loads on a slice | covered | median error | largest error | median half-width |\n" + 6 * "|---" + "|"
     )
     for gpu, profiles in GPUS.items():
-        rows = [
-            row for seed in range(parser.parse_args().seeds) for row in measured(f"{gpu}?seed={seed}", profiles, seed)
-        ]
+        seeds = range(options.first, options.first + options.seeds)
+        rows = [row for seed in seeds for row in measured(f"{gpu}?seed={seed}", profiles, seed)]
         errors = np.abs([error for error, _, _ in rows])
         covered, half = np.mean([held for _, held, _ in rows]), np.median([width for _, _, width in rows])
         print(

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.steady import Rates, overlap, percentile, requests_of, steady_window
+from jouletrace.analysis.serving.steady import (
+    going_on,
+    overlap,
+    percentile,
+    requests_of,
+    shared_time,
+    steady_window,
+)
 from jouletrace.run.parts import Parts
 from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
 
@@ -355,10 +362,16 @@ def test_analysis_again_changes_nothing(served):
     assert run.warnings == warnings
 
 
-def test_rates_are_integrated_exactly():
-    rates = Rates(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 10.0]))
-    assert rates.integral(np.array([0.0, 0.5, 1.0, 2.0, 3.0, 9.0])) == pytest.approx([0, 0.5, 1, 12, 22, 22])
-    assert rates.mean(1.0, 2.0) == pytest.approx(11)
+def test_time_is_shared_by_the_requests_that_are_open():
+    run, _ = simulated(TRUTH, (2,), seconds=10)
+    r = replace(requests_of(run, 0), sent=np.array([0.0, 1.0]), last=np.array([2.0, 4.0]))
+    assert going_on(r.sent, r.last, np.array([0.0, 0.5, 1.5, 6.0])) == pytest.approx([1, 1.5, 3.0 / 4.5])
+    each, nobody = shared_time(r, (0.5, 6.0))
+    assert each == pytest.approx([1.0, 2.5])
+    assert nobody == pytest.approx(2)
+    each, nobody = shared_time(r, (0.5, 6.0), (np.array([0.75, 4.5]), np.array([1.0, 5.0])))
+    assert each == pytest.approx([0.75, 2.5])
+    assert nobody == pytest.approx(1.5)
 
 
 def test_overlaps():

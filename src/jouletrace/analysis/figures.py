@@ -39,6 +39,11 @@ class Figures:
         flags = tuple(dict.fromkeys([*estimate.flags, *flags]))
         return self._figures.setdefault((unit, metric), replace(estimate, flags=flags))
 
+    def add_each(self, unit: int, found: Mapping[str, Estimate], flags: Iterable[str] = ()) -> None:
+        """Add figures of a unit by metric."""
+        for metric, estimate in found.items():
+            self.add(unit, metric, estimate, flags)
+
     def add_energy(self, unit: int, energy: Estimate, seconds: float, whole: float | None = None) -> None:
         """Add the energy of a unit, its mean power over its time, and its share of a whole if there is one."""
         own = replace(energy, budget={})

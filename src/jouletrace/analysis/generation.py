@@ -40,17 +40,20 @@ FIRST_CONTEXT = FIRST_UNIT + 2000
 PHASES = ("prefill", "decode", "between forwards")
 
 
+_WHOLE = -1
+_TIME, _ENERGY = 0, 1
+
+
 @dataclass(frozen=True)
 class _Rounds:
-    """A metric per iteration, of the whole and of each piece, in each round; NaN where there is none."""
+    """Time and energy per iteration of the whole and of each piece, in each round; NaN where there is none."""
 
-    whole: Floats  # shape (rounds,)
-    pieces: dict[int, Floats]  # by unit, each of shape (rounds,)
+    each: dict[int, Floats]  # by unit, each of shape (2, rounds): s and J
     block: NDArray[np.int64]  # process of each round, shape (rounds,)
 
-    def sum(self, weights: dict[int, float]) -> Floats:
-        """A sum of pieces, round by round."""
-        return np.asarray(np.sum([weight * self.pieces[unit] for unit, weight in weights.items()], axis=0))
+    def sum(self, pieces: list[Segment]) -> Floats:
+        """Of pieces as often as they count in an iteration, shape (2, rounds)."""
+        return np.asarray(np.sum([one["weight"] / one["times"] * self.each[one["unit"]] for one in pieces], axis=0))
 
     def mean(self, values: Floats) -> Estimate:
         """Mean of rounds; of processes, where there are several."""
@@ -73,16 +76,14 @@ def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> 
     tokens = stated["tokens"]
     time, energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
     figures.add(MODEL_UNIT, "tokens_per_s", inverse(time).scaled(tokens))
-    flags = figures.get(MODEL_UNIT, "energy_total_j").flags
-    figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), flags)
-    rounds = {column: _rounds(run, column, stated) for column in ("time_s", "energy_j")}
-    if not len(rounds["time_s"].whole):
+    figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), energy.flags)
+    rounds = _rounds(run, stated)
+    if not len(rounds.block):
         return
-    for name, column in (("closure_phases", "energy_j"), ("closure_phases_time", "time_s")):
-        one = rounds[column]
-        everything = one.sum(_weights(stated["segments"]))
-        figures.add(MODEL_UNIT, name, one.mean(everything / one.whole))
-    costs = _Costs(run, figures, rounds, energies)
+    closure = rounds.sum(stated["segments"]) / rounds.each[_WHOLE]
+    figures.add(MODEL_UNIT, "closure_phases", rounds.mean(closure[_ENERGY]))
+    figures.add(MODEL_UNIT, "closure_phases_time", rounds.mean(closure[_TIME]))
+    costs = _Costs(figures, rounds, energies)
     batch = run.workload.get("items") or 1
     made = {"prefill": batch * stated["prompt"], "decode": tokens - batch}
     cache = f"{stated['cache']} cache"
@@ -94,69 +95,55 @@ def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> 
         lengths = _span([piece["length"] for piece in pieces if piece["length"] is not None])
         shapes = f"{lengths}, {cache}" if phase == "decode" else lengths
         figures.units.add("phase", phase, id=unit, count=count, phase=phase, shapes=shapes)
-        costs.add(unit, _weights(pieces), made.get(phase), costs.flags(pieces), share=True)
+        costs.add(unit, pieces, made.get(phase), share=True)
         for piece in pieces if phase == "decode" else []:
             name = f"one token, {piece['length']} in the {cache}"
             figures.units.add("length", name, unit, id=piece["unit"], count=1, phase=phase)
-            costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
+            costs.add(piece["unit"], [{**piece, "weight": 1.0}], batch)
     for piece in stated.get("contexts", []):
-        context = piece.get("context") or 0
-        prompt = piece["phase"] == "prefill"
+        context, prompt = piece.get("context") or 0, piece["phase"] == "prefill"
         name = f"prompt of {context} tokens" if prompt else f"one token at a context of {context}"
         figures.units.add("context", name, id=piece["unit"], phase=piece["phase"])
-        tokens = batch * context if prompt else batch
-        costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, tokens, costs.flags([piece]))
+        costs.add(piece["unit"], [{**piece, "weight": 1.0}], batch * context if prompt else batch)
 
 
 class _Costs:
     """Adds what pieces take."""
 
-    def __init__(self, run: Run, figures: Figures, rounds: dict[str, _Rounds], energies: dict[Load, Solved]) -> None:
-        self._run, self._figures, self._rounds, self._energies = run, figures, rounds, energies
+    def __init__(self, figures: Figures, rounds: _Rounds, energies: dict[Load, Solved]) -> None:
+        self._figures, self._rounds, self._energies = figures, rounds, energies
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
-        whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
-        self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
-        # What the whole aliases with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != ALIASED]
+        self._time, self._energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
 
-    def flags(self, pieces: list[Segment]) -> list[str]:
-        """Those of the energy of pieces."""
-        found = (self._energies.get((SEGMENT, piece["unit"])) for piece in pieces)
-        return [*dict.fromkeys([*self._flags, *(flag for one in found if one is not None for flag in one.flags)])]
-
-    def add(
-        self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False
-    ) -> None:
+    def add(self, unit: int, pieces: list[Segment], tokens: float | None, *, share: bool = False) -> None:
         """Add the figures of a sum of pieces."""
-        time = self._mean("time_s", weights)
-        self._figures.add(unit, "time_s", time)
-        energy = self._mean("energy_j", weights)
-        if not self._energies:
-            energy = Estimate.null(self._figures.get(MODEL_UNIT, "energy_total_j").reason or "not_measured", METHOD)
+        each = self._rounds.sum(pieces)
+        time, energy = (self._rounds.mean(one) for one in each)
+        solved = [one for piece in pieces if (one := self._energies.get((SEGMENT, piece["unit"]))) is not None]
+        if self._energies:
+            energy = widened(energy, Z95 * self._shared_j(pieces))
         else:
-            energy = widened(energy, Z95 * self._shared_j(weights))
-        self._figures.add(unit, "energy_total_j", energy, flags)
-        self._figures.add(unit, "energy_active_j", self._active(energy, time), flags)
-        self._figures.add(unit, "power_w", ratio(energy, time, METHOD), flags)
+            energy = Estimate.null(self._energy.reason or "not_measured", METHOD)
+        # What the whole aliases with, pieces that are run by themselves needn't.
+        flags = [
+            *(one for one in self._energy.flags if one != ALIASED),
+            *(flag for one in solved for flag in one.flags),
+        ]
+        self._figures.add(unit, "time_s", time)
+        found = {"energy_total_j": energy, "energy_active_j": self._active(energy, time)}
+        self._figures.add_each(unit, found | {"power_w": ratio(energy, time, METHOD)}, flags)
         if tokens:
             self._figures.add(unit, "tokens_per_s", inverse(time).scaled(tokens))
             self._figures.add(unit, "energy_per_token_j", energy.scaled(1 / tokens), flags)
-        column, of = ("energy_j", energy) if energy.value is not None else ("time_s", time)
-        whole = self._whole[column]
-        if share and of.value is not None and whole:
-            self._figures.add(unit, "share", of.scaled(1 / whole))
+        of, whole = (energy, self._energy) if energy.value is not None else (time, self._time)
+        if share and of.value is not None and whole.value:
+            self._figures.add(unit, "share", of.scaled(1 / whole.value))
 
-    def _shared_j(self, weights: dict[int, float]) -> float:
+    def _shared_j(self, pieces: list[Segment]) -> float:
         """Standard uncertainty that the windows of a sum of pieces share, J; pieces are alike in how they err."""
-        rounds, shared = self._rounds["energy_j"], 0.0
-        for unit, weight in weights.items():
-            energy = float(np.nanmean(rounds.pieces[unit]))
-            shared += weight * energy * math.hypot(*self._energies[SEGMENT, unit].sources().values())
-        return shared
-
-    def _mean(self, column: str, weights: dict[int, float]) -> Estimate:
-        rounds = self._rounds[column]
-        return rounds.mean(rounds.sum(weights))
+        relative = [math.hypot(*self._energies[SEGMENT, one["unit"]].sources().values()) for one in pieces]
+        joules = [float(np.nanmean(self._rounds.sum([one])[_ENERGY])) for one in pieces]
+        return sum(u * energy for u, energy in zip(relative, joules, strict=True))
 
     def _active(self, energy: Estimate, time: Estimate) -> Estimate:
         if energy.value is None or time.value is None or self._idle.value is None:
@@ -164,29 +151,26 @@ class _Costs:
         return difference(energy, self._idle.scaled(time.value), METHOD)
 
 
-def _rounds(run: Run, column: str, stated: Generation) -> _Rounds:
+def _rounds(run: Run, stated: Generation) -> _Rounds:
     """The n-th window of the whole and of each piece in a process make its n-th round."""
     windows = run.windows.sort_by("order")
-    variant, unit = (windows[name].to_pylist() for name in ("variant", "unit"))
-    values = windows[column].to_numpy().astype(np.float64) / windows["replays"].to_numpy()
-    process = windows["block"].to_numpy()
-    who = np.array([-1 if v == "untouched" else u if v == SEGMENT else -2 for v, u in zip(variant, unit, strict=True)])
-    units = [-1, *(piece["unit"] for piece in (*stated["segments"], *stated.get("contexts", [])))]
-    found: dict[int, list[Floats]] = {one: [] for one in units}
-    block: list[int] = []
+    values = np.stack([windows[name].to_numpy().astype(np.float64) for name in ("time_s", "energy_j")])
+    values /= windows["replays"].to_numpy()
+    who = np.array(
+        [
+            _WHOLE if variant == "untouched" else unit if variant == SEGMENT else -2
+            for variant, unit in zip(windows["variant"].to_pylist(), windows["unit"].to_pylist(), strict=True)
+        ]
+    )
+    units = [_WHOLE, *(piece["unit"] for piece in (*stated["segments"], *stated.get("contexts", [])))]
+    process, rounds, block = windows["block"].to_numpy(), {one: [np.empty((2, 0))] for one in units}, list[int]()
     for number in np.unique(process):
-        own = {one: values[(process == number) & (who == one)] for one in units}
-        count = min(len(some) for some in own.values())  # a run that was cut short ends within a round
+        own = {one: values[:, (process == number) & (who == one)] for one in units}
+        count = min(some.shape[1] for some in own.values())  # a run that was cut short ends within a round
         for one, some in own.items():
-            found[one].append(some[:count])
+            rounds[one].append(some[:, :count])
         block += [int(number)] * count
-    joined = {one: np.concatenate(parts) if parts else np.empty(0) for one, parts in found.items()}
-    return _Rounds(joined.pop(-1), joined, np.array(block, np.int64))
-
-
-def _weights(pieces: list[Segment]) -> dict[int, float]:
-    """How often a call of each piece counts in an iteration, by unit."""
-    return {piece["unit"]: piece["weight"] / piece["times"] for piece in pieces}
+    return _Rounds({one: np.hstack(parts) for one, parts in rounds.items()}, np.array(block, np.int64))
 
 
 def _span(lengths: list[int]) -> str | None:

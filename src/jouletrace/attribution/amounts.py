@@ -70,6 +70,7 @@ def attribute_amounts(
     *,
     response: Response,
     bursts: ArrayLike,
+    before: tuple[Floats, Floats] | None = None,
 ) -> Units:
     """Idle power and energies of a unit of each kind.
 
@@ -79,6 +80,8 @@ def attribute_amounts(
         timeline: Rates of the amounts, in units per second, by kind.
         response: What a reading shows of power.
         bursts: Disjoint segments in which the load runs, in order, shape (b, 2): outside of them the GPU is idle.
+        before: Energies of a unit of each of the first kinds before the readings, and their standard deviations; of
+            others nothing is known.
     """
     refuse_unordered(times_s, values_w)
     times_s, values_w = times_s[:: response.stride], values_w[:: response.stride]
@@ -90,7 +93,10 @@ def attribute_amounts(
     part, shown = timeline.seconds(cuts.time_s), shares(moment_s, timeline, response)
     load = csr_matrix(cuts.inside / (cuts.inside @ cuts.h))
     rows = vstack([load, csr_matrix((timeline.kinds, len(part)))]).tocsr()
-    units = Unknowns(shown, np.eye(timeline.kinds + 1)[:, 1:], np.zeros(timeline.kinds), (_MOST_W / _size(shown)) ** 2)
+    mean, sd = np.zeros(timeline.kinds), _MOST_W / _size(shown)
+    if before is not None:
+        mean[: len(before[0])], sd[: len(before[0])] = before
+    units = Unknowns(shown, np.eye(timeline.kinds + 1)[:, 1:], mean, sd**2)
     base_w = float(np.median(values_w[:5]))
     noise_w = np.full(len(times_s), max(response.noise_w, 0.01))
     problem = Problem(values_w - base_w, noise_w, rows, units)

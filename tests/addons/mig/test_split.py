@@ -1,4 +1,4 @@
-"""The GPU's power split over slices: exact sums, honest intervals, and truth on simulated GPUs."""
+"""The GPU's power divided among slices: exact sums, honest intervals, and truth on simulated GPUs."""
 
 import math
 
@@ -8,92 +8,97 @@ import pytest
 from jouletrace.addons.mig.bench import SimulatedBench
 from jouletrace.addons.mig.jobs import Slice, read_jobs
 from jouletrace.addons.mig.point import PointSettings, latency_figures, measure_point
-from jouletrace.analysis.split import fit, split
+from jouletrace.analysis.serving.measured import Record
+from jouletrace.analysis.slices import divided, factors_alone, slice_factors
 from jouletrace.run import Estimate
+from jouletrace.sensor.shares import Response
 from jouletrace.simulator.boards.device import SimulatedGpu
 from jouletrace.simulator.boards.mig_state import profiles
 
 pytestmark = pytest.mark.thorough
 
-IDLE_W = 70.0
+IDLE_W, EACH_S = 70.0, 3.0
+RESPONSE = Response(0.0, 0.01, 0.01, 1e-3, 0.0, 0.5, 0.02, window_s=0.02)
 
 
-def total_w(found):
-    return sum(one.value or 0.0 for one in found.slices) + sum(found.idle) + found.rest_idle_w + found.unattributed_w
+def recorded(activity, draws):
+    """Readings of windows of 3 s with these activities, between pauses as long, and their starts and ends in s."""
+    time_s = np.arange(0.02, EACH_S * (len(activity) + 2), 0.02)
+    level = IDLE_W + np.vstack([np.zeros(len(draws)), np.nan_to_num(activity), np.zeros(len(draws))]) @ draws
+    watts = level[((time_s - 0.02) / EACH_S).astype(int)] + np.random.default_rng(0).normal(0, 0.5, len(time_s))
+    pieces = EACH_S * (1 + np.arange(len(activity))[:, None] + [0, 1])
+    return Record(((time_s, watts, RESPONSE),), np.array([[pieces[0, 0], pieces[-1, 1]]])), pieces
 
 
-def board(watts):
+def factors(activity, draws, slices):
+    record, pieces = recorded(np.array(activity), np.array(draws))
+    return slice_factors(record, pieces, np.array(activity), slices)
+
+
+def above(watts):
     return Estimate(watts, watts - 1, watts + 1, 1, "windows")
 
 
-def test_parts_add_up_to_the_gpu_exactly_whatever_is_split():
+def test_parts_add_up_to_the_gpu_exactly_whatever_is_divided():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(100):
         count = int(rng.integers(1, 8))
-        slices = rng.integers(1, 8, count).tolist()
-        activity = rng.random((int(rng.integers(1, 6)), count)) * (rng.random(count) < 0.8)
-        model = fit(rng.uniform(60, 400, len(activity)), IDLE_W, activity, slices)
-        watts = float(rng.uniform(50, 400))
-        found = split(model, board(watts), IDLE_W, activity[-1], max(7, sum(slices)))
-        assert total_w(found) == pytest.approx(watts, rel=1e-12)
-        assert all(one.low <= one.value <= one.high for one in found.slices)
-        assert all(one.method == "modelled" for one in found.slices)
+        prior = slice_factors("no_power_sensor", np.zeros((1, 2)), np.ones((1, count)), rng.integers(1, 8, count))
+        watts = float(rng.uniform(1, 400))
+        found = divided(prior, above(watts), rng.uniform(0.01, 1, count))
+        assert sum(one.value for one in found) == pytest.approx(watts, rel=1e-12)
+        assert all(one.low <= one.value <= one.high for one in found)
+        assert all(one.method == "modelled" for one in found)
 
 
 def test_windows_of_one_slice_alone_show_what_each_draws():
-    draws = np.array([180.0, 40.0, 12.0])
-    activity = np.vstack([np.eye(3), [[0.9, 0.5, 1.0]]])
-    model = fit(IDLE_W + activity @ draws, IDLE_W, activity, [3, 2, 1])
-    assert model.watts == pytest.approx(draws, rel=0.03)
-    found = split(model, board(IDLE_W + activity[-1] @ draws), IDLE_W, activity[-1])
-    assert [one.value for one in found.slices] == pytest.approx(activity[-1] * draws, rel=0.03)
+    draws, last = np.array([180.0, 40.0, 12.0]), np.array([0.9, 0.5, 1.0])
+    model = factors(np.vstack([np.eye(3), last]), draws, [3, 2, 1])
+    assert model.x[1:] == pytest.approx(draws, rel=0.03)
+    found = divided(model, above(float(last @ draws)), last)
+    assert [one.value for one in found] == pytest.approx(last * draws, rel=0.03)
 
 
-def test_windows_that_are_all_alike_split_by_slices_with_a_wide_interval():
-    activity = np.ones((4, 2))
-    model = fit([270.0] * 4, IDLE_W, activity, [3, 1])
-    first, second = split(model, board(270.0), IDLE_W, [1.0, 1.0]).slices
-    assert first.value == pytest.approx(150.0)
+def test_each_slice_alone_shows_what_it_has_at_once_and_their_sum_how_well():
+    alone, at_once = [above(180.0), above(40.0)], np.array([1.0, 0.5])
+    for watts, half in ((200.0, 1.0), (190.0, 2.6)):  # ± 1 W, and 5 % of either, which leaves 0.7 % of the larger part
+        found = divided(factors_alone(alone, np.ones(2), above(watts), at_once), above(watts), at_once)
+        assert [one.value for one in found] == pytest.approx([0.9 * watts, 0.1 * watts])
+        assert found[0].half_width == pytest.approx(half, rel=0.1)
+    idle = factors_alone(alone, np.array([1.0, 0.0]), above(200.0), at_once)
+    assert divided(idle, above(200.0), at_once)[0].reason == "no_activity"
+
+
+def test_windows_that_are_all_alike_divide_by_slices_with_a_wide_interval():
+    first, second = divided(factors(np.ones((4, 2)), [180.0, 20.0], [3, 1]), above(200.0), [1.0, 1.0])
+    assert first.value == pytest.approx(150.0, rel=0.01)
     assert second.high - second.low > 30, "nothing shows whether the small one draws less or more"
     assert second.low < 25 < 75 < second.high
 
 
 def test_more_informative_windows_make_the_interval_narrower():
     def width(windows):
-        model = fit(IDLE_W + windows @ [120.0, 60.0], IDLE_W, windows, [3, 2])
-        one = split(model, board(250.0), IDLE_W, [1.0, 1.0]).slices[0]
+        one = divided(factors(windows, [120.0, 60.0], [3, 2]), above(180.0), [1.0, 1.0])[0]
         return one.high - one.low
 
-    assert width(np.array([[1.0, 1.0], [1.0, 0.5], [0.5, 1.0]])) < width(np.array([[1.0, 1.0]])) / 3
-
-
-def test_idle_power_is_shared_by_slices():
-    model = fit([200.0], IDLE_W, [[1.0, 1.0]], [3, 2])
-    shared = split(model, board(200.0), IDLE_W, [1.0, 1.0])
-    assert shared.idle == pytest.approx([IDLE_W * 3 / 7, IDLE_W * 2 / 7])
-    assert shared.rest_idle_w == pytest.approx(IDLE_W * 2 / 7), "of the two slices that no one has"
+    assert width([[1.0, 1.0], [1.0, 0.5], [0.5, 1.0]]) < width([[1.0, 1.0]]) / 3
 
 
 def test_an_activity_that_is_not_known_gives_no_power_and_not_zero():
-    model = fit([200.0], IDLE_W, [[1.0, 1.0]], [3, 2])
-    found = split(model, board(200.0), IDLE_W, [1.0, math.nan])
-    assert [one.reason for one in found.slices] == ["no_activity"] * 2
-    assert found.unattributed_w == pytest.approx(130.0)
-    assert total_w(found) == pytest.approx(200.0)
+    found = divided(factors([[1.0, 1.0]], [80.0, 50.0], [3, 2]), above(130.0), [1.0, math.nan])
+    assert [one.reason for one in found] == ["no_activity"] * 2
 
 
 def test_power_without_any_activity_is_nobodys():
-    model = fit([200.0], IDLE_W, [[1.0, 1.0]], [3, 2])
-    found = split(model, board(90.0), IDLE_W, [0.0, 0.0])
-    assert [one.value for one in found.slices] == [0.0, 0.0]
-    assert found.unattributed_w == pytest.approx(20.0)
+    found = divided(factors([[1.0, 1.0]], [80.0, 50.0], [3, 2]), above(20.0), [0.0, 0.0])
+    assert [one.value for one in found] == [0.0, 0.0]
 
 
-def test_windows_with_holes_are_left_out_of_the_fit():
-    activity = [[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]]
-    model = fit([170.0, 110.0, 900.0], IDLE_W, activity, [1, 1])
-    assert model.n == 2
-    assert model.watts == pytest.approx([100.0, 40.0], rel=0.03)
+def test_other_times_of_a_load_have_a_power_of_their_own():
+    record, pieces = recorded(np.array([[1.0, 0.0], [0.0, 1.0], [math.nan, 10.0]]), np.array([100.0, 40.0]))
+    found = slice_factors(record, pieces, np.array([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]]), [1, 1])
+    assert found.n == 2
+    assert found.x[1:] == pytest.approx([100.0, 40.0], rel=0.03)
 
 
 @pytest.mark.parametrize("n", [5, 50, 500])

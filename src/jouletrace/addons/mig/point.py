@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jouletrace.addons.mig.bench import Bench
 from jouletrace.addons.mig.jobs import Job, Served
 from jouletrace.analysis.power import tail_s
-from jouletrace.analysis.split import METHOD, PowerSplit, fit, powers, shifted, split
+from jouletrace.analysis.slices import METHOD, divided, factors_alone, mean_powers, shifted
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
@@ -82,12 +82,16 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
     idle_w, board, parts = _split(run, bench, idle, stretches)
     rates = [len(one.latency_s) * 1e9 / (one.end_ns - one.start_ns) for one in last.served]
     all_per_s = sum(per_s * count for per_s, count in zip(rates, items, strict=True))
+    whole = max(bench.slices[0].board_slices, sum(one.profile.slices for one in bench.slices))
+    rest = None
+    if idle_w is not None and board.value is not None:
+        rest = board.value - idle_w - sum(one.value or 0.0 for one in parts)
     rows = []
     for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
         per_s = rates[slot]
         samples_per_s = per_s * items[slot]
-        active = parts.slices[slot]
-        total = shifted(active, parts.idle[slot])
+        active = parts[slot]
+        total = shifted(active, (idle_w or 0.0) * own.profile.slices / whole)
         row: dict[str, Any] = {
             "profile": own.profile.name,
             "together": len(jobs),
@@ -103,7 +107,7 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
             **{name: bench.activity.mean(own.uuid, name, *last.window) for name in _ACTIVITIES},
             "board_power_w": board.value,
             "idle_power_w": idle_w,
-            "unattributed_w": parts.unattributed_w,
+            "unattributed_w": rest,
             "power_reason": active.reason,
             "flags": ",".join([METHOD, *bench.activity.flags()]),
             "latency_quantiles_s": np.quantile(served.latency_s, np.linspace(0, 1, 101)).tolist(),
@@ -145,26 +149,23 @@ def _idle(session: Session, seconds: float) -> tuple[int, int]:
 
 def _split(
     run: Run, bench: Bench, idle: Sequence[tuple[int, int]], stretches: Sequence[Stretch]
-) -> tuple[float | None, Estimate, PowerSplit]:
-    """Idle power, power of the GPU in the last segment, and its parts, which are null where it is unknown."""
-    found = powers(run, bench.board.info.id, [*idle, *(one.window for one in stretches)])
-    resting, working = found[: len(idle)], found[len(idle) :]
-    known = [one.value for one in resting if one.value is not None]
-    idle_w, board = sum(known) / len(known) if known else None, working[-1]
-    count = len(bench.slices)
-    if idle_w is None or board.value is None:
-        reason = next((one.reason for one in found if one.reason is not None), "no_power_sensor")
-        return idle_w, board, PowerSplit([Estimate.null(reason, METHOD)] * count, [0.0] * count, 0.0, None)
-    activity = np.array([[_active(bench, one, slot) for slot in range(count)] for one in stretches])
-    slices = [one.profile.slices for one in bench.slices]
-    model = fit([one.value or np.nan for one in working], idle_w, activity, slices)
-    whole = max(bench.slices[0].board_slices, sum(slices))
-    return idle_w, board, split(model, board, idle_w, activity[-1], whole)
+) -> tuple[float | None, Estimate, list[Estimate]]:
+    """Idle power, power of the GPU in the last segment, and of each slice above idle, null where it is unknown."""
+    windows = [one.window for one in stretches]
+    found = mean_powers(run, [*idle, *windows])
+    resting, board = [one.value for one in found[: len(idle)] if one.value is not None], found[-1]
+    unknown = next((one.reason for one in found[len(idle) :] if one.reason is not None), None)
+    if unknown is not None or not resting:
+        null = Estimate.null(unknown or found[0].reason or "no_power_sensor", METHOD)
+        return sum(resting) / len(resting) if resting else None, board, [null] * len(bench.slices)
+    idle_w = sum(resting) / len(resting)
+    above = [shifted(one, -idle_w) for one in found[len(idle) :]]
+    alone = np.array([_active(bench, one, one.slots[0]) for one in stretches[:-1] or stretches])
+    at_once = np.array([_active(bench, stretches[-1], slot) for slot in range(len(bench.slices))])
+    return idle_w, board, divided(factors_alone(above[: len(alone)], alone, above[-1], at_once), above[-1], at_once)
 
 
 def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
-    """Activity of a slice in a segment; 0 where it was not active, NaN where it is unknown."""
-    if slot not in stretch.slots:
-        return 0.0
+    """Activity of a slice in a segment; NaN where it is unknown."""
     value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", *stretch.window)
     return math.nan if value is None else value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,18 +15,20 @@ from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
-from jouletrace.analysis.serving.slices import Division, Found, divide
+from jouletrace.analysis.serving.slices import Found, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
-    Rates,
     Requests,
     Steady,
+    going_on,
     percentile,
     requests_of,
+    shared_time,
     steady_window,
     weights_in,
 )
+from jouletrace.analysis.slices import METHOD
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio
@@ -75,6 +78,22 @@ CODES = (
 )
 
 
+_COUNTED = {
+    "without_usage": ("no_usage", "{count} answers without usage figures: their chunks were counted as tokens"),
+    "short": ("short_answers", "{count} answers ended before as many tokens as asked for"),
+    "over": (
+        "more_tokens",
+        "{count} answers have more tokens than asked for, by the server's count: figures per token and bills follow "
+        "that count",
+    ),
+    "sent_again": (
+        "sent_again",
+        "{count} of {all} requests were sent twice: the server closed a connection that it had kept, before any of the "
+        "answer came",
+    ),
+}
+"""Warnings of what a client counted in a load, by its name there: code and words."""
+
 PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_token_j", "tokens_per_j")
 """Metrics that say what a load costs."""
 
@@ -88,27 +107,29 @@ def add_serving(run: Run, figures: Figures) -> None:
     if serving is None:
         return
     found = [(k, load, requests_of(run, k)) for k, load in enumerate(serving["levels"])]
-    _add_totals(run, figures, [load for _, load, requests in found if not len(requests)])
+    for _, load, requests in found:
+        if not len(requests):
+            _add_totals(run, figures, load)
     found = [one for one in found if len(one[2])]
     if not found:
         return
     servers = serving.get("servers") or []
-    divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
-    if divided:
-        windows = [(*divided[k].window, divided[k].is_steady) for k, *_ in found]
-        whole = [Measured(replace(divided[k].total, flags=divided[k].flags), None) for k, *_ in found]
+    divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else None
+    if divided is not None:
+        windows = [(*one.window, one.is_steady) for one in divided]
+        whole = [Measured(replace(one.total, flags=(METHOD,)), None) for one in divided]
     else:
         windows = [steady_window(requests) for *_, requests in found]
-        edges = [
-            (r.nanoseconds(start), r.nanoseconds(end)) for (*_, r), (start, end, _) in zip(found, windows, strict=True)
-        ]
-        whole = measured(run, edges, [(r.nanoseconds(0.0), r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found])
+        edges = [(r.nanoseconds(a), r.nanoseconds(b)) for (*_, r), (a, b, _) in zip(found, windows, strict=True)]
+        whole = measured(run, edges, [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found])
     each = zip(found, windows, whole, strict=True)
     steady = [_add_level(run, figures, one, window, drawn) for one, window, drawn in each]
-    if divided:  # bills need the power of a server, of which only the GPU's sum is measured
-        _add_divided(figures, steady, divided)
-    else:
+    if divided is None:
         add_energies(run, figures, steady, doubts)
+    else:  # bills need the power of a server, of which only the GPU's sum is measured
+        for level, own in zip(steady, divided, strict=True):
+            figures.add(level.unit, "energy_active_j", own.active, level.flags)
+            figures.add_each(level.unit, own.beside)
     for level, drawn in zip(steady, whole, strict=True):
         if not doubts(run, level.load["name"]):
             stated = figures.get(level.unit, "energy_total_j")
@@ -117,103 +138,77 @@ def add_serving(run: Run, figures: Figures) -> None:
 
 
 def _add_level(run: Run, figures: Figures, found: Found, window: tuple[float, float, bool], drawn: Measured) -> Steady:
-    (number, load, requests), (start, end, is_steady) = found, window
+    (_, load, requests), (start, end, is_steady) = found, window
     unit = figures.units.add("load", load["name"], count=len(requests))
     energy = replace(drawn.energy, flags=(*(() if is_steady else ("load_not_steady",)), *drawn.energy.flags), budget={})
-    level = Steady(unit, number, load, requests, (start, end), energy, energy.flags)
+    level = Steady(unit, load, requests, (start, end), energy, energy.flags)
     if not load.get("alone"):  # it shows what a server draws, and is no load to choose
         _validity(run, level, is_steady)
-    _add_rates(run, figures, level)
+    figures.add_each(unit, _rates(level, run.workload["serving"].get("slo_s") or {}))
     figures.add_energy(unit, energy, level.seconds)
     return level
 
 
-def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
-    """Add loads without single requests: what their files state, and energy where they state their times.
+def _add_totals(run: Run, figures: Figures, load: Load) -> None:
+    """Add a load without single requests: what its file states, and energy where it states its times.
 
     The window is the whole load with its ramps: without requests no steady state can be determined.
     """
-    for load in loads:
-        start_ns, end_ns = load.get("start_ns", 0), load.get("end_ns", 0)
-        seconds = (end_ns - start_ns) / 1e9
-        totals = load.get("totals") if seconds > 0 else None
-        stated = load.get("stated", {})
-        if totals is None and not stated:
-            continue
-        unit = figures.units.add("load", load["name"])
-        own: dict[str, Estimate] = {}
-        if totals is not None and run.devices:
-            drawn = measured(run, [(start_ns, end_ns)], [(start_ns, end_ns)])[0].energy
-            energy = replace(drawn, budget={})
-            if energy.value is not None or "energy_total_j" not in stated:
-                own = {
-                    "power_w": energy.scaled(1 / seconds),
-                    "energy_total_j": energy if doubts(run, load["name"]) else drawn,
-                    **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
-                }
-        if totals is not None:
-            figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
-        for metric in dict.fromkeys([*stated, *own]):
-            estimate = own.get(metric) or Estimate(stated[metric], method=STATED)
-            figures.add(unit, metric, estimate)
+    window = load.get("start_ns", 0), load.get("end_ns", 0)
+    seconds = (window[1] - window[0]) / 1e9
+    totals = load.get("totals") if seconds > 0 else None
+    stated = {metric: Estimate(value, method=STATED) for metric, value in load.get("stated", {}).items()}
+    if totals is None and not stated:
+        return
+    unit = figures.units.add("load", load["name"])
+    if totals is not None:
+        figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
+    if totals is not None and run.devices:
+        drawn = measured(run, [window], [window])[0].energy
+        energy = replace(drawn, budget={})
+        if energy.value is not None or "energy_total_j" not in stated:
+            figures.add_energy(unit, energy if doubts(run, load["name"]) else drawn, seconds)
+            prices = _prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"])
+            figures.add_each(unit, prices)
+    figures.add_each(unit, stated)
+
+
+def _rates(level: Steady, slo_s: Mapping[str, float]) -> dict[str, Estimate]:
+    """Rates, latencies and goodput of a level."""
+    r, (start, end), seconds = level.requests, level.window, level.seconds
+    inside = (r.sent >= start) & (r.sent <= end)
+    answered, done = inside & r.ok, r.ok & (r.last >= start) & (r.last <= end)
+    _, read, written = level.weights()
+    settling = float(start - r.sent[0]), int((r.sent < start).sum())
+    found: dict[str, tuple[float, int]] = {"time_s": (seconds, inside.sum()), "time_settling_s": settling}
+    if (rate := level.load.get("rate_per_s")) is not None:
+        found["requests_offered_per_s"] = rate, len(r)
+    found["requests_per_s"] = done.sum() / seconds, done.sum()
+    found["tokens_per_s"] = written.sum() / seconds, answered.sum()
+    found["tokens_in_per_s"] = read.sum() / seconds, answered.sum()
+    found["requests_open"] = going_on(r.sent, r.last, np.array([start, end]))[0], len(r)
+    found["share_idle"] = shared_time(r, level.window).nobody / seconds, len(r)
+    latencies = {name: getattr(r, name) for name in LATENCIES}
+    if slo_s and inside.any():
+        within = [(latencies[one] <= s) | (np.isnan(latencies[one]) & (one == "tpot")) for one, s in slo_s.items()]
+        good = np.all([answered, *within], axis=0).sum()
+        found["share_within_slo"] = good / inside.sum(), inside.sum()
+        found["goodput_per_s"] = good / seconds, good
+    if inside.any():  # of a handful of requests none may be in the steady state
+        found["client_late_p99_s"] = np.quantile((r.sent - r.due)[inside], 0.99), inside.sum()
+    exact = {metric: Estimate(float(value), n=int(n), method="requests") for metric, (value, n) in found.items()}
+    return exact | {
+        f"{name}_{label}_s": percentile(values[answered], p)
+        for name, values in latencies.items()
+        for label, p in PERCENTILES.items()
+    }
 
 
 def _prices(energy: Estimate, requests: float, input_tokens: float, output_tokens: float) -> dict[str, Estimate]:
     """Energy per request and token, by metric."""
     none = Estimate.null("no_requests", "window")
     counts = (requests, output_tokens, input_tokens + output_tokens)
-    return {
-        metric: energy.scaled(1 / count) if count > 0 else none for metric, count in zip(PRICES, counts, strict=False)
-    }
-
-
-def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[int, Division]) -> None:
-    """Add what is known of servers on slices alone."""
-    for level in levels:
-        own = divided[level.number]
-        figures.add(level.unit, "energy_active_j", own.active, level.flags)
-        figures.add(level.unit, "activity", own.activity)
-        figures.add(level.unit, "power_gpu_w", own.gpu)
-        if math.isfinite(own.idle_w):
-            figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
-
-
-def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
-    r, (start, end) = level.requests, level.window
-    inside = (r.sent >= start) & (r.sent <= end)
-    answered = inside & r.ok
-
-    def exact(value: float, n: int) -> Estimate:
-        return Estimate(value, n=n, method="requests")
-
-    figures.add(level.unit, "time_s", exact(level.seconds, int(inside.sum())))
-    figures.add(level.unit, "time_settling_s", exact(start - float(r.sent[0]), int((r.sent < start).sum())))
-    if level.load.get("rate_per_s") is not None:
-        figures.add(level.unit, "requests_offered_per_s", exact(float(level.load["rate_per_s"] or 0.0), len(r)))
-    done = r.ok & (r.last >= start) & (r.last <= end)
-    figures.add(level.unit, "requests_per_s", exact(float(done.sum()) / level.seconds, int(done.sum())))
-    _, read, written = level.weights()
-    figures.add(level.unit, "tokens_per_s", exact(float(written.sum()) / level.seconds, int(answered.sum())))
-    figures.add(level.unit, "tokens_in_per_s", exact(float(read.sum()) / level.seconds, int(answered.sum())))
-    open_ = Rates(r.sent, r.last)
-    figures.add(level.unit, "requests_open", exact(open_.mean(start, end), len(r)))
-    idle = open_.of((open_.value < 0.5).astype(float)).mean(start, end)
-    figures.add(level.unit, "share_idle", exact(idle, len(r)))
-    for name in LATENCIES:
-        values: Floats = getattr(r, name)[answered]
-        for label, p in PERCENTILES.items():
-            figures.add(level.unit, f"{name}_{label}_s", percentile(values, p))
-    slo = run.workload["serving"].get("slo_s") or {}
-    if slo and inside.any():
-        good = inside & r.ok
-        for name, most_s in slo.items():
-            values = getattr(r, name)
-            good &= (values <= most_s) | (np.isnan(values) if name == "tpot" else False)
-        figures.add(level.unit, "share_within_slo", exact(float(good.sum() / inside.sum()), int(inside.sum())))
-        figures.add(level.unit, "goodput_per_s", exact(float(good.sum()) / level.seconds, int(good.sum())))
-    late = (r.sent - r.due)[inside]
-    if len(late):  # of a handful of requests none may be in the steady state
-        figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
+    return {one: energy.scaled(1 / count) if count > 0 else none for one, count in zip(PRICES, counts, strict=False)}
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady, blocks_j: Floats | None) -> None:
@@ -221,8 +216,7 @@ def _add_prices(run: Run, figures: Figures, level: Steady, blocks_j: Floats | No
     counts = tuple(float(one.sum()) for one in level.weights())
     energy, flags = level.energy, level.flags
     if counts[0] > 0 and energy.value is not None and doubts(run, level.load["name"]):
-        for metric in PRICES:
-            figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
+        figures.add_each(level.unit, dict.fromkeys(PRICES, Estimate.null("load_not_valid", "window")), flags)
         return
     if energy.value is not None and level.load.get("group") is None:
         blocks = blocks_of(blocks_j, level.requests, level.load, level.window)
@@ -235,14 +229,13 @@ def _add_prices(run: Run, figures: Figures, level: Steady, blocks_j: Floats | No
             if level.load.get("rate_per_s"):
                 flags = (*flags, "rate_not_seen")
             if blocks is not None:
-                for metric, k in CHANCES.items():
-                    error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
-                    figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
-    for metric, estimate in _prices(energy, *counts).items():
-        figures.add(level.unit, metric, estimate, flags)
+                each = {one: Estimate(100 * blocks.error(k), n=BLOCKS, method="blocks") for one, k in CHANCES.items()}
+                figures.add_each(level.unit, {f"{one.removesuffix('_j')}_error_pct": by for one, by in each.items()})
+    found = _prices(energy, *counts)
     if energy.value is not None:
         tokens = Estimate(counts[2], counts[2], counts[2], 1, energy.method)
-        figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, energy.method), flags)
+        found["tokens_per_j"] = ratio(tokens, energy, energy.method)
+    figures.add_each(level.unit, found, flags)
 
 
 CHANCES = {"energy_per_request_j": 0, "energy_per_output_token_j": 2}
@@ -323,43 +316,28 @@ def _expected(planned: float | None, lengths: Floats) -> float:
 def _validity(run: Run, level: Steady, is_steady: bool) -> None:
     """Warn of all that makes the figures of a level doubtful."""
     r, (start, end), load = level.requests, level.window, level.load
-    name = load["name"]
-    rate = load.get("rate_per_s")
-    inside = (r.sent >= start) & (r.sent <= end)
+    inside, found = (r.sent >= start) & (r.sent <= end), dict[str, str]()
     if failed := int((~r.ok).sum()):
-        bad = run.requests.take(r.row[~r.ok])["error"].to_pylist()
-        why = max(set(bad), key=bad.count)
-        run.warn("requests_failed", f"{name}: {failed} of {len(r)} requests failed: {why}", name)
+        why = Counter(run.requests.take(r.row[~r.ok])["error"].to_pylist()).most_common(1)[0][0]
+        found["requests_failed"] = f"{failed} of {len(r)} requests failed: {why}"
     if not is_steady:
         few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
-        run.warn("load_not_steady", f"{name}: no steady state ({few})", name)
+        found["load_not_steady"] = f"no steady state ({few})"
     late = float(np.quantile((r.sent - r.due)[inside], 0.99)) if inside.any() else 0.0
-    apart = level.seconds / max(int(inside.sum()), 1)
-    if late > max(LATE_S, LATE_SHARE * apart):
-        run.warn(
-            "client_late", f"{name}: the client could not keep up: 1 % of requests were sent {late:.3g} s late", name
-        )
+    if late > max(LATE_S, LATE_SHARE * level.seconds / max(int(inside.sum()), 1)):
+        found["client_late"] = f"the client could not keep up: 1 % of requests were sent {late:.3g} s late"
     done = float((r.ok & (r.last >= start) & (r.last <= end)).sum()) / level.seconds
     sent = float(inside.sum()) / level.seconds
     first, last = (float((r.ok & (r.sent <= at) & (r.last > at)).sum()) for at in (start, end))
     grows = last - first > GROWS * math.sqrt(first + last)
-    if rate is not None and not is_steady and done < REACHED * sent and grows:
-        message = f"{name}: the server answers {done:.3g} requests/s of {sent:.3g}; open requests only grow"
-        run.warn("rate_not_reached", message, name)
-    if count := load.get("without_usage"):
-        run.warn(
-            "no_usage", f"{name}: {count} answers without usage figures: their chunks were counted as tokens", name
-        )
-    if count := load.get("short"):
-        run.warn("short_answers", f"{name}: {count} answers ended before as many tokens as asked for", name)
-    if count := load.get("over"):
-        message = f"{name}: {count} answers have more tokens than asked for, by the server's count: figures per token"
-        run.warn("more_tokens", f"{message} and bills follow that count", name)
-    if count := load.get("sent_again"):
-        message = (
-            f"{name}: {count} of {len(r)} requests were sent twice: the server closed a connection that it had kept"
-        )
-        run.warn("sent_again", f"{message}, before any of the answer came", name)
+    if load.get("rate_per_s") is not None and not is_steady and done < REACHED * sent and grows:
+        message = f"the server answers {done:.3g} requests/s of {sent:.3g}; open requests only grow"
+        found["rate_not_reached"] = message
+    for key, (code, words) in _COUNTED.items():
+        if count := load.get(key):
+            found[code] = words.format(count=count, all=len(r))
     ends = r.nanoseconds(start), r.nanoseconds(end)
     if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
-        run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)
+        found["load_capped"] = f"the power cap held the clock down ({', '.join(held)})"
+    for code, message in found.items():
+        run.warn(code, f"{load['name']}: {message}", load["name"])

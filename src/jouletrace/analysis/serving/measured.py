@@ -6,25 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, readings
-from jouletrace.analysis.serving.steady import Floats
+from jouletrace.analysis.serving.steady import Floats, Mask
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import Estimate, Run
 from jouletrace.sensor.shares import Response, Timeline, shares
-from jouletrace.stats.interval import total
+from jouletrace.stats.interval import Z95, total
 
 BLOCKS = 10
 """Parts of a steady window whose scatter is the chance within a run."""
 
 _PARTS = 2
 """Readings in a part of a window, at least: between two of them its energy is what they have on both sides."""
-
-LEAD_S = 10.0
-"""Of the record before the first and after the last thing that went on."""
 
 _FEWEST = 30
 """Readings from which units have energies."""
@@ -61,15 +57,68 @@ def _measured(run: Run, windows_ns: Sequence[tuple[int, int]], loads_ns: Sequenc
 
 
 def _of_devices(found: Sequence[SpanEnergies], place: int, shown: bool) -> Measured:
-    """What all devices drew in the window that is the span ``place``, and in its parts, which follow, if ``shown``."""
+    """The energy of all devices in the span ``place``, a window, and in its parts, which follow, if ``shown``."""
     parts = [one.estimate(np.arange(len(one)) == place, method="window") for one in found]
     joules = np.sum([one.energy_j[place + 1 : place + 1 + BLOCKS] for one in found], axis=0)
     energy = parts[0] if len(parts) == 1 else total(parts, method="window")
     return Measured(energy, joules if shown and energy.value is not None and not np.isnan(joules).any() else None)
 
 
-Kind = tuple[Floats, Floats, Floats]
-"""Starts and ends in s and amounts, each of shape (n,)."""
+@dataclass(frozen=True)
+class Factors:
+    """Idle power and what a unit of each kind of amount adds, W and J.
+
+    Attributes:
+        x: Shape (1 + kinds,), 0 of one that isn't known.
+        covariance: Shape (1 + kinds, 1 + kinds).
+        known: Which are, shape (1 + kinds,).
+        residual_w: Root mean square of what the readings have beside them.
+        method: From what they are.
+        n: Readings or steps behind them.
+        scatter: Of bills by them about those by the scheduler's own steps, relative.
+        reason: Why one that isn't known has no value.
+    """
+
+    x: Floats
+    covariance: Floats
+    known: Mask
+    residual_w: float
+    method: str
+    n: int
+    scatter: float = 0.0
+    reason: str = "not_distinguished"
+
+    @classmethod
+    def none(cls, kinds: int, reason: str, method: str) -> Factors:
+        """None is known."""
+        x = np.zeros(1 + kinds)
+        return cls(x, np.outer(x, x), x > 0, 0.0, method, 0, reason=reason)
+
+    @property
+    def nothing(self) -> Estimate:
+        """What isn't known."""
+        return Estimate.null(self.reason, self.method)
+
+    def stated(self, value: float, half: float) -> Estimate:
+        """What comes from the factors, with an interval that ends at 0."""
+        return Estimate(float(value), max(float(value - half), 0.0), float(value + half), self.n, self.method)
+
+    def estimate(self, k: int) -> Estimate:
+        """A factor."""
+        return self.stated(self.x[k], Z95 * np.sqrt(self.covariance[k, k])) if self.known[k] else self.nothing
+
+    def parts(self, amounts: Floats, whole: Floats, energy: Estimate) -> tuple[Floats, Floats]:
+        """Parts of a measured energy by their amounts, (n, 1 + kinds), of those of the whole, (1 + kinds,).
+
+        Returns:
+            Energies, J, which sum to that of the whole, and their half-widths, shape (n,) each.
+        """
+        measured_j, by_model = energy.value or 0.0, float(whole @ self.x)
+        part = amounts @ self.x / by_model
+        moved = measured_j / by_model * (amounts - part[:, None] * whole)
+        variance = np.einsum("ij,jk,ik->i", moved, self.covariance, moved)
+        half = np.hypot(Z95 * np.sqrt(np.maximum(variance, 0.0)), part * (energy.half_width or 0.0))
+        return part * measured_j, half
 
 
 @dataclass(frozen=True)
@@ -80,26 +129,24 @@ class Record:
     loads: Floats  # disjoint starts and ends of what goes on in s, in order, shape (l, 2)
 
     @classmethod
-    def of(cls, run: Run, origin_ns: int, loads: Floats) -> Record | str:
-        """The readings from ``LEAD_S`` before the first load to as long after the last, or why there are none.
+    def of(cls, run: Run, origin_ns: int, loads: Floats, lead_s: float = 10.0) -> Record | str:
+        """The readings from ``lead_s`` before the first load to as long after the last, or why there are none.
 
         Args:
             run: With the power records.
             origin_ns: Zero of the seconds.
             loads: Starts and ends of loads, in s, shape (l, 2).
+            lead_s: Of the record before and after them, in which the devices idle.
         """
         loads = loads[np.argsort(loads[:, 0])]
         reached = np.maximum.accumulate(loads[:, 1])
         first = np.append(True, loads[1:, 0] > reached[:-1])
         loads = np.column_stack([loads[first, 0], reached[np.append(first[1:], True)]])
-        found = [readings(run, device.id) for device in run.devices]
-        if not found or None in found:
+        found = [one for device in run.devices if (one := readings(run, device.id)) is not None]
+        if not found or len(found) < len(run.devices):
             return "no_power_sensor"
-        each = []
-        for record, response in (one for one in found if one is not None):
-            times_s = record.time_s - float(record.seconds(np.array([origin_ns]))[0])
-            each.append((times_s, record.value, response))
-        return cls(tuple(each), loads)._within(loads[0, 0] - LEAD_S, loads[-1, 1] + LEAD_S, loads)
+        each = [(one.time_s - float(one.seconds(np.array([origin_ns]))[0]), one.value, by) for one, by in found]
+        return cls(tuple(each), loads)._within(loads[0, 0] - lead_s, loads[-1, 1] + lead_s, loads)
 
     def alone(self, start_s: float, end_s: float) -> Record | str:
         """The readings around one load that show no other one, or why there are none."""
@@ -111,11 +158,11 @@ class Record:
         return self._within(low, min([*others[others[:, 0] > start_s, 0], np.inf]), np.array([[start_s, end_s]]))
 
     def _within(self, low_s: float, high_s: float, loads: Floats) -> Record | str:
-        each = []
-        for times_s, values_w, response in self.each:
-            near = (times_s >= low_s) & (times_s <= high_s)
-            each.append((times_s[near], values_w[near], response))
-        return "too_few_values" if min(len(times_s) for times_s, *_ in each) < _FEWEST else Record(tuple(each), loads)
+        near = [(times_s >= low_s) & (times_s <= high_s) for times_s, *_ in self.each]
+        if min(one.sum() for one in near) < _FEWEST:
+            return "too_few_values"
+        each = zip(self.each, near, strict=True)
+        return Record(tuple((times_s[one], watts[one], response) for (times_s, watts, response), one in each), loads)
 
     def shown(self, timeline: Timeline) -> Floats:
         """What the first device's readings show of 1 and of each kind, shape (n, 1 + kinds)."""
@@ -123,14 +170,13 @@ class Record:
         shown = shares(times_s - response.delay_s, timeline, response)
         return np.column_stack([np.ones(len(shown)), shown])
 
-    def units(self, timeline: Timeline) -> Units:
-        """Idle power and the energy of a unit of each kind, of all devices."""
-        found: Units | None = None
-        for times_s, values_w, response in self.each:
-            one = attribute_amounts(times_s, values_w, timeline, response=response, bursts=self.loads)
-            found = one if found is None else found + one
-        assert found is not None
-        return found
+    def units(self, timeline: Timeline, before: tuple[Floats, Floats] | None = None) -> Units:
+        """Idle power and the energy of a unit of each kind, of all devices; ``before`` as of ``attribute_amounts``."""
+        first, *others = (
+            attribute_amounts(times_s, watts, timeline, response=response, bursts=self.loads, before=before)
+            for times_s, watts, response in self.each
+        )
+        return sum(others, first)
 
 
 def apart(columns: Floats) -> Floats:
@@ -141,7 +187,7 @@ def apart(columns: Floats) -> Floats:
     return np.asarray(left / np.maximum(whole, 1e-9))
 
 
-def distinguished(columns: Floats, order: Sequence[int]) -> NDArray[np.bool_]:
+def distinguished(columns: Floats, order: Sequence[int]) -> Mask:
     """Mask of the columns that differ from all others, once those that don't are dropped in this ``order``."""
     known = np.asarray(columns.any(axis=0))
     while known.sum() > 1:
@@ -151,6 +197,10 @@ def distinguished(columns: Floats, order: Sequence[int]) -> NDArray[np.bool_]:
             break
         known[next(k for k in order if k in alike)] = False
     return known
+
+
+Kind = tuple[Floats, Floats, Floats]
+"""Starts and ends in s and amounts, each of shape (n,)."""
 
 
 def joined(kinds: Sequence[Kind]) -> Kind:

@@ -1,9 +1,8 @@
 """Servers on several slices of one GPU: the GPU's energy divided among them, by the activity of each.
 
-A slice has no power sensor. The rule is that of ``analysis.split``: power above idle is divided by activity times a
-coefficient of each server, which windows with different activities determine, those with one server alone most.
-Idle power is that of the pauses before and after, and goes to the slices by their size. Loads on several slices at the
-same time share one window, in which all are steady, so that their energies and the rest add up to the GPU's.
+The rule is that of ``analysis.slices``. Idle power is that of the pauses before and after, and goes to the slices by
+their size. Loads on several slices at the same time share one window, in which all are steady, so that their energies
+and the rest add up to the GPU's.
 """
 
 from __future__ import annotations
@@ -11,21 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from jouletrace.analysis.power import energies
-from jouletrace.analysis.serving.steady import Floats, Requests, steady_window
-from jouletrace.analysis.split import METHOD, SplitModel, fit, shifted, split
+from jouletrace.analysis.serving.measured import Record
+from jouletrace.analysis.serving.steady import Requests, steady_window
+from jouletrace.analysis.slices import METHOD, divided, mean_powers, shifted, slice_factors
 from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load, Server
 from jouletrace.run.spans import spans_of
 
 ACTIVITY = "graphics_active"
-_PIECE_S, _MOST_PIECES = 2.0, 30
-"""Length of the windows from which the coefficients are estimated, and the most of them in a load."""
+_PIECE_S = 0.5
+"""Length of the times in whose activity the slices' powers are sought: counters are read some times in each."""
 
 _SETTLE_S = 0.5
 """Of a pause, until its power is that of idle."""
@@ -43,24 +41,18 @@ class Division:
         is_steady: Whether all loads of that time are steady.
         total: Energy with the slice's share of idle, J.
         active: Energy above idle, J.
-        activity: Share of time in which the slice was active.
-        gpu: Measured power of the whole GPU, W.
-        idle_w: Idle power of the whole GPU then; NaN if it is unknown.
-        flags: Of the energies.
+        beside: By metric its activity, and measured power and idle power of the whole GPU then, W.
     """
 
     window: tuple[float, float]
     is_steady: bool
     total: Estimate
     active: Estimate
-    activity: Estimate
-    gpu: Estimate
-    idle_w: float
-    flags: tuple[str, ...] = (METHOD,)
+    beside: dict[str, Estimate]
 
 
-def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Found]) -> dict[int, Division]:
-    """What each load took of the GPU's energy, by its number.
+def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Found]) -> list[Division]:
+    """What each load took of the GPU's energy.
 
     Args:
         run: The Run; its first device is the GPU, whose slices are devices of activity channels.
@@ -68,100 +60,64 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
         whole: Compute slices of the GPU.
         found: The loads; those of the same ``group`` ran at the same time.
     """
-    groups: dict[int, list[Found]] = {}
-    for one in found:
-        groups.setdefault(one[1].get("group", one[0]), []).append(one)
+    groups: dict[int, list[Requests]] = {}
+    for number, load, requests in found:
+        groups.setdefault(load.get("group", number), []).append(requests)
     windows = {group: _common(loads) for group, loads in groups.items()}
-    extents = [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found]
-    whole_windows = [window for *window, _ in windows.values()]
-    pieces = _pieces(whole_windows)
-    idle, every = _powers(run, [*whole_windows, *pieces], extents)
-    power_of = dict(zip(groups, every, strict=False))
-    watts = [math.nan if one.value is None else one.value for one in every[len(groups) :]]
-    above_w = np.array(watts) - [_idle_w(idle, *piece) for piece in pieces]
-    busy_of = [[_activity(run, server, start, end) for server in servers] for start, end in pieces]
-    model = fit(above_w, 0.0, busy_of, [server["slices"] for server in servers])
-    slices = max(whole, round(float(model.slices.sum())))
-    divided: dict[int, Division] = {}
-    for group, loads in groups.items():
-        start_ns, end_ns, is_steady = windows[group]
-        seconds = (end_ns - start_ns) / 1e9
-        activity = [_activity(run, server, start_ns, end_ns) for server in servers]
-        idle_w, power = _idle_w(idle, start_ns, end_ns), power_of[group]
-        for number, load, requests in loads:
-            place = min(load.get("server", 0), len(servers) - 1)
-            active, own_idle = _part(model, power, idle_w, activity, slices, place)
-            busy = activity[place]
-            divided[number] = Division(
-                ((start_ns - requests.origin_ns) / 1e9, (end_ns - requests.origin_ns) / 1e9),
-                is_steady,
-                shifted(active, own_idle).scaled(seconds),
-                active.scaled(seconds),
-                Estimate(busy, method=ACTIVITY) if math.isfinite(busy) else Estimate.null("no_activity", ACTIVITY),
-                power,
-                idle_w,
-            )
-    return divided
+    edges_ns = [(start, end) for start, end, _ in windows.values()]
+    loads_ns = [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found]
+    pauses = _pauses(run)
+    powers = mean_powers(run, [*pauses, *edges_ns], loads_ns, MOVING)
+    idle = [(sum(edges) / 2, one.value) for edges, one in zip(pauses, powers, strict=False) if one.value is not None]
+    power_of = dict(zip(groups, powers[len(pauses) :], strict=True))
+    origin_ns, sizes = loads_ns[0][0], [server["slices"] for server in servers]
+    record = Record.of(run, origin_ns, (np.array(loads_ns) - origin_ns) / 1e9)
+    pieces = [np.linspace(a, b, max(1, int((b - a) / 1e9 / _PIECE_S)) + 1).astype(np.int64) for a, b in edges_ns]
+    pieces_ns = np.concatenate([np.column_stack([one[:-1], one[1:]]) for one in pieces])
+    activity = np.array([_activity(run, servers, *piece) for piece in pieces_ns.tolist()])
+    factors = slice_factors(record, (pieces_ns - origin_ns) / 1e9, activity, sizes)
+    divisions = []
+    for number, load, r in found:
+        start_ns, end_ns, is_steady = windows[load.get("group", number)]
+        seconds, place = (end_ns - start_ns) / 1e9, min(load.get("server", 0), len(servers) - 1)
+        gpu, activity_of = power_of[load.get("group", number)], _activity(run, servers, start_ns, end_ns)
+        idle_w = float(np.interp((start_ns + end_ns) / 2, *np.array(sorted(idle)).T)) if idle else math.nan
+        above = shifted(gpu, -idle_w) if idle else Estimate.null(gpu.reason or "no_power_sensor", METHOD)
+        active = divided(factors, above, activity_of)[place]
+        own_idle_w = idle_w * sizes[place] / max(whole, sum(sizes))
+        busy, unknown = activity_of[place], Estimate.null("no_activity", ACTIVITY)
+        beside = {"activity": unknown if math.isnan(busy) else Estimate(busy, method=ACTIVITY), "power_gpu_w": gpu}
+        if idle:
+            beside["baseline_context_idle_w"] = Estimate(idle_w, method="windows")
+        window = (start_ns - r.origin_ns) / 1e9, (end_ns - r.origin_ns) / 1e9
+        total = shifted(active, own_idle_w).scaled(seconds)
+        divisions.append(Division(window, is_steady, total, active.scaled(seconds), beside))
+    return divisions
 
 
-def _common(loads: Sequence[Found]) -> tuple[int, int, bool]:
+def _common(loads: Sequence[Requests]) -> tuple[int, int, bool]:
     """The time in which all loads of a group are steady; their common time where there is none."""
-    steady = [(requests, *steady_window(requests)) for _, _, requests in loads]
-    start = max(requests.nanoseconds(begin) for requests, begin, _, _ in steady)
-    end = min(requests.nanoseconds(finish) for requests, _, finish, _ in steady)
+    steady = [(one, *steady_window(one)) for one in loads]
+    start = max(one.nanoseconds(begin) for one, begin, _, _ in steady)
+    end = min(one.nanoseconds(finish) for one, _, finish, _ in steady)
     if start < end:
         return start, end, all(is_steady for *_, is_steady in steady)
-    start = max(requests.nanoseconds(float(requests.sent[0])) for requests, *_ in steady)
-    end = min(requests.nanoseconds(float(np.nanmax(requests.last))) for requests, *_ in steady)
+    start = max(one.nanoseconds(float(one.sent[0])) for one in loads)
+    end = min(one.nanoseconds(float(np.nanmax(one.last))) for one in loads)
     return start, max(end, start + 1), False
 
 
-def _powers(
-    run: Run, windows: Sequence[Sequence[int]], extents: Sequence[tuple[int, int]]
-) -> tuple[tuple[Floats, Floats], list[Estimate]]:
-    """Middles of the pauses in nanoseconds, with the GPU's mean power in each, and its power in windows of loads.
-
-    Idle power rises with the die's heat.
-    """
+def _pauses(run: Run) -> list[tuple[int, int]]:
+    """Starts and ends of the pauses, once power is that of idle, which rises with the die's heat; ns."""
     edges = zip(*(edge.tolist() for edge in spans_of(run, "phase").named("idle").edges_ns), strict=True)
-    pauses = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
-    starts, ends = np.array([*pauses, *windows], np.int64).T
-    found, seconds = energies(run, run.devices[0].id, starts, ends, extents, prior=MOVING), (ends - starts) / 1e9
-    count, middle = len(pauses), (starts + ends) / 2
-    known = np.flatnonzero(found.known[:count])
-    known = known[np.argsort(middle[known])]
-    each = [found.estimate(np.arange(len(starts)) == k, method="window") for k in range(count, len(starts))]
-    whole = [one.scaled(1 / s) for one, s in zip(each, seconds[count:].tolist(), strict=True)]
-    return (middle[known], (found.energy_j / seconds)[known]), whole
+    return [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
 
 
-def _idle_w(idle: tuple[Floats, Floats], start_ns: int, end_ns: int) -> float:
-    """Idle power in a window, between that of the pauses before and after it; NaN if it is unknown."""
-    return float(np.interp((start_ns + end_ns) / 2, *idle)) if len(idle[0]) else math.nan
-
-
-def _pieces(windows: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Parts of all windows, from which the coefficients are estimated."""
-    pieces: list[tuple[int, int]] = []
-    for start, end in windows:
-        count = max(1, min(_MOST_PIECES, int((end - start) / 1e9 / _PIECE_S)))
-        edges = np.linspace(start, end, count + 1).astype(np.int64).tolist()
-        pieces += list(pairwise(edges))
-    return pieces
-
-
-def _part(
-    model: SplitModel, power: Estimate, idle_w: float, activity: Sequence[float], whole: int, place: int
-) -> tuple[Estimate, float]:
-    """Power above idle of one slice, and its share of idle power, W."""
-    if power.value is None or math.isnan(idle_w):
-        return Estimate.null(power.reason or "no_power_sensor", METHOD), 0.0
-    parts = split(model, power, idle_w, activity, whole)
-    return parts.slices[place], parts.idle[place]
-
-
-def _activity(run: Run, server: Server, start_ns: int, end_ns: int) -> float:
-    """Mean activity of a slice in a window; NaN without readings."""
-    stamps, values = run.series(server["slice"], ACTIVITY)
-    inside = values[(stamps > start_ns) & (stamps <= end_ns)]
-    return float(inside.mean()) if len(inside) else math.nan
+def _activity(run: Run, servers: Sequence[Server], start_ns: int, end_ns: int) -> list[float]:
+    """Mean activity of each slice in a window; NaN without readings."""
+    found = []
+    for server in servers:
+        stamps, values = run.series(server["slice"], ACTIVITY)
+        inside = values[(stamps > start_ns) & (stamps <= end_ns)]
+        found.append(float(inside.mean()) if len(inside) else math.nan)
+    return found

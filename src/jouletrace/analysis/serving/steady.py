@@ -15,8 +15,8 @@ requests that were sent within.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
+from jouletrace.sensor.shares import Timeline
 from jouletrace.stats.interval import effective_n
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.stats.regression import equivalent_noise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 BINS, FEWEST = (8, 60), 20
 """Bins of a level; with fewer requests nothing can be said of a trend."""
@@ -52,7 +54,7 @@ class Requests:
     last: Floats
     input_tokens: Floats
     output_tokens: Floats
-    ok: NDArray[np.bool_]
+    ok: Mask
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -102,39 +104,17 @@ def requests_of(run: Run, level: int) -> Requests:
     return Requests(origin, rows, due, *times, count("input_tokens"), count("output_tokens"), ok)
 
 
-class Rates:
-    """A sum of constant rates, each over its own time: its integral at any time.
+class TimeOf(NamedTuple):
+    """Seconds of each request, shape (n,), and of none."""
 
-    Args:
-        start: Starts, shape (n,).
-        end: Ends, shape (n,).
-        rate: Rate of each over its time, shape (n,) or one for all.
-    """
+    each: Floats
+    nobody: float
 
-    def __init__(self, start: Floats, end: Floats, rate: Floats | float = 1.0) -> None:
-        rates = np.broadcast_to(np.asarray(rate, np.float64), start.shape)
-        order = np.argsort(np.concatenate([start, end]), kind="stable")
-        self.time = np.concatenate([start, end])[order]
-        self.value = np.cumsum(np.concatenate([rates, -rates])[order])
-        """After each time."""
 
-    def of(self, value: Floats) -> Rates:
-        """Another function that changes at the same times, by its values after each."""
-        found = copy(self)
-        found.value = value
-        return found
-
-    def integral(self, at: Floats) -> Floats:
-        """Integral from the first time to each of ``at``."""
-        if not len(self.time):
-            return np.zeros(np.shape(at))
-        reached = np.append(0.0, np.cumsum(self.value[:-1] * np.diff(self.time)))
-        return np.asarray(np.interp(at, self.time, reached))
-
-    def mean(self, start: float, end: float) -> float:
-        """Mean between two times."""
-        first, last = self.integral(np.array([start, end]))
-        return float((last - first) / (end - start))
+def going_on(start: Floats, end: Floats, edges: Floats) -> Floats:
+    """Mean number of these times that go on between each two edges, shape (len(edges) - 1,)."""
+    seconds = Timeline(start, end, np.zeros(len(start), np.int64)).seconds(edges)[:, 0]
+    return np.asarray(seconds / np.diff(edges))
 
 
 def overlap(start: Floats, end: Floats, window: tuple[float, float]) -> Floats:
@@ -146,12 +126,28 @@ def overlap(start: Floats, end: Floats, window: tuple[float, float]) -> Floats:
     return np.where(np.isnan(share), 0.0, share)
 
 
+def shared_time(r: Requests, window: tuple[float, float], steps: tuple[Floats, Floats] | None = None) -> TimeOf:
+    """The time in a window, or that without a step, shared at each moment by the requests that are open.
+
+    ``steps`` are starts and ends.
+    """
+    edges = np.concatenate([r.sent, r.last, *(steps or ()), window])
+    edges = np.unique(np.clip(edges, *window))
+    free = np.diff(edges)
+    if steps is not None:
+        free = np.where(going_on(*steps, edges) < 0.5, free, 0.0)
+    open_ = going_on(r.sent, r.last, edges)
+    reached = np.append(0.0, np.cumsum(np.where(open_ > 0.5, free / np.maximum(np.round(open_), 1.0), 0.0)))
+    before, after = (reached[np.searchsorted(edges, np.clip(one, *window))] for one in (r.sent, r.last))
+    return TimeOf(after - before, float(free[open_ < 0.5].sum()))
+
+
 def steady_window(requests: Requests) -> tuple[float, float, bool]:
     """Start and end of the steady state in seconds, and whether there is one; the rule is that of the module."""
     end = float(requests.sent[-1])
     count = int(np.clip(len(requests) // 5, *BINS))
     edges = np.linspace(float(requests.sent[0]), max(end, float(requests.sent[0]) + 1e-6), count + 1)
-    open_ = np.diff(Rates(requests.sent, requests.last).integral(edges)) / np.diff(edges)
+    open_ = going_on(requests.sent, requests.last, edges)
     done = np.histogram(requests.last, edges)[0].astype(float)
     if len(requests) >= FEWEST and requests.ok.any():
         filled_s = float(np.median(requests.e2e[requests.ok]))
@@ -201,7 +197,6 @@ class Steady:
 
     Attributes:
         unit: Of its figures.
-        number: In the table.
         load: What was offered.
         requests: All of them.
         window: Start and end in seconds.
@@ -210,7 +205,6 @@ class Steady:
     """
 
     unit: int
-    number: int
     load: Load
     requests: Requests
     window: tuple[float, float]
@@ -246,6 +240,11 @@ class Bill:
     own_j: Floats | None = None
     half_j: Floats | None = None
     accounted: float = 1.0
+
+    @property
+    def columns(self) -> tuple[Floats, Floats, Floats | None, Floats | None]:
+        """Values of ``tables.BILL`` of each request."""
+        return self.energy_j, self.share, self.own_j, self.half_j
 
 
 def weights_in(r: Requests, window: tuple[float, float]) -> tuple[Floats, Floats, Floats]:

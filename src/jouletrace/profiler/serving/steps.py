@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.serving.steps import timeline_of
+from jouletrace.analysis.serving.steps import steps_in
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
@@ -132,7 +132,7 @@ def join(run: Run, log: pa.Table | None, server: Path | None = None) -> Run:
     if not len(run.requests):
         raise BadInputError("the Run has no requests: give one of jouletrace bench")
     ahead_ns = round(1e9 * max((float(one.details.get("clock_offset_s", 0.0)) for one in run.devices), key=abs))
-    if log is None and timeline_of(run) is None:
+    if log is None and steps_in(run) is None:
         raise BadInputError("its answers don't show the server's steps: give a log of them")
     steps = _moved(run.steps, ahead_ns) if log is None else log
     traced = traced_steps(run, steps, server) if server is not None else None
@@ -192,7 +192,7 @@ def _time(ns: int) -> str:
 def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Energies of steps on all GPUs of a load by the server's kernels, NaN where none were analysed; shape (n,).
 
-    Also what the error of the kernels' powers does to the factors of a step (``StepPowers.covariance``). None, with a
+    Also what the error of the kernels' powers does to the factors of a step (``step_powers``). None, with a
     warning, if the server's Run gives no powers of kernels.
 
     Raises:
@@ -211,7 +211,7 @@ def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.fl
         if isinstance(found, str):
             run.warn(NOT_TRACED, f"the server's kernels have no energies: {found}", device.id)
             return None
-        total, covariance = total + found.energy_j, covariance + found.covariance
+        total, covariance = total + found[0], covariance + found[1]
     if not np.isfinite(total).any():
         run.warn(NOT_TRACED, "the part of the server's Run that was analysed lies outside of the steps")
         return None
