@@ -271,7 +271,7 @@ def reason(code: str | None) -> str:
 
 
 def no_energy(*codes: str | None, whose: str = "") -> str:
-    """That there is no energy, and why: one phrase wherever it is said."""
+    """That there is no energy, and why: in one phrase everywhere."""
     return f"energy{whose} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
 
 
