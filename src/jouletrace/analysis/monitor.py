@@ -19,7 +19,7 @@ from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
-from jouletrace.run.readings import Readings
+from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.power_record import spliced
 from jouletrace.sensor.shares import Response
@@ -100,7 +100,8 @@ def _why_missing(run: Run, device: str) -> str:
     if found is None:
         return no_power_reason(run, device)
     if len(found[0]) < 2:
-        return "too_few_values" if run.kind == "import" and len(found[0]) else "no_samples"
+        none = IMPLAUSIBLE if len(found[0].implausible_ns) else "no_samples"
+        return "too_few_values" if run.kind == "import" and len(found[0]) else none
     return "" if found[0].value.any() else "power_all_zero"
 
 

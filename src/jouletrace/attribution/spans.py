@@ -204,7 +204,8 @@ def span_energies(
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or _too_wide(energies, i, period_s)
+            none = energies.reason if np.isnan(mean[i]) else ""  # that of equal readings qualifies an energy
+            reason[ok[i]] = none or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):

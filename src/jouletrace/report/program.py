@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report.headline import headline
-from jouletrace.report.reasons import printed, reason
+from jouletrace.report.reasons import no_energy, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names
@@ -20,7 +20,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.get("iteration_time_s").value, "s")
     if energy.value is None:
-        lines = [f"{time}; energy unknown: {reason(energy.reason or 'not_measured')}"]
+        lines = [f"{time}; {no_energy(energy.reason or 'not_measured')}"]
     else:
         absolute = first.behind if (first := headline(run, results, known)) else ""
         lines = [f"{figure(energy, 'J')}{absolute} in {time}, {figure(power, 'W')} on average"]

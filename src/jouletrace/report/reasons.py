@@ -270,6 +270,11 @@ def reason(code: str | None) -> str:
     return REASONS.get(code or "unknown", code or "")
 
 
+def no_energy(*codes: str | None, whose: str = "") -> str:
+    """That there is no energy, and why: in one phrase everywhere."""
+    return f"energy{whose} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
+
+
 def flag(code: str) -> str:
     """A flag in words."""
     return FLAGS.get(code, code)

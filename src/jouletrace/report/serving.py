@@ -121,7 +121,7 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str,
     unit, load = leading(run, results, known, server) or valid[0]
     energy, token = (unit.get(name) for name in ("energy_per_request_j", COST))
     if energy.value is None:
-        said = f"no energy: {reasons.reason(energy.reason)}"
+        said = reasons.no_energy(energy.reason)
     else:
         power = figure(unit.get("power_w"), "W")
         said = f"{figure(energy, 'J')} per request{absolute}, {figure(token, 'J')} per output token, {power}"

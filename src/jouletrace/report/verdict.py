@@ -97,7 +97,7 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     if energy.value is None and inference.value is not None:
         return [_inference(run, results, known, inference), *_watched(run, results, known)]
     if energy.value is None:
-        why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
+        why = f"; {reasons.no_energy(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
         return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results, known)
     if whole and energy.method.startswith("stated by "):
@@ -228,5 +228,5 @@ def _without_levels(units: list[Part]) -> list[str]:
 
 def _without(energies: list[Estimate], seconds: float) -> str:
     """The line of devices none of which has an energy."""
-    why = ", ".join(dict.fromkeys(reasons.reason(one.reason) for one in energies))
-    return f"{brief(seconds or None, 's')}; energy unknown: {why}" if seconds else f"energy unknown: {why}"
+    why = reasons.no_energy(*(one.reason for one in energies))
+    return f"{brief(seconds, 's')}; {why}" if seconds else why

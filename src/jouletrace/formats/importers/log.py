@@ -250,15 +250,19 @@ class Log:
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
     def _onward(self, run: Run, stamps: Stamps) -> Ints:
-        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance."""
+        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance.
+
+        Of rows that are out of order elsewhere, too, no one knows what followed what: they stay.
+        """
         time, said = stamps.time_ns.copy(), dict[str, None]()
         for device in self.devices:
             own = [series.rows for (of, _), series in self._readings.items() if of == device]
             rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
             rows = rows[stamps.valid[rows]]
-            for i in clock_steps(time[rows]):
-                steps = np.diff(time[rows[:i]])
-                usual_ns = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
+            steps = clock_steps(time[rows])
+            for i in steps if len(steps) == np.sum(np.diff(time[rows]) < 0) else ():
+                apart = np.diff(time[rows[:i]])
+                usual_ns = int(np.median(apart[apart > 0])) if np.any(apart > 0) else 0
                 last_ns = int(time[rows[:i]].max())
                 by_ns = last_ns + usual_ns - int(time[rows[i]])
                 time[rows[i:]] += by_ns

@@ -21,7 +21,7 @@ from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.headline import headline
 from jouletrace.report.program import main_parts, verdict
-from jouletrace.report.reasons import printed, reason
+from jouletrace.report.reasons import no_energy, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate, Run, tables
@@ -142,9 +142,7 @@ def summary(run: Run, split: Run | None) -> str:
         time_s, energy = whole(run)
         results = Parts(run)
         first = headline(run, results, facts_of(run, results))
-        joules = (
-            figure(energy, "J") if energy.value is not None else f"energy unknown: {reason(energy.reason or 'unknown')}"
-        )
+        joules = figure(energy, "J") if energy.value is not None else no_energy(energy.reason)
         absolute = first.behind if first is not None else ""
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}{absolute}"]
         lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
