@@ -13,7 +13,6 @@ import pytest
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
 from jouletrace.compare.compare import compare
-from jouletrace.compare.contrast import Contrast
 from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
 from jouletrace.compare.sides import open_runs
 from jouletrace.errors import BadInputError
@@ -21,6 +20,7 @@ from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.quantiles import student
 from make_runs import e, gpu, monitor_run, profile_run, result
 

@@ -21,9 +21,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.compare.contrast import Contrast, Floats
-from jouletrace.compare.pairs import LOAD, Row
+from jouletrace.compare.pairs import LOAD, Floats, Row
 from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import satterthwaite
 from jouletrace.stats.several import moderated, spreads_differ
 
