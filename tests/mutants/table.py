@@ -348,9 +348,11 @@ MUTANTS = [
         ("a part's own scatter dropped", "found.append((common + variance, ", "found.append((common, "),
         (
             "a part believed on the word of the others",
-            "np.maximum(own, left).tolist()",
-            "own.tolist()",
+            "(alone, df) if alone > of_all else",
+            "(alone, df) if False else",
         ),
+        ("a part's own scatter as well known as all", "(alone, df) if", "(alone, df_own) if"),
+        ("two scatters known better than either", "min(free, max(df, known))", "free"),
     ),
     *_of(
         "compare/paired.py",

@@ -389,7 +389,7 @@ def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments
     assert not list(workspace.glob("runs/*"))
 
 
-def test_points_that_compare_does_not_tell_from_the_best_are_named_with_it():
+def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
     def entry(batch, joules, half, work=None):
         run = profile_run()
         run.workload["items"] = 1

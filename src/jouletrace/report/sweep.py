@@ -45,7 +45,7 @@ _JUDGED = {
     "work_per_sample_j": ("least work", "energy_work_j"),
     "throughput_per_s": ("fastest", "iteration_time_s"),
 }
-"""Figures by which points are judged: words for the best, and the metric that tells two points apart."""
+"""Figures by which points are judged: words for the best, and the metric by which two points are compared."""
 
 FORMATS = ("table", "json", "markdown")
 
@@ -171,7 +171,7 @@ def _best(entries: Sequence[Entry], name: str) -> Entry | None:
 
 
 def _tie(one: Entry, other: Entry, name: str) -> bool:
-    """Whether ``compare`` doesn't tell a figure of two points apart, of those that have it."""
+    """True if ``compare`` shows no difference between a figure of two points that have it."""
     if one.run is None or other.run is None or other.figures()[name].value is None:
         return False
     row = compare([(one.run, one.place)], [(other.run, other.place)]).whole.get(_JUDGED[name][1])
