@@ -15,7 +15,12 @@ its engine,
 drawn one. The required detection is that of 3 % more energy at default settings (the model
 alone); with parts, half of the permitted error is theirs.
 
+``--scatter`` instead makes null comparisons of sides whose runs scatter by these shares, in work and in time, with
+one, two, three and five runs a side, without and with a late host. Its windows' times then scatter by 2.5 to 12 %, its
+runs' by 0.5 to 0.8 of that, as seen on real hosts. Single runs state a stored scatter between runs, as profiles do.
+
     python benchmarks/compare_sim.py                       # 1000 pairs of each kind, three seeds
+    python benchmarks/compare_sim.py --scatter 0.1 0.3 1 --pairs 400 --parts 0
     python benchmarks/compare_sim.py --profiles 12
 """
 
@@ -28,10 +33,14 @@ from pathlib import Path
 
 import numpy as np
 
+from jouletrace.analysis.between_runs import OF_WINDOWS, STEADY
 from jouletrace.compare.compare import compare
 from jouletrace.compare.pairs import DIFFERENT, SAME, WORSE
+from jouletrace.profiler.calibrations import SCATTER
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.simulator.boards.presets import PRESETS, draw
+from jouletrace.stats.quantiles import student
 
 PRESET = PRESETS["h100-80"]
 WINDOWS, WINDOW_S = 8, 0.5
@@ -88,14 +97,74 @@ class World:
         return [(self.run(**keys), f"run {i}") for i in range(n)]
 
 
-def figures(unit, values):
+class Scattering:
+    """A workload at idle power of 127 W whose runs scatter by a share in work and in time, on a late host or not."""
+
+    def __init__(self, rng, scatter, late, parts):
+        self.rng, self.scatter, self.work_j = rng, scatter, rng.uniform(0.1, 2.0)
+        self.windows = np.exp(rng.uniform(np.log(0.025), np.log(0.12))) if late else 0.0
+        self.time_sd = rng.uniform(0.5, 0.8) * self.windows if late else scatter
+        self.share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
+        self.own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
+        self.noise = np.clip(0.01 / np.sqrt(np.maximum(self.share, 1e-4) * max(parts, 1)), 0.01, 0.05)
+
+    def run(self):
+        """One run: total energy is work and idle power over its time."""
+        rng = self.rng
+        time_s = 5e-3 * (1 + self.time_sd * rng.standard_normal())
+        work_j = self.work_j * (1 + self.scatter * rng.standard_normal())
+        total_j, idle = work_j + 127 * time_s, 127 * time_s / (work_j + 127 * time_s)
+        beyond = OF_WINDOWS * sqrt(max(self.windows**2 - STEADY**2, 0.0))
+        least = SCATTER["sd_pct"] / 100
+        stated = {
+            "iteration_time_s": (time_s, np.hypot(least, beyond)),
+            "power_w": (total_j / time_s, np.hypot(least, beyond * (1 - idle))),
+            "energy_total_j": (total_j, np.hypot(least, beyond * idle)),
+            "energy_work_j": (work_j, least),
+        }
+        rows = figures(0, {"latency_s": (time_s * (1 + 3e-4 * rng.standard_normal()), 3e-4)})
+        rows += figures(0, stated, student(0.975, SCATTER["runs"] - 1), 10, STORED_SCATTER)
+        units = [{"id": 0, "level": "model", "name": "thing"}]
+        for i, share in enumerate(self.share):
+            units.append({"id": i + 1, "parent": 0, "level": "kernel", "name": f"kernel{i}"})
+            joules = (
+                share * work_j * (1 + self.own_sd[i] * rng.standard_normal() + self.noise[i] * rng.standard_normal())
+            )
+            seconds = share * 4e-3 * (1 + 0.3 * (self.scatter + self.own_sd[i]) * rng.standard_normal())
+            own = {"time_s": (seconds, 1e-3), "energy_total_j": (joules, self.noise[i])}
+            rows += figures(i + 1, {**own, "power_w": (joules / seconds, self.noise[i])})
+        run = Run(workload={"name": "thing", "items": 1}, devices=[DeviceInfo("SIM-1", "SIMULATED H100")])
+        run.stored["between_runs"] = SCATTER
+        run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+        return run
+
+    def side(self, n):
+        return [(self.run(), f"run {i}") for i in range(n)]
+
+
+def figures(unit, values, quantile=1.96, n=30, flags=""):
     """Rows of ``results`` from values and their relative standard errors."""
     rows = []
     for metric, (value, error) in values.items():
-        half = 1.96 * error * abs(value)
-        estimate = Estimate(float(value), float(value - half), float(value + half), 30, "windows")
-        rows.append({"unit": unit, "metric": metric, **estimate.to_dict()})
+        half = quantile * error * abs(value)
+        estimate = Estimate(float(value), float(value - half), float(value + half), n, "windows")
+        rows.append({"unit": unit, "metric": metric, "flags": flags, **estimate.to_dict()})
     return rows
+
+
+def null_comparisons(arguments):
+    """A table of false differences in percent of comparisons, over all rows of each."""
+    print("| late host | parts | scatter % | one run a side | two | three | five |\n|---|---|---|---|---|---|---|")
+    for late in (False, True):
+        for parts in arguments.parts:
+            for scatter in arguments.scatter:
+                wrong = []
+                for runs in (1, 2, 3, 5):
+                    rng = np.random.default_rng([arguments.seeds[0], round(1e3 * scatter), late, parts, runs])
+                    worlds = (Scattering(rng, scatter / 100, late, parts) for _ in range(arguments.pairs))
+                    wrong.append(100 * np.mean([alarms(compare(one.side(runs), one.side(runs))) for one in worlds]))
+                cells = " | ".join(f"{share:.1f}" for share in wrong)
+                print(f"| {'yes' if late else 'no'} | {parts} | {scatter:g} | {cells} |", flush=True)
 
 
 def alarms(found):
@@ -148,6 +217,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--parts", type=int, nargs="+", default=[0, 40])
     parser.add_argument("--profiles", type=int, default=0)
+    parser.add_argument("--scatter", type=float, nargs="+", help="instead, null comparisons at these scatters, in %%")
     arguments = parser.parse_args()
     if arguments.profiles:
         with tempfile.TemporaryDirectory() as cache:
@@ -155,6 +225,9 @@ def main():
 
             os.environ["JOULETRACE_CACHE"] = str(Path(cache))
             spread_of_profiles(arguments.profiles)
+        return
+    if arguments.scatter:
+        null_comparisons(arguments)
         return
     print("| parts | seed | false alarms % | 3 % detected % | part detected % | detectable % | same shown % | s |")
     print("|---|---|---|---|---|---|---|---|")

@@ -2,12 +2,13 @@
 
     python benchmarks/measurands.py [--gpus 200] [--fleets 1000]
     python benchmarks/measurands.py --late 200
+    python benchmarks/measurands.py --drawn 800 --first 3001
 
 Each GPU runs a step of four kernels: ten runs of another GPU give the stored scatter between runs, one run gives the
 interval, three give that of ``--repeats``. Intervals of *this run* are compared with what its windows drew, those of
 *this workload on this GPU* with the GPU's mean over all runs at the temperature of its windows. Of *such GPUs*: fleets
 of eight GPUs, drawn from these, each of which ran once, against the mean of all. A t-interval of what the runs really
-drew shows what chance alone does: nothing is measured for it.
+drew shows what chance alone does: nothing is measured for it, and ``--drawn`` makes it alone, of many GPUs.
 """
 
 import argparse
@@ -96,6 +97,22 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     }
 
 
+def drawn(spec: str) -> float:
+    """Energy that a run of 4 s draws, over the mean of all runs at its temperature."""
+    device = open_simulated(spec)
+    step = SimulatedStep(device, KERNELS)
+    iteration_s = step.schedule.at(1.0, 1.0).period_s
+    step.replay(round(0.3 / iteration_s))
+    n = round(4.0 / iteration_s)
+    ran = step.replay(n)
+    moments = np.linspace(ran.start_ns, ran.end_ns, 9)
+    heat = float(np.mean([device.truth.temperature_c(int(at)) for at in moments]))
+    steady = device.truth.steady(step.schedule, temperature_c=heat).energy_j
+    joules = device.truth.energy_j(ran.start_ns, ran.end_ns) / n
+    device.close()
+    return float(joules / steady)
+
+
 def energy(run: Run, stored: dict | None) -> Estimate:
     """Energy of an iteration, with a stored scatter between runs or without."""
     run.stored.pop("between_runs", None)
@@ -160,10 +177,15 @@ def main(say: Callable[[str], None] = print) -> None:
         "--others", type=int, default=50, help="GPUs whose stored figure is also that of another's ten runs"
     )
     parser.add_argument("--late", type=int, default=0, help="instead, that many GPUs whose host is late")
+    parser.add_argument("--drawn", type=int, default=0, help="instead, what three runs of that many GPUs draw")
     parser.add_argument("--board", default="h100")
     parser.add_argument("--first", type=int, default=1)
     asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + (asked.late or asked.gpus))
+    seeds = range(asked.first, asked.first + (asked.late or asked.drawn or asked.gpus))
+    if asked.drawn:
+        runs = ([drawn(f"sim:{asked.board}?seed={seed}&run={n}") for n in (1, 2, 3)] for seed in seeds)
+        say(row("what three runs drew", [(mean_estimate(three), 1.0) for three in runs]))
+        return
     if asked.late:
         late = [of_late_host(asked.board, seed) for seed in seeds]
         for name in late[0]:

@@ -13,7 +13,6 @@ import pytest
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
 from jouletrace.compare.compare import compare
-from jouletrace.compare.contrast import Contrast
 from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
 from jouletrace.compare.sides import open_runs
 from jouletrace.errors import BadInputError
@@ -21,6 +20,7 @@ from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.quantiles import student
 from make_runs import e, gpu, monitor_run, profile_run, result
 
@@ -426,6 +426,15 @@ def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_other
     found = contrasts([*quiet, [1.0, 1.2, 0.8]], [*quiet, [1.1, 1.3, 0.9]])
     assert found[-1].p() > 0.2
     assert found[-1].var_a > 0.7 * 0.2**2 / 3
+    assert found[-1].df == pytest.approx(4, abs=0.1)
+
+
+def test_no_part_is_known_better_than_what_all_share_or_its_own_scatter():
+    """Of two runs a side, whose parts scatter by very different shares: in tails a sum of few is too sure."""
+    runs, sizes = np.array([0.99, 1.01]), [0.0001, 0.001, 0.01, 0.01, 0.03]
+    parts = [10 * runs * (1 + np.array([sign, -sign]) * size) for size in sizes for sign in (1, -1)]
+    found = contrasts(parts, parts)
+    assert max(contrast.df for contrast in found) < 2.1
 
 
 @pytest.mark.thorough

@@ -303,7 +303,7 @@ MUTANTS = [
         ("sign of the neighbours' correlation", "np.sqrt((1 + r) / (1 - r))", "np.sqrt((1 - r) / (1 + r))"),
     ),
     *_of(
-        "compare/contrast.py",
+        "stats/contrast.py",
         ["compare/test_compare.py"],
         ("denominator's variance dropped from a change", "math.sqrt(self.var_a), t)", "0.0, t)"),
         ("numerator's variance dropped from a change", "math.sqrt(self.var_b), math", "0.0, math"),
@@ -328,7 +328,7 @@ MUTANTS = [
         ("gain forgives no decrease", "-self._statistic(ratio * (1 - self.gain))", "-self._statistic(ratio)"),
     ),
     *_of(
-        "sensor/gain.py",
+        "stats/contrast.py",
         ["compare/test_compare.py"],
         (
             "sensors' gain dropped from a change",
@@ -349,20 +349,17 @@ MUTANTS = [
         ("a part's own scatter dropped", "found.append((common + variance, ", "found.append((common, "),
         (
             "a part believed on the word of the others",
-            "np.maximum(own, left).tolist()",
-            "own.tolist()",
+            "(alone, df) if alone > of_all else",
+            "(alone, df) if False else",
         ),
+        ("a part's own scatter as well known as all", "(alone, df) if", "(alone, df_own) if"),
+        ("two scatters known better than either", "min(free, max(df, known))", "free"),
     ),
     *_of(
         "compare/paired.py",
         ["profiler/test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
-        ("spread of blocks in place of their mean's", "/ math.sqrt(len(logs))", "/ len(logs)"),
-        (
-            "a wild second stage hidden",
-            "error = max(float(first.std(ddof=1)), float(logs.std(ddof=1)))",
-            "error = float(first.std(ddof=1))",
-        ),
-        ("freedom of all blocks", "float(len(first) - 1))", "float(9 * len(logs)))"),
+        ("first stage ignored", "two_stage_estimate(logs, first)", "two_stage_estimate(logs, len(logs))"),
+        ("freedom of all blocks", "float(first - 1))", "float(9 * len(logs)))"),
     ),
     *_of(
         "addons/fleet/variance.py",

@@ -21,6 +21,7 @@ from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import tables
 from jouletrace.run.readings import ALIASED
+from jouletrace.stats.quantiles import student
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
 
@@ -157,8 +158,9 @@ def test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more(later, s
     run.settings["first_stage"] = 4
     contrast = paired(run).row("energy_total_j").contrast
     assert contrast.b / contrast.a == pytest.approx(math.exp(logs.mean()), rel=1e-3)
-    error = math.sqrt(contrast.var_b) / contrast.b
-    assert error == pytest.approx(logs[spread_of].std(ddof=1) / math.sqrt(8), rel=0.05)
+    half = student(0.975, contrast.df) * math.sqrt(contrast.var_b) / contrast.b
+    spread = logs[spread_of]
+    assert half == pytest.approx(student(0.975, len(spread) - 1) * spread.std(ddof=1) / math.sqrt(8), rel=0.05)
     assert contrast.df == 3
 
 

@@ -389,20 +389,29 @@ def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments
     assert not list(workspace.glob("runs/*"))
 
 
-def test_points_that_tie_within_their_intervals_are_named_with_the_best():
-    def entry(batch, joules, half):
+def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
+    def entry(batch, joules, half, work=None):
         run = profile_run()
         run.workload["items"] = 1
         rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_total_j"]
-        energy = Estimate(joules, joules - half, joules + half, 9, "windows").to_dict()
-        rows.append({**dict.fromkeys(rows[0]), "unit": MODEL_UNIT, "metric": "energy_total_j", **energy})
+        for metric, value in (("energy_total_j", joules), ("energy_work_j", work)):
+            if value is not None:
+                energy = Estimate(value, value - half, value + half, 9, "windows").to_dict()
+                stated = {"unit": MODEL_UNIT, "metric": metric, "flags": "between_runs_stored"}
+                rows.append({**dict.fromkeys(rows[0]), **energy, **stated})
         run.results = tables.from_rows(rows, "results")
         return Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run)
 
     said = " ".join(render([entry(1, 1.0, 0.05), entry(8, 1.02, 0.05), entry(64, 1.5, 0.05)]).split())
-    assert "in energy batch 8 ties with it within the intervals" in said
-    alone = render([entry(1, 1.0, 0.001), entry(8, 1.02, 0.001)])
-    assert "in energy" not in alone
+    assert "in energy no difference from batch 8 is shown" in said
+    assert "% absolute)" in said
+    assert "least work" not in said
+    near, far = (render([entry(1, 1.0, 0.001), entry(8, joules, 0.001)]) for joules in (1.02, 1.1))
+    assert "in energy" in near, "single runs scatter by up to 1 %"
+    assert "in energy" not in far
+    apart = " ".join(render([entry(1, 1.0, 0.001, 0.9), entry(8, 1.1, 0.001, 0.8)]).split())
+    assert "least work: batch 8" in apart
+    assert "of it work" in apart
 
 
 def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter():

@@ -15,9 +15,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from jouletrace.compare.contrast import ALPHA, Contrast
-from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
+from jouletrace.compare.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
 from jouletrace.errors import BadInputError
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.several import holm
 
 METRICS = {

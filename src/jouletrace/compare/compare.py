@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from jouletrace.compare.by_path import matched
 from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.contrast import ALPHA, Contrast, Group
 from jouletrace.compare.loads import pair
 from jouletrace.compare.pairs import (
+    ALPHA,
     BETTER,
     DIFFERENT,
     HIGHER,
@@ -21,6 +20,7 @@ from jouletrace.compare.pairs import (
     SAME,
     WORSE,
     Comparison,
+    Group,
     Note,
     Row,
 )
@@ -31,7 +31,6 @@ from jouletrace.compare.sides import (
     in_common,
     metrics_of,
     same_thing,
-    scatter_df,
     sensor_gain,
     side_of,
 )
@@ -44,6 +43,7 @@ from jouletrace.run.files import RUN_JSON
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT, STORED_SCATTER, Part
 from jouletrace.sensor.gain import shown
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.several import holm
 
@@ -87,7 +87,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]
-    rows = _rows("model", wholes, scale, df=(scatter_df(side_a), scatter_df(side_b)))
+    rows = _rows("model", wholes, scale)
     pairs, side_a, side_b = matched(side_a, side_b)
     for one in pairs:
         rows += _rows(one.level, one.parts, scale, one.flags)
@@ -122,20 +122,18 @@ def _rows(
     sides: Sequence[Sequence[Part | None]],
     scale: tuple[float, float],
     flags: tuple[str, ...] = (),
-    df: Sequence[float] = (math.inf, math.inf),
 ) -> list[Row]:
     """A row per metric of one part, from its figures in each run of A and of B.
 
-    ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them; ``df`` are the
-    most degrees of freedom of an interval in each.
+    ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them.
     """
     of_b = next(part for part in sides[1] if part is not None)
     found = []
     for metric in metrics_of(level):
         factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (
-            Group(tuple(_figure(part, metric).scaled(factor) for part in side), most)
-            for side, factor, most in zip(sides, factors, df, strict=True)
+            Group(tuple(_figure(part, metric).scaled(factor) for part in side))
+            for side, factor in zip(sides, factors, strict=True)
         )
         found.append(Row(level, of_b, metric, (a, b), flags))
     return [row for row in found if row.stated and (row.measured or row.metric != WORK)]

@@ -19,15 +19,16 @@ from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
-from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
-from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row
+from jouletrace.compare.pairs import ALPHA, PER_SAMPLE, Comparison, Floats, Group, Note, Row
 from jouletrace.compare.setup import scale_of
 from jouletrace.compare.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
 from jouletrace.run.readings import ALIASED
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.quantiles import student
+from jouletrace.stats.stopping import two_stage_estimate
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 """Variants of the windows, and suffixes of the lanes of timed iterations."""
@@ -162,12 +163,12 @@ def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:
     logs = _logs(a, b)
     if len(logs) < LEAST_BLOCKS:
         return None
-    first = logs[:first_stage] if len(logs) > first_stage >= LEAST_BLOCKS else logs
-    # As in ``stats.stopping``: the first stage's spread, unless the spread of all blocks is larger.
-    error = max(float(first.std(ddof=1)), float(logs.std(ddof=1))) / math.sqrt(len(logs))
+    first = first_stage if len(logs) > first_stage >= LEAST_BLOCKS else len(logs)
+    found = two_stage_estimate(logs, first)
+    error = (found.half_width or 0.0) / student(0.975, first - 1)
     mean = float(np.nanmean(a))
-    of_b = mean * math.exp(float(logs.mean()))
-    return Contrast(mean, of_b, 0.0, (of_b * error) ** 2, float(len(first) - 1))
+    of_b = mean * math.exp(found.value or 0.0)
+    return Contrast(mean, of_b, 0.0, (of_b * error) ** 2, float(first - 1))
 
 
 def _titles(run: Run, options: Collection[str]) -> list[str]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jouletrace.above import Above
-from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, Group
 from jouletrace.compare.source import Listed, Side
 from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import ABSENT, STORED_SCATTER
 from jouletrace.run.shown import Shown
+from jouletrace.stats.contrast import METHOD, Contrast
+from jouletrace.stats.interval import mean_estimate, standard_error
+
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+"""Probability of at least one false alarm among all verdicts of a comparison."""
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
 """Verdicts. Less time and energy is better."""
@@ -41,6 +52,53 @@ class Note:
 
     code: str
     values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """A metric of a part in the runs of a side.
+
+    Attributes:
+        figures: The figure of each run, all of the same work.
+    """
+
+    figures: tuple[Estimate, ...]
+
+    @cached_property
+    def value(self) -> Floats:
+        """The value of each run, NaN where it is missing, shape (runs,)."""
+        return np.array([math.nan if one.value is None else one.value for one in self.figures])
+
+    @property
+    def known(self) -> Floats:
+        """Values of the runs that have the metric."""
+        return self.value[np.isfinite(self.value)]
+
+    @property
+    def reason(self) -> str:
+        """Why runs lack it, where one says more than that it wasn't measured."""
+        return next((one.reason for one in self.figures if one.reason not in (None, ABSENT.reason)), "not_measured")
+
+    @property
+    def stored(self) -> bool:
+        """True if the interval of a single run holds a stored scatter between runs."""
+        return all(STORED_SCATTER in one.flags for one in self.figures)
+
+    def error(self) -> tuple[float, float]:
+        """Standard error that a single run states, NaN if it doesn't, and its degrees of freedom."""
+        (one,) = (one for one in self.figures if one.value is not None)
+        error, df = standard_error(one)
+        return math.nan if one.half_width is None else error, df
+
+    def mean(self) -> Estimate:
+        """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
+        known = [one for one in self.figures if one.value is not None]
+        if len(known) != 1:
+            return mean_estimate(self.known, method=METHOD) if known else Estimate.null(self.reason, METHOD)
+        (value,), half = self.known.tolist(), known[0].half_width
+        if half is None:
+            return Estimate(value, n=1, method=METHOD)
+        return Estimate(value, value - half, value + half, 1, METHOD)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
@@ -100,12 +99,6 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
     _check_one_thing(found, name)
     _check_no_doubles(found, name)
     return Side(name, tuple(found)), notes
-
-
-def scatter_df(side: Side) -> float:
-    """Least degrees of freedom of the stored scatter between runs; infinity where none is in the intervals."""
-    stored = [source.run.stored.get("between_runs") for source in side.sources if not source.watched]
-    return min((float(one["runs"]) - 1 for one in stored if one is not None), default=math.inf)
 
 
 def sensor_gain(a: Side, b: Side) -> float:

@@ -9,8 +9,8 @@ by more than chance allows (an F test at 5 %), each side keeps its own (Welch 19
 **Parts.** A run's deviations of its parts are partly common to all (the GPU's clock and heat) and partly
 specific to each part. The common component is the run's deviation in the sum of all parts; the rest is
 specific, and its variances are moderated over all parts (``moderated``), but never below the part's own
-estimate. The variance of a part's mean is the sum of both, with degrees of freedom by
-Satterthwaite.
+estimate, which then counts with the freedom of that part alone. The variance of a part's mean is the sum of both, with
+degrees of freedom by Satterthwaite, but no more than the better known of the two has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.compare.contrast import Contrast, Floats
-from jouletrace.compare.pairs import LOAD, Row
+from jouletrace.compare.pairs import LOAD, Floats, Row
 from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import satterthwaite
 from jouletrace.stats.several import moderated, spreads_differ
 
@@ -136,7 +136,9 @@ def _of_parts(rows: Sequence[Row]) -> list[tuple[float, float]]:
     own, df_own = moderated(left, df)
     common = float(run @ run) / df
     found = []
-    for variance in np.maximum(own, left).tolist():
-        free = satterthwaite([common, variance], [df, max(df_own, 1.0)])
-        found.append((common + variance, free if math.isfinite(free) else df))
+    for of_all, alone in zip(own.tolist(), left.tolist(), strict=True):
+        # what a part shows by itself is known as poorly as its own runs show it
+        variance, known = (alone, df) if alone > of_all else (of_all, max(df_own, 1.0))
+        free = satterthwaite([common, variance], [df, known])
+        found.append((common + variance, min(free, max(df, known))))  # a sum of few is too sure in the far tails
     return found

@@ -131,18 +131,20 @@ def says(check: Check) -> str:
     said = []
     for row in check.deciding[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.called}: "
-        why = f", {_why(row, check.alpha)}" if check.outcome == INCONCLUSIVE else ""
+        why = f", {_why(row, check)}" if check.outcome == INCONCLUSIVE else ""
         said.append(f"{name}{check.metric} {signed(row.change)}{why}")
     more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(row: Row, alpha: float) -> str:
-    """Why a row leaves a check open, which tests at ``alpha``."""
+def _why(row: Row, check: Check) -> str:
+    """Why a row leaves a check open: the change from which on the check would fail nine times in ten."""
     if row.contrast is None:
         return reason(row.reason)
-    least = row.contrast.detectable(alpha)
-    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
+    least = row.contrast.detectable(check.alpha)
+    if least is None:
+        return "A may be zero"
+    return f"it would fail from {_signed(check.change + (least if check.above else -least))}{NBSP}% on"
 
 
 def percent(share: float) -> str:
@@ -201,7 +203,8 @@ def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
     if row.verdict == SAME:
         return f"B takes as much {noun} {per} as A: equal within {percent(found.margin)}"
     if row.verdict == INCONCLUSIVE:
-        here = f"B took {_size(change, noun)} in these runs" if change.value else "equal in these runs"
+        size = _size(change, noun)  # "0.0 ± 3.6 % less" says no more than that they are equal
+        here = f"B took {size} in these runs" if size.split()[0].strip("0.") else "equal in these runs"
         least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
         return f"{noun} {per}: {INCONCLUSIVE}, {here}{least}"
     size = _size(change, f"{noun} {per}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
 from jouletrace.analysis.checks import joined, of, outcomes
+from jouletrace.compare.compare import compare
+from jouletrace.compare.pairs import DIFFERENT
 from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
+from jouletrace.report.headline import ENERGY, Headline
 from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
@@ -36,7 +38,15 @@ FIGURES = {
     "throughput_per_s": ("", "samples/s"),
     "power_w": ("power", "W"),
     "energy_per_sample_j": ("per sample", "J"),
+    "work_per_sample_j": ("of it work", "J"),
 }
+_JUDGED = {
+    "energy_per_sample_j": ("least energy", ENERGY),
+    "work_per_sample_j": ("least work", "energy_work_j"),
+    "throughput_per_s": ("fastest", "iteration_time_s"),
+}
+"""Figures by which points are judged: words for the best, and the metric by which two points are compared."""
+
 FORMATS = ("table", "json", "markdown")
 
 _SURER = "compare two points with jouletrace ab, or profile each with --repeats 3"
@@ -79,7 +89,8 @@ class Entry:
         results = Parts(self.run)
         items = self.run.workload.get("items") or 1
         found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
-        return found | {"energy_per_sample_j": results.get("energy_total_j").scaled(1 / items)}
+        energies = {"energy_per_sample_j": ENERGY, "work_per_sample_j": "energy_work_j"}
+        return found | {name: results.get(metric).scaled(1 / items) for name, metric in energies.items()}
 
 
 def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = False) -> str:
@@ -112,9 +123,13 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])]
     columns = [Column(AXES[name], numeric=name not in ("workload", "dtype", "mode")) for name in varying]
-    section = Table("", [*columns, *(Column(heading, unit=unit) for heading, unit in FIGURES.values())])
+    figures = [entry.figures() for entry in entries]
+    of_host = any(one["work_per_sample_j"].value is not None for one in figures)
+    stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
+    section = Table("", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1]) for name in stated)])
     section.rows = [
-        [*(_said(entry.point.get(name)) for name in varying), *entry.figures().values()] for entry in entries
+        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated)]
+        for entry, own in zip(entries, figures, strict=True)
     ]
     for entry in entries:
         if entry.outcome != DONE:
@@ -126,42 +141,41 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
 
 
 def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
-    """The points with the least energy per sample and with the most samples per second, and how far to trust all."""
+    """The points with the least energy and work per sample and the most samples per second, and how far to trust."""
     done = [entry for entry in entries if entry.run is not None]
-    if not done:
-        return []
-    best = {name: _best(done, name) for name in ("energy_per_sample_j", "throughput_per_s")}
+    best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
     lines = []
-    for name, words in (("energy_per_sample_j", "least energy"), ("throughput_per_s", "fastest")):
-        entry = best[name]
-        if entry is None or (name == "throughput_per_s" and entry is best["energy_per_sample_j"]):
-            continue
-        both = entry is best["throughput_per_s"] and name == "energy_per_sample_j"
-        lines.append(f"{'least energy and fastest' if both else words}: {_point(entry, varying)}: {_took(entry)}")
-        if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
-            what = f"{'energy' if name.startswith('energy') else 'rate'} {_listed(ties)}"
-            lines.append(f"  in {what} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
+    for entry in {id(entry): entry for entry in best.values()}.values():
+        judged = [name for name, own in best.items() if own is entry]
+        words = _listed([_JUDGED[name][0] for name in judged])
+        lines.append(f"{words}: {_point(entry, varying)}: {_took(entry)}")
+        for name in judged:
+            if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
+                what = name.partition("_")[0].replace("throughput", "rate")
+                lines.append(f"  in {what} no difference from {_listed(ties)} is shown")
+    if not lines:
+        return []
     there = [(entry.run, Parts(entry.run)) for entry in done if entry.run is not None]
     found = [outcomes(run, parts) for run, parts in there]
-    if len(done) > 1 and any(STORED_SCATTER in parts.get("energy_total_j").flags for _, parts in there):
+    if len(done) > 1 and any(STORED_SCATTER in parts.get(ENERGY).flags for _, parts in there):
         found.append(of([], [stored_scatter(_SURER)]))
     return [*lines, *trust_lines(joined(found))]
 
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:
-    """The point with the least energy, or the most samples per second."""
+    """The point with the least energy, or the most samples per second; None where a point lacks the figure of work."""
     known = {n: value for n, one in enumerate(entries) if (value := one.figures()[name].value) is not None}
-    if not known:
+    if not known or (name == "work_per_sample_j" and len(known) < len(entries)):
         return None
-    return entries[(min if name.startswith("energy") else max)(known, key=lambda n: known[n])]
+    return entries[(max if name == "throughput_per_s" else min)(known, key=lambda n: known[n])]
 
 
 def _tie(one: Entry, other: Entry, name: str) -> bool:
-    """True if a figure of two points differs by no more than their intervals allow."""
-    mine, others = one.figures()[name], other.figures()[name]
-    if mine.value is None or others.value is None:
+    """True if ``compare`` shows no difference between a figure of two points that have it."""
+    if one.run is None or other.run is None or other.figures()[name].value is None:
         return False
-    return abs(mine.value - others.value) <= math.hypot(mine.half_width or 0.0, others.half_width or 0.0)
+    row = compare([(one.run, one.place)], [(other.run, other.place)]).whole.get(_JUDGED[name][1])
+    return row is None or row.verdict not in DIFFERENT
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -178,10 +192,13 @@ def _point(entry: Entry, varying: Sequence[str]) -> str:
 
 
 def _took(entry: Entry) -> str:
-    """Energy and rate of a point."""
+    """Energy, with its absolute uncertainty, and rate of a point."""
     own = entry.figures()
     energy, rate = own["energy_per_sample_j"], own["throughput_per_s"].value
-    said = [f"{figure(energy, 'J')} per sample"] if energy.value is not None else []
+    said = []
+    if entry.run is not None and energy.value is not None:
+        absolute = Headline.of(entry.run, Parts(entry.run).whole, ENERGY).behind
+        said.append(f"{figure(energy, 'J')} per sample{absolute}")
     return ", ".join(said + ([f"{number(rate, 3)}{NBSP}samples/s"] if rate is not None else []))
 
 

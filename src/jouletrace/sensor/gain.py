@@ -32,15 +32,6 @@ def gain_between(*gains: float) -> float:
     return math.hypot(*gains) if len(gains) < 3 else sum(sorted(gains)[-2:])
 
 
-def with_gain(change: Estimate, gain: float) -> Estimate:
-    """A relative change (B / A - 1) with the gain error between two sensors in its interval."""
-    if change.value is None or change.low is None or change.high is None:
-        return change
-    ends = sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])
-    low, high = min(ends[0] - 1, change.value), max(ends[1] - 1, change.value)
-    return Estimate(change.value, low, high, change.n, change.method)
-
-
 def shown(change: Estimate) -> bool:
     """Whether a change, with the gain in its interval, is one: the interval doesn't hold zero."""
     return change.low is None or change.high is None or not change.low <= 0 <= change.high

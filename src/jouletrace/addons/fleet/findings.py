@@ -14,7 +14,8 @@ from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
 from jouletrace.run.estimate import widened
-from jouletrace.sensor.gain import gain_between, shown, with_gain
+from jouletrace.sensor.gain import gain_between, shown
+from jouletrace.stats.contrast import with_gain
 from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]

@@ -8,74 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.run import Estimate
-from jouletrace.run.parts import ABSENT, STORED_SCATTER
-from jouletrace.sensor.gain import with_gain
-from jouletrace.stats.interval import fieller, mean_estimate
+from jouletrace.stats.interval import fieller
 from jouletrace.stats.quantiles import student
 
-Floats = NDArray[np.float64]
-
 METHOD = "runs"
-ALPHA = 0.05
-"""Probability of at least one false alarm among all verdicts of a comparison."""
-
 POWER = 0.9
 """Probability with which a change of ``detectable`` size is detected."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """A metric of a part in the runs of a side.
-
-    Attributes:
-        figures: The figure of each run, all of the same work.
-        most_df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
-    """
-
-    figures: tuple[Estimate, ...]
-    most_df: float = math.inf
-
-    @cached_property
-    def value(self) -> Floats:
-        """The value of each run, NaN where it is missing, shape (runs,)."""
-        return np.array([math.nan if one.value is None else one.value for one in self.figures])
-
-    @property
-    def known(self) -> Floats:
-        """Values of the runs that have the metric."""
-        return self.value[np.isfinite(self.value)]
-
-    @property
-    def reason(self) -> str:
-        """Why runs lack it, where one says more than that it wasn't measured."""
-        return next((one.reason for one in self.figures if one.reason not in (None, ABSENT.reason)), "not_measured")
-
-    @property
-    def stored(self) -> bool:
-        """True if the interval of a single run holds a stored scatter between runs."""
-        return all(STORED_SCATTER in one.flags for one in self.figures)
-
-    def error(self) -> tuple[float, float]:
-        """Standard error that a single run states, NaN if it doesn't, and its degrees of freedom."""
-        (one,) = (one for one in self.figures if one.value is not None)
-        df = min(self.most_df, one.n - 1 if one.n > 1 else math.inf)
-        return math.nan if one.half_width is None else one.half_width / student(0.975, df), df
-
-    def mean(self) -> Estimate:
-        """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
-        known = [one for one in self.figures if one.value is not None]
-        if len(known) != 1:
-            return mean_estimate(self.known, method=METHOD) if known else Estimate.null(self.reason, METHOD)
-        (value,), half = self.known.tolist(), known[0].half_width
-        if half is None:
-            return Estimate(value, n=1, method=METHOD)
-        return Estimate(value, value - half, value + half, 1, METHOD)
 
 
 @dataclass(frozen=True)
@@ -143,3 +83,12 @@ class Contrast:
         from scipy import special  # slow to import, in every process
 
         return float(special.stdtr(self.df, -statistic) if math.isfinite(self.df) else special.ndtr(-statistic))
+
+
+def with_gain(change: Estimate, gain: float) -> Estimate:
+    """A relative change (B / A - 1) with the gain error between two sensors in its interval."""
+    if change.value is None or change.low is None or change.high is None:
+        return change
+    ends = sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])
+    low, high = min(ends[0] - 1, change.value), max(ends[1] - 1, change.value)
+    return Estimate(change.value, low, high, change.n, change.method)
