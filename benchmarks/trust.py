@@ -2,7 +2,7 @@
 
     python benchmarks/trust.py ROWS.csv --seeds 2 [--first 1] [--groups profile log ...]
     python benchmarks/trust.py ROWS.csv --seeds 0        # only the table
-    python benchmarks/trust.py --real FOLDER/*.zip       # level and codes of stored Runs, analysed again
+    python benchmarks/trust.py --real FOLDER/*.zip       # level and codes of stored Runs
 
 Runs are made by the code that users run (``trust_runs.py``): profiles, monitors, recordings, imports, loads of a
 server. Each figure with an interval is judged against what the simulator drew: of a profile the energy, power and idle
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from jouletrace.analysis import analyse
 from jouletrace.analysis.checks import outcomes
 from jouletrace.run import load
 from jouletrace.run.parts import Parts
@@ -74,10 +73,10 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def real(paths: list[Path]) -> None:
-    """Print the level and the codes of stored Runs, analysed again."""
+    """Print the level and the codes of stored Runs."""
     levels: Counter[str] = Counter()
     for path in paths:
-        run = analyse(load(path))
+        run = load(path)
         found = outcomes(run, Parts(run))
         levels[found.level] += 1
         print(
