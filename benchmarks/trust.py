@@ -61,13 +61,13 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["group"]].append(row)
-        groups[("**others**", "**healthy**")[int(row["healthy"])]].append(row)
-        groups["**all**"].append(row)
+    groups["**healthy**"] = [row for row in rows if int(row["healthy"])]
+    groups["**others**"] = [row for row in rows if not int(row["healthy"])]
     for name, some in groups.items():
         by = {level: [row for row in some if row["level"] == level] for level in ("yes", "with care", "no")}
         codes = Counter(code for row in some for code in row["codes"].split())
         said = "" if name.startswith("**") else ", ".join(f"{code} {n}" for code, n in codes.most_common())
-        share = 100 * len(by["yes"]) / len(some)
+        share = 100 * len(by["yes"]) / max(len(some), 1)
         lines.append(f"| {name} | {len(some)} | {share:.0f} | {' | '.join(map(cell, by.values()))} | {said} |")
     return lines
 
@@ -79,9 +79,7 @@ def real(paths: list[Path]) -> None:
         run = load(path)
         found = outcomes(run, Parts(run))
         levels[found.level] += 1
-        print(
-            f"| {path.stem} | {run.kind} | {found.level} | {' '.join(one.code for one in found.failed)} |", flush=True
-        )
+        print(f"| {path.stem} | {run.kind} | {found.level} | {' '.join(one.code for one in found.failed)} |")
     print(levels)
 
 

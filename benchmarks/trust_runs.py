@@ -167,18 +167,25 @@ def bursts(seed: int) -> Made:
     return run, [(what[0], one, what[-1]) for what, one in zip(ran, each, strict=True)]
 
 
+UPDATE_S, WINDOW_S = 0.1, 0.025
+"""Update period of an A100's sensor, and the time that a reading is the mean of."""
+
+
 def logged(seed: int, mode: str, periods_s: tuple[float, ...], spacing_s: float) -> Made:
-    """A log of ``nvidia-smi`` of a load whose edges lie so far apart, or that has such a period, imported."""
+    """A log of ``nvidia-smi`` on an A100, imported; edges of the load lie so far apart, or it has such a period."""
     rng = np.random.default_rng([seed, int(1e3 * spacing_s), len(mode)])
-    times, values, edges, energy = logs.log(mode, float(rng.choice(periods_s)), spacing_s, rng)
+    times, _, *load = logs.log(mode, float(rng.choice(periods_s)), spacing_s, rng)
+    phase = rng.random()
+    updated = (np.floor(times / UPDATE_S - phase) + phase) * UPDATE_S  # a reading is the mean of the window before
+    values = np.diff([np.interp(updated - late_s, *load) for late_s in (WINDOW_S, 0.0)], axis=0)[0] / WINDOW_S
     stamps = [f"{datetime.fromtimestamp(1.77e9 + at, UTC):%Y/%m/%d %H:%M:%S.%f}"[:-3] for at in times]
-    lines = [f"{stamp}, 0, NVIDIA H100 80GB HBM3, {watts:.2f} W" for stamp, watts in zip(stamps, values, strict=True)]
+    lines = [f"{stamp}, 0, NVIDIA A100-SXM4-80GB, {watts:.2f} W" for stamp, watts in zip(stamps, values, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "smi.csv"
-        path.write_text("\n".join(["timestamp, index, name, power.draw.instant [W]", *lines]) + "\n")
+        path.write_text("\n".join(["timestamp, index, name, power.draw [W]", *lines]) + "\n")
         run = analyse(import_files([path]))
     unit = next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
-    truth = float(np.diff(np.interp(times[[0, -1]], edges, energy))[0])
+    truth = float(np.diff(np.interp(times[[0, -1]], *load))[0])
     return run, [("energy_total_j", run.result("energy_total_j", unit), truth)]
 
 
