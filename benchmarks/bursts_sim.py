@@ -24,7 +24,7 @@ from jouletrace.devices import open_device
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
-from jouletrace.run import Estimate
+from jouletrace.run import Estimate, Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.simulator.boards import Schedule, SimKernel
 
@@ -81,8 +81,8 @@ class Burst:
         return self.energy.low <= self.truth <= self.energy.high
 
 
-def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Burst]:
-    """All bursts on one GPU."""
+def recorded(rate_hz: float, seed: int, each: int, calibrated: bool) -> tuple[Run, list[tuple]]:
+    """The recording of all bursts on one GPU; of each kind, length, rate, swing, period and truth."""
     spec = f"sim:h100-80?seed={seed}&sensor=sampled&given=sample_rate_hz:{rate_hz}"
     if calibrated:
         calibrate(spec, seed=seed)
@@ -107,13 +107,22 @@ def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Bu
             session.clock.sleep(float(rng.uniform(0.5, 1.0)))
         session.clock.sleep(1.0)
         run = analyse(session.finish())
-    units = {row["name"]: row["id"] for row in run.units.to_pylist()}
-    found = []
-    for number, (*what, start, end) in enumerate(ran):
-        energy = run.result("energy_total_j", units[f"burst {number}"])
-        found.append(Burst(*what, device.truth.caused_energy_j(start, end), energy, energy.flags))
+    found = [(*what, device.truth.caused_energy_j(start, end)) for *what, start, end in ran]
     device.close()
-    return found
+    return run, found
+
+
+def energies(run: Run, count: int) -> list[Estimate]:
+    """The energies of so many bursts, in order."""
+    units = {row["name"]: row["id"] for row in run.units.to_pylist()}
+    return [run.result("energy_total_j", units[f"burst {number}"]) for number in range(count)]
+
+
+def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Burst]:
+    """All bursts on one GPU."""
+    run, ran = recorded(rate_hz, seed, each, calibrated)
+    each_j = energies(run, len(ran))
+    return [Burst(*what, energy, energy.flags) for what, energy in zip(ran, each_j, strict=True)]
 
 
 def add(session: Session, name: str, edges: np.ndarray) -> None:

@@ -29,7 +29,7 @@ EDGES_S = {
 
 
 def log(mode: str, value_s: float, spacing_s: float, rng: np.random.Generator) -> tuple:
-    """Times, readings and the true energy between the fourth reading and the last but two.
+    """Times and readings, and the edges of the load with its true energy up to each.
 
     ``value_s`` is the mean distance of edges, or the period. Distances scatter as much as independent ones do, half as
     much, or a quarter. Half the random loads have two levels, the others a new level after each edge. Polls jitter by
@@ -51,8 +51,7 @@ def log(mode: str, value_s: float, spacing_s: float, rng: np.random.Generator) -
     edges = np.append(0, np.cumsum(gaps)) - rng.uniform(0, 1) * 2 * value_s
     values = watts[np.searchsorted(edges, times, side="right") - 1] + 0.3 * rng.standard_normal(len(times))
     energy = np.append(0, np.cumsum(watts * np.diff(edges)))
-    truth = float(np.diff(np.interp(times[[EDGE, -EDGE]], edges, energy))[0])
-    return times, np.round(values, 2), truth
+    return times, np.round(values, 2), edges, energy
 
 
 def estimate(times: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
@@ -67,8 +66,8 @@ def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> di
     rng = [np.random.default_rng([seed, i, int(1e3 * value_s), int(1e3 * spacing_s), len(mode)]) for i in range(n)]
     logs = [log(mode, value_s, spacing_s, one) for one in rng]
     began = time.perf_counter()
-    mean, low, high = np.array([estimate(times, values) for times, values, _ in logs]).T
-    truth = np.array([one[2] for one in logs])
+    mean, low, high = np.array([estimate(times, values) for times, values, *_ in logs]).T
+    truth = np.array([np.diff(np.interp(times[[EDGE, -EDGE]], *load))[0] for times, _, *load in logs])
     given = np.isfinite(mean)
     known: dict = {"null": float(1 - given.mean()), "seconds": (time.perf_counter() - began) / n}
     if given.any():

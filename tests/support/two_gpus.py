@@ -23,13 +23,13 @@ def record(place, seeds=(1, 2), group="pauses", seconds=6.0):
         device = f"GPU-{rank}"
         scene, recorded, truths[device] = draw(seed, group, seconds)
         board_store.remember(device, **{SAMPLE_RATE: {"value": truths[device].sensor.rate_hz}})
-        _part(scene, recorded, rank, device).save(str(place / f"rank-{rank}"))
+        part(scene, recorded, rank, device).save(str(place / f"rank-{rank}"))
         split.leave([_traced(scene, recorded, rank, device)], place / f"rank-{rank}")
     merge_ranks(place)
     return truths
 
 
-def _part(scene, recorded, rank, device):
+def part(scene, recorded, rank, device):
     """What a rank recorded: the power of its GPU."""
     channel = ChannelInfo(
         device, POWER, "W", "simulated", sensor="hopper", period_s=0.02, window_s=0.003, gapless=True, gain_pct=5.0

@@ -234,10 +234,15 @@ def _level(run: Run, code: str, level: str) -> str:
     energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))["value"]
     if code in _ALL_THAT_IS and energies.null_count == len(energies):
         return NO
-    if code == "long_average" and not len(run.spans):
-        return YES  # there is no burst to read too low: the whole is right
-    if code == "unmodelled" and any(one.code == "sensor_unknown" for one in run.warnings):
-        return YES  # the model is a guess there, which that warning says
+    warned = {one.code for one in run.warnings}
+    harmless = {
+        "long_average": not len(run.spans),  # there is no burst to read too low: the whole is right
+        "unmodelled": "sensor_unknown" in warned,  # the model is a guess there, which that warning says
+        # A flag: the interval says so and holds, and no time narrows that of a late host. ``ab`` warns of its blocks.
+        "target_not_met": code not in warned,
+    }
+    if harmless.get(code):
+        return YES
     if code != "not_settled":
         return level
     # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.
