@@ -66,7 +66,7 @@ matching | yes | dtype_differs shapes_differ kernel_differs
 inputs and outputs | with care | constant_inputs nan_outputs inf_outputs train_mode
 parts and whole | with care | closure
 parts and whole | yes | traced_at_cap traced_whole traced whole_stretch
-attribution | no | not_attributed
+attribution | with care | not_attributed
 attribution | yes | not_resolved pooled overlapped ran_beside_others not_distinguished
 powers of kernels | no | powers_doubtful
 tracing | no | records_dropped
