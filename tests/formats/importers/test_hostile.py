@@ -97,6 +97,19 @@ def test_what_the_process_held_before_leaves_the_reading_its_memory(tmp_path, mo
             np.ones(48 << 20)
 
 
+@needs_proc
+def test_linear_algebra_takes_as_much_of_it_on_many_cores_as_on_one(tmp_path):
+    path = write(tmp_path, meter([100.0] * 20), "x.csv")
+    text = (
+        "from pathlib import Path; from jouletrace.run import memory; from threadpoolctl import threadpool_info\n"
+        f"with memory.bounded([Path({str(path)!r})]):\n    import scipy.linalg\n"
+        "print({one['num_threads'] for one in threadpool_info() if 'scipy.libs' in one['filepath']})"
+    )
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS", "OMP"))}
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=bare, check=True)
+    assert done.stdout == "{1}\n"
+
+
 @pytest.mark.parametrize("form", [None, *(name for name in FORMATS if name not in ("jouletrace", "mig_folder"))])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_never_ends_is_not_opened(tmp_path, kind, form):
