@@ -133,7 +133,7 @@ def one(group, seed, seconds):
     return {
         **line,
         "trusted": all(check.passed for check in asked),
-        "failed": [check.name for check in asked if not check.passed],
+        "failed": [check.code for check in asked if not check.passed],
         "says": doubt(asked),
         "kernels": len(recording.kind),
         "rate_hz": found.rate_hz,

@@ -67,7 +67,7 @@ def judged(group, seed, seconds):
 
     locked, asked = trusted(activity, HOPPER_SENSOR.searches(None), readings, len(recording.kind), 0)
     if not all(check.passed for check in asked):
-        return [{"way": "refused", "why": [check.name for check in asked if not check.passed]}]
+        return [{"way": "refused", "why": [check.code for check in asked if not check.passed]}]
     sampled = locked.fit.observer
     rate = truth.sensor.rate_hz
     ways = [("samples known", Response.sampled(sampled.sensor, 0.02, sampled.track.rate_hz), sampled)]

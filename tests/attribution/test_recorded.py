@@ -56,7 +56,7 @@ def judged(name):
     sensor = narrow(name)
     tried = []
     for found in attempts(recorded.activity, sensor, recorded.readings):
-        asked = [check for check in checks(found, recorded.readings, 1, 0) if check.name != "sample_rate"]
+        asked = [check for check in checks(found, recorded.readings, 1, 0) if check.code != "sample_rate"]
         tried.append((found, asked))
         if all(check.passed for check in asked):
             return tried[-1]
@@ -116,7 +116,7 @@ def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     wide = replace(HOPPER_SENSOR, rates_hz=(1152.0, 1158.0))
     found, asked = trusted(activity, [near, wide], readings, 1, 0)
     assert found.search.rate_hz == pytest.approx(1155.6, abs=0.3)
-    assert all(check.passed for check in asked if check.name != "sample_rate")
+    assert all(check.passed for check in asked if check.code != "sample_rate")
 
 
 @pytest.mark.parametrize("why", ["length", "traced"])
@@ -129,7 +129,7 @@ def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     kernels, dropped = len(recorded.kind), len(recorded.kind) if why == "traced" else 0
     found, asked = trusted(recorded.activity, [HOPPER_SENSOR] * 2, recorded.readings, kernels, dropped)
     assert found is first
-    assert next(check.name for check in asked if not check.passed) == why
+    assert next(check.code for check in asked if not check.passed) == why
     assert len(tried) == 1
 
 
