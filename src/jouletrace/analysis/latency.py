@@ -26,7 +26,7 @@ def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> NDArr
     if process is not None:
         mine &= spans.id // SPANS_OF_A_PROCESS == process
     timed = spans.take(mine)
-    return timed.seconds[np.argsort(timed.start_ns, kind="stable")]
+    return ((timed.end_ns - timed.start_ns) / 1e9)[np.argsort(timed.start_ns, kind="stable")]
 
 
 def distribution(run: Run) -> dict[str, float | None]:

@@ -161,8 +161,8 @@ def _why_none(run: Run) -> str:
     """Why no window has a figure: the commonest reason among them."""
     if len(run.windows) == 0:
         return "not_measured"
-    codes = [code for flags in run.windows["flags"].to_pylist() if flags for code in flags.split(",")]
-    return max(set(codes), key=codes.count) if codes else "not_measured"
+    reasons = [flags.split(",")[-1] for flags in run.windows["flags"].to_pylist() if flags]  # which comes last
+    return max(sorted(set(reasons)), key=reasons.count, default="not_measured")
 
 
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
