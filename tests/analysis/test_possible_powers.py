@@ -48,7 +48,7 @@ def test_powers_that_a_gpu_can_draw_pass_a_check_of_their_own():
     assert CHECK in fact_of(run, "Passed")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_powers_that_no_gpu_can_draw_are_in_doubt_and_pooled_with_others():
     """Convolutions at 1023 W, for a GPU that may draw 1.6 times 500 W while a kernel runs."""
     sound, run = analyse(loader()), analyse(loader(500.0))

@@ -93,6 +93,7 @@ def test_a_sensor_that_smooths_gives_the_same_factors():
     assert results[2].get("energy_total_j").value == pytest.approx(true_j, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
     inside = []
     for seed in range(12):
@@ -275,6 +276,7 @@ def test_most_steady_loads_are_taken_for_steady():
     assert np.mean(found) >= 0.9
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_reached_is_not_doubted_for_its_chance():
     doubted = []
     for seed in range(20):
@@ -283,6 +285,7 @@ def test_a_rate_that_is_reached_is_not_doubted_for_its_chance():
     assert np.mean(doubted) <= 0.1
 
 
+@pytest.mark.slow
 def test_a_short_load_of_few_requests_is_not_called_too_high_a_rate():
     """It isn't steady, but a request or two that are answered later are no growing queue."""
     found = []

@@ -184,6 +184,7 @@ def test_intervals_hold_the_truth_in_most_runs():
     assert np.mean(inside) >= 0.85
 
 
+@pytest.mark.slow
 def test_intervals_of_bills_hold_what_the_law_says_in_most_runs():
     inside = []
     for seed in range(6):

@@ -92,7 +92,8 @@ def test_every_division_comes_to_the_same_sum(by):
 
 
 @pytest.mark.parametrize(
-    "name", ["encoder", pytest.param("jax_train", marks=pytest.mark.slow), "lora_accum", "mamba_infer"]
+    "name",
+    ["lora_accum", *(pytest.param(one, marks=pytest.mark.slow) for one in ("encoder", "jax_train", "mamba_infer"))],
 )
 def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, name):
     """Be what is left one path or many; no row is null where the powers are known."""

@@ -85,6 +85,7 @@ def test_an_overview_has_their_total_and_each(tmp_path):
     assert all("7.414 ± 0.085" in line for line in lines if "2 × NVIDIA H200" in line)
 
 
+@pytest.mark.slow
 def test_it_is_analysed_again_to_what_is_stored():
     """All of it and each rank; what is pooled below goes by the estimator of its version."""
     run = load(RUN)

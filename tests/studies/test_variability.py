@@ -170,6 +170,7 @@ def test_recommendation_and_language_models_run_too(study, name, changes):
     assert run.workload["counted"]["bytes_moved"] > 0
 
 
+@pytest.mark.slow
 def test_power_limits_are_stepped_through_and_the_old_one_comes_back(study, capsys, monkeypatch):
     """Points run in this process: that each has one of its own is held elsewhere, and takes ten seconds each."""
 

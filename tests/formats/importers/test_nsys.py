@@ -236,6 +236,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_row_of_a_large_export_takes_at_most_340_bytes_until_it_is_saved(tmp_path):
     small, large = make.nsys(tmp_path / "small.sqlite"), tmp_path / "large.sqlite"
     make_export(large, 300_000)

@@ -129,6 +129,7 @@ def test_powers_are_those_of_the_regression_itself(chain):
         assert row.energy.value / row.seconds == pytest.approx(watts, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_operators_come_by_their_launches(tmp_path):
     trace = foreign.write_kineto(tmp_path / "t.json", *foreign.events_of(VIT, operators=True))
     run = imported(trace, foreign.write_power(tmp_path / "p.csv", near(VIT)), rate_hz=VIT_HZ)

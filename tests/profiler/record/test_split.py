@@ -147,15 +147,14 @@ print(inside(r))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", ["init()", ""])
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("first", "why", "said"),
     [
-        ({"FAKE_FAIL": "cuptiSubscribe=39"}, "another profiler holds CUPTI"),
-        ({"FAKE_FAIL": "cuptiActivityEnable=35"}, "no permission"),
-        ({"FAKE_VERSION": 17}, "version 17"),
-        ({"BUILT": "/nowhere"}, "isn't built"),
-        ({"CUDA_INJECTION64_PATH": "none"}, "CUDA_INJECTION64_PATH is set to none"),
+        ("init()", {"FAKE_FAIL": "cuptiSubscribe=39"}, "another profiler holds CUPTI"),
+        ("", {"FAKE_FAIL": "cuptiActivityEnable=35"}, "no permission"),
+        ("init()", {"FAKE_VERSION": 17}, "version 17"),
+        ("", {"BUILT": "/nowhere"}, "isn't built"),
+        ("", {"CUDA_INJECTION64_PATH": "none"}, "CUDA_INJECTION64_PATH is set to none"),
     ],
 )
 def test_what_cannot_be_traced_is_reported_and_power_recorded(printed, first, why, said):
