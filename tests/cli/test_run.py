@@ -173,8 +173,11 @@ def test_the_recorder_is_in_another_session_than_the_program(place):
     (place / "sessions.py").write_text(
         "import os\n"
         "from pathlib import Path\n"
-        "def stat(p): return Path(f'/proc/{p}/stat').read_text().rpartition(')')[2].split()\n"
-        "def command(p): return Path(f'/proc/{p}/cmdline').read_bytes()\n"
+        "def read(p, name):\n"
+        "    try: return Path(f'/proc/{p}/{name}').read_text()\n"
+        "    except OSError: return '0) 0 0 0 0'  # it has ended since\n"
+        "def stat(p): return read(p, 'stat').rpartition(')')[2].split()\n"
+        "def command(p): return read(p, 'cmdline')\n"
         "others = []\n"
         "while not others:  # a child that has not run its own command yet has no session of its own either\n"
         "    beside = [p for p in os.listdir('/proc') if p.isdigit() and stat(p)[1] == str(os.getppid())]\n"

@@ -10,6 +10,8 @@ def test_new_units_have_ids_after_all_that_are_there():
     assert units.add("op", "f") == 21
     assert [row["name"] for row in units.table().to_pylist()] == ["e", "b", "c", "d", "f"]
     assert Units(units).add("op", "of another table") == 22
+    units.after([40, 30])
+    assert [units.add("op", "g"), units.add("op", "h", id=30)] == [41, 30]
 
 
 def test_a_unit_of_a_key_is_added_once_and_counts_how_often_it_runs():

@@ -38,6 +38,7 @@ def test_the_interval_of_a_change_ends_where_the_gains_of_both_sensors_may_put_i
     found = with_gain(Estimate(0.05, -0.1, 0.2, 9), 0.04)
     assert (found.value, found.n) == (0.05, 9)
     assert (found.low, found.high) == pytest.approx((0.9 * 0.96 - 1, 1.2 * 1.04 - 1))
+    assert with_gain(Estimate(-0.9, -1.5, 0.2, 9), 0.04).low == pytest.approx(-0.5 * 1.04 - 1)  # of less than nothing
 
 
 def test_gains_of_two_sensors_add_up_in_quadrature_and_of_more_the_extremes_do():

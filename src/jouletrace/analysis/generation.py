@@ -21,6 +21,7 @@ from jouletrace.analysis.power import METHOD
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import ALIASED
 from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
 
@@ -163,7 +164,11 @@ def _rounds(run: Run, stated: Generation) -> _Rounds:
         ]
     )
     units = [_WHOLE, *(piece["unit"] for piece in (*stated["segments"], *stated.get("contexts", [])))]
-    process, rounds, block = windows["block"].to_numpy(), {one: [np.empty((2, 0))] for one in units}, list[int]()
+    process, rounds, block = (
+        pc.fill_null(windows["block"], 0).to_numpy(),
+        {one: [np.empty((2, 0))] for one in units},
+        list[int](),
+    )
     for number in np.unique(process):
         own = {one: values[:, (process == number) & (who == one)] for one in units}
         count = min(some.shape[1] for some in own.values())  # a run that was cut short ends within a round

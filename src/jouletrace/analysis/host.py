@@ -46,7 +46,10 @@ def work_and_idle(run: Run) -> dict[str, Estimate]:
         return {}
     both = zip((WORK, IDLE), zip(*_processes(run), strict=True), strict=False)
     found = {name: _together(each) for name, each in both}
-    return {name: replace(one, budget={SOURCE: (one.half_width or 0.0) / Z95}) for name, one in found.items()}
+    return {
+        name: one if one.half_width is None else replace(one, budget={SOURCE: one.half_width / Z95})
+        for name, one in found.items()
+    }
 
 
 def _together(each: Sequence[Estimate]) -> Estimate:

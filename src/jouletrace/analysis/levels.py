@@ -77,7 +77,8 @@ def idle_and_working_levels(record: Readings, response: Response) -> Levels:
 def _mean(power: Floats, overlap: int) -> Estimate:
     """Mean of readings, ``overlap`` of which in a row may show the same time: as many count as one."""
     blocks = np.array_split(power, max(len(power) // overlap, 2)) if len(power) > 1 else []
-    mean = mean_estimate([block.mean() for block in blocks], correlated=True, method=METHOD)
+    sizes = np.array([len(block) for block in blocks], float)
+    mean = mean_estimate([block.mean() for block in blocks], sizes, correlated=True, method=METHOD)
     return replace(mean, n=len(power))
 
 

@@ -18,6 +18,7 @@ from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_r
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.run.spans import spans_of
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
@@ -161,7 +162,8 @@ def _why_none(run: Run) -> str:
     """Why no window has a figure: the commonest reason among them."""
     if len(run.windows) == 0:
         return "not_measured"
-    reasons = [flags.split(",")[-1] for flags in run.windows["flags"].to_pylist() if flags]  # which comes last
+    without = run.windows.filter(pc.is_null(run.windows["energy_j"]))["flags"].to_pylist()
+    reasons = [flags.split(",")[-1] for flags in without if flags]  # which comes last
     return max(sorted(set(reasons)), key=reasons.count, default="not_measured")
 
 

@@ -108,8 +108,9 @@ def _why_missing(run: Run, device: str) -> str:
 def _warn_of_shorter(run: Run, devices: Sequence[DeviceInfo], watched: dict[str, tuple[int, int]]) -> None:
     """Say which devices' records lack a part of the time in which any was watched, and how much."""
     whole = max(end for _, end in watched.values()) - min(start for start, _ in watched.values())
-    records = [found[0] for device in devices if (found := power_record(run, device.id)) and len(found[0]) > 1]
-    least = max(_LACKING * whole, 2e9 * max(record.period_s for record in records))
+    labels = device_labels(run.devices)
+    records = [power_record(run, device.id) for device in devices if labels[device.id] in watched]
+    least = max(_LACKING * whole, 2e9 * max(found[0].period_s for found in records if found is not None))
     lacking = {label: whole - (end - start) for label, (start, end) in watched.items()}
     said = [f"{seconds_text(one / 1e9)} of {label}" for label, one in lacking.items() if one > least]
     if said:
@@ -130,6 +131,8 @@ def _energy(
     flags = tuple("holes_bridged" if code == "hole_in_record" else code for code in found.flags[0])
     if found.reason[0] == "hole_in_record" and len(record.holes) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
+        # an end within the last hole lies behind all that the one reading after it speaks of
+        edges = np.minimum(edges, whole.time_ns[-1] - int((response.delay_s + response.middle_s) * 1e9))
         found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
         seconds = float(np.diff(edges)[0]) / 1e9
         flags = (*(code for code in flags if code != "holes_bridged"), "covered_alone")

@@ -30,6 +30,7 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add_energy(MODEL_UNIT, energy, seconds)
     known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
+    figures.units.after(known.values())
     for rows in recorded_units(run).values():
         figures.units.keep(rows.values())
 

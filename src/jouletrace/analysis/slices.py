@@ -11,6 +11,7 @@ that. The parts are scaled to the GPU's energy above idle, so that they add up t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -104,6 +105,5 @@ def mean_powers(
 
 def shifted(estimate: Estimate, by: float) -> Estimate:
     """An estimate with a known number added."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return estimate
-    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by, estimate.n, estimate.method)
+    value, low, high = (None if end is None else end + by for end in (estimate.value, estimate.low, estimate.high))
+    return replace(estimate, value=value, low=low, high=high)

@@ -110,9 +110,9 @@ class SpanEnergies:
         """
         weights = np.broadcast_to(np.asarray(weights, np.float64), (len(self),))
         mine = np.flatnonzero(weights).tolist()
-        why = [reason for i in mine if (reason := self.reason[i]) is not None]
-        if why:
-            return Estimate.null(max(sorted(set(why)), key=why.count), method)
+        why = [reason for i in mine or range(len(self)) if (reason := self.reason[i]) is not None]
+        if why or not mine:
+            return Estimate.null(max(sorted(set(why)), key=why.count, default="not_measured"), method)
         value, low, high = (float(end[0]) for end in self.sums(weights))
         flags = dict.fromkeys(code for i in mine for code in self.flags[i])
         return Estimate(value, low, high, n, method, flags=tuple(flags), budget=self.sources(weights))

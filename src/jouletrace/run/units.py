@@ -33,6 +33,10 @@ class Units:
         self.keep([{"id": id, "parent": parent, "level": level, "name": name, **columns}])
         return id
 
+    def after(self, ids: Iterable[int]) -> None:
+        """Leave these ids to rows that are added with theirs."""
+        self._last = max([self._last, *ids])
+
     def keep(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows as they are, in place of those with the same ids."""
         for row in rows:

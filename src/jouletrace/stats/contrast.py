@@ -89,6 +89,6 @@ def with_gain(change: Estimate, gain: float) -> Estimate:
     """A relative change (B / A - 1) with the gain error between two sensors in its interval."""
     if change.value is None or change.low is None or change.high is None:
         return change
-    ends = sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])
-    low, high = min(ends[0] - 1, change.value), max(ends[1] - 1, change.value)
+    ends = [(1 + end) * (1 + by) - 1 for end in (change.low, change.high) for by in (-gain, gain)]
+    low, high = min(*ends, change.value), max(*ends, change.value)
     return Estimate(change.value, low, high, change.n, change.method)

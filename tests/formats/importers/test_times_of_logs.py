@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commands import command
+from jouletrace.analysis import analyse
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
@@ -199,3 +200,17 @@ def test_where_the_clock_of_a_log_steps_back_its_rows_go_on(tmp_path, back_s):
     assert np.array_equal(watts, 200 + np.arange(100) % 2)
     (said,) = [one.message for one in run.warnings if one.code == "clock_stepped"]
     assert said.startswith(f"the clock stepped back by {back_s} s after 2026-11-25 20:30:39.000 UTC")
+
+
+def test_a_log_with_a_hole_before_its_last_row_keeps_the_energy_before_it(tmp_path):
+    """Readings are means over a second: what the last one speaks of begins within the hole."""
+    begun, name = datetime(2026, 11, 1, 12, tzinfo=UTC), "NVIDIA H100 80GB HBM3"
+    watts = [100.0 + 200.0 * (100 < k < 300) + 0.1 * (k * 37 % 11) for k in range(600)]
+    times = [*(begun + timedelta(seconds=0.1 * k) for k in range(600)), begun + timedelta(minutes=11)]
+    rows = [
+        f"{at:%Y/%m/%d %H:%M:%S.%f}"[:-3] + f", {name}, {w:.2f} W" for at, w in zip(times, [*watts, 100], strict=True)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["timestamp, name, power.draw [W]", *rows]) + "\n")
+    energy = analyse(import_files([tmp_path / "t.csv"])).result("energy_total_j", 1)
+    assert energy.value == pytest.approx(0.1 * sum(watts), rel=0.01)
+    assert "covered_alone" in energy.flags

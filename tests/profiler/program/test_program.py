@@ -234,7 +234,8 @@ def test_a_program_without_kernels_says_why_once(run, why):
 
 def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(run):
     text = (
-        "import os, time\nif os.fork():\n    time.sleep(0.5)\nelse:\n    import row_kernels\n    row_kernels.writer()\n"
+        "import os, time\nready, there = os.pipe()\nif os.fork():\n    os.read(ready, 1)\n    time.sleep(0.2)\n"
+        "else:\n    import row_kernels\n    row_kernels.writer()\n    os.write(there, b'.')\n"
     )
     found, _ = run(f"{text}    time.sleep(6)\n    os._exit(0)\n", device=[SIMULATED])
     assert [line for line in warned(found, "child_runs") if "still runs: its later kernels are missing" in line]

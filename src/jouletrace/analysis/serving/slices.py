@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,7 +86,10 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
         active = divided(factors, above, activity_of)[place]
         own_idle_w = idle_w * sizes[place] / max(whole, sum(sizes))
         busy, unknown = activity_of[place], Estimate.null("no_activity", ACTIVITY)
-        beside = {"activity": unknown if math.isnan(busy) else Estimate(busy, method=ACTIVITY), "power_gpu_w": gpu}
+        beside = {
+            "activity": unknown if math.isnan(busy) else Estimate(busy, method=ACTIVITY),
+            "power_gpu_w": replace(gpu, flags=(), budget={}),
+        }
         if idle:
             beside["baseline_context_idle_w"] = Estimate(idle_w, method="windows")
         window = (start_ns - r.origin_ns) / 1e9, (end_ns - r.origin_ns) / 1e9
