@@ -76,9 +76,12 @@ def idle_and_working_levels(record: Readings, response: Response) -> Levels:
 
 def _mean(power: Floats, overlap: int) -> Estimate:
     """Mean of readings, ``overlap`` of which in a row may show the same time: as many count as one."""
-    blocks = np.array_split(power, max(len(power) // overlap, 2)) if len(power) > 1 else []
-    sizes = np.array([len(block) for block in blocks], float)
-    mean = mean_estimate([block.mean() for block in blocks], sizes, correlated=True, method=METHOD)
+    if len(power) < 2:
+        return Estimate.null("too_few_values", METHOD)
+    count = max(len(power) // overlap, 2)
+    size = len(power) // count + (np.arange(count) < len(power) % count)
+    means = np.add.reduceat(power, np.cumsum(size) - size) / size
+    mean = mean_estimate(means, size.astype(float), correlated=True, method=METHOD)
     return replace(mean, n=len(power))
 
 
