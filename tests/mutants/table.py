@@ -186,7 +186,7 @@ MUTANTS = [
         "analysis/levels.py",
         ["analysis/test_levels.py"],
         ("ramps count", "inner = edges + drop *", "inner = edges + 0 *"),
-        ("correlation of readings dropped", "for block in blocks], correlated=True", "for block in blocks]"),
+        ("correlation of readings dropped", "size.astype(float), correlated=True", "size.astype(float)"),
         ("readings that show the same time count each", "len(power) // overlap", "len(power) // 1"),
     ),
     *_of(
