@@ -332,8 +332,8 @@ MUTANTS = [
         ["compare/test_compare.py"],
         (
             "sensors' gain dropped from a change",
-            "sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])",
-            "sorted([1 + change.low, 1 + change.high])",
+            "(1 + end) * (1 + by) - 1 for end in",
+            "(1 + end) * (1 + 0 * by) - 1 for end in",
         ),
     ),
     *_of(
