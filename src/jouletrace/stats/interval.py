@@ -108,8 +108,6 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
 
     Null if any of them is, with its reason. It has the flags of all of them, and their budgets together.
     """
-    if not estimates:
-        return Estimate.null("not_measured", method)
     factors = [1.0] * len(estimates) if signs is None else list(signs)
     flags = tuple(dict.fromkeys(flag for estimate in estimates for flag in estimate.flags))
     for estimate in estimates:
@@ -120,7 +118,7 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
     variances = [(f * sd) ** 2 for f, (sd, _) in zip(factors, parts, strict=True)]
     free = satterthwaite(variances, [free for _, free in parts])
     half = float(student(_TAIL, free) * np.sqrt(float(sum(variances))))
-    n = round(free) + 1 if np.isfinite(free) else min(e.n for e in estimates)
+    n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
     causes = dict.fromkeys(cause for estimate in estimates for cause in estimate.budget)
     each = list(zip(factors, estimates, strict=True))
     budget = {cause: math.hypot(*(f * e.budget.get(cause, 0.0) for f, e in each)) for cause in causes}
