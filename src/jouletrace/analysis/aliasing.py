@@ -79,7 +79,7 @@ def _flag(found: bool) -> list[str]:
 
 
 def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
-    """Whether most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
+    """True if most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
     if not len(periods):
         return False
     # of so few none may be of another length

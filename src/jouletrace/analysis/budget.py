@@ -1,4 +1,4 @@
-"""What the uncertainty of an energy or a power consists of, after the GUM (JCGM 100:2008): standard ones by source.
+"""Parts of the uncertainty of an energy or a power, after the GUM (JCGM 100:2008): standard ones by source.
 
 The interval that figures state holds what this recording leaves open. What no software can see, the gain and the offset
 of the GPU's sensor, comes on top here: each is equally likely anywhere within its limits, so that its standard

@@ -22,7 +22,7 @@ ACTIVITY = {
     "tensor": "pipe_tensor_active",
     "memory": "memory_active",
 }
-"""What a device's counters say it did: name and channel."""
+"""Activities in a device's counters: name and channel."""
 
 
 class Spread(TypedDict):
@@ -100,7 +100,7 @@ def measured_mhz(run: Run) -> NDArray[np.float64]:
 
 
 def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:
-    """Whether the power cap held the clock down for most of a time."""
+    """True if the power cap held the clock down for most of a time."""
     stamps, values = run.series(device, "throttle_bits")
     inside = (stamps >= start_ns) & (stamps <= end_ns)
     return (_shares(values[inside]) or {}).get("sw_power_cap", 0.0) > 0.5

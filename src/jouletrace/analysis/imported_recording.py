@@ -249,7 +249,7 @@ def _units(units: Units, work: Work, own: Mask, iterations: int) -> Ints:
 
 
 def _few(work: Work, what: Ints) -> Mask:
-    """Whether what launched a kernel has several launch shapes, and so few that each may have a row of its own."""
+    """True if a kernel's launcher has several launch shapes, and so few that each may have a row of its own."""
     _, of = np.unique(what, return_inverse=True)
     pairs = np.unique(np.column_stack([of.reshape(-1), work.shape]), axis=0)
     shapes = np.bincount(pairs[:, 0])

@@ -71,7 +71,7 @@ class Recorded:
 
     @property
     def activity(self) -> Activity:
-        """What ran."""
+        """The kernels that ran, with their times."""
         return self.lock.fit.activity
 
     @one_thread

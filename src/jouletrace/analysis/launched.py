@@ -76,7 +76,7 @@ class Work:
 
     @classmethod
     def of(cls, run: Run, device: str | None) -> Work:
-        """What ran on a device, as spans name it."""
+        """The work on a device, as spans name it."""
         spans = Nested.of_all(run.spans)
         wanted = spans.texts["device"].index(device) if device is not None else -1
         timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)

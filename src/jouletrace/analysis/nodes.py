@@ -22,7 +22,7 @@ REST_NAME = "between nodes"
 
 
 def has_nodes(run: Run) -> bool:
-    """Whether a runtime timed the nodes of the model."""
+    """True if a runtime timed the nodes of the model."""
     return "nodes" in run.workload
 
 

@@ -145,7 +145,7 @@ class Recorded:
         return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
 
     def _of(self, unit: int, column: str) -> Any:
-        """What is known of an operator, kernel or site; None of idle."""
+        """A column of an operator, kernel or site; None of idle."""
         row = self.times.units.get(unit)
         return row and row.get(column)
 

@@ -79,7 +79,7 @@ def factors_alone(above: Sequence[Estimate], activity: Floats, at_once: Estimate
 
 
 def divided(factors: Factors, above: Estimate, activity: ArrayLike) -> list[Estimate]:
-    """What each slice has of the GPU's power or energy above idle, with its activity in that time, shape (slices,)."""
+    """The part of each slice in the GPU's power or energy above idle, by its activity then, shape (slices,)."""
     share = np.asarray(activity, float)
     if above.value is None or not np.isfinite(share @ factors.x[1:]):
         return [Estimate.null(above.reason or "no_activity", METHOD)] * len(share)

@@ -107,7 +107,7 @@ def energies_by_name(
 
 
 class _Pieces(NamedTuple):
-    """What the sensor follows of spans of a name: these themselves, or blocks of steps in a row."""
+    """The times of a name that the sensor follows: its spans themselves, or blocks of steps in a row."""
 
     start_ns: Ints  # shape (b,)
     end_ns: Ints

@@ -79,7 +79,7 @@ class Activity:
 
     @cached_property
     def repeated(self) -> NDArray[np.bool_]:
-        """Whether a repeat runs in each column, shape (members,)."""
+        """True for columns in which a repeat runs, shape (members,)."""
         return np.array([any(self.kinds[kind].repeat for kind in members) for members in self.members])
 
     @property

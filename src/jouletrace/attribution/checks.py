@@ -43,7 +43,7 @@ OF_RECORDING = ("length", "traced")
 
 
 def check_lock(lock: Lock) -> Outcome:
-    """Whether the sample rate is unambiguous, by its evidence."""
+    """The check that one sample rate alone fits, by its evidence."""
     found = lock.search
     assert found is not None
     beside = {"residual_w": found.residual_w, "rate_hz": found.rate_hz, "runner_up_w": found.runner_up_w}
@@ -51,7 +51,7 @@ def check_lock(lock: Lock) -> Outcome:
 
 
 def check_seen(fitted: Fit) -> Outcome:
-    """Whether samples cover kinds in proportion to their time; a step locked to the sensor hides a part of itself."""
+    """The check that samples cover kinds in proportion to their time; a step locked to the sensor hides a part."""
     table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.column)))
     ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
     missed = float(np.abs(fitted.seen - ran).sum() / 2)
@@ -59,7 +59,7 @@ def check_seen(fitted: Fit) -> Outcome:
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
-    """Whether powers and phase from half of the readings predict the other half better than busy and idle alone.
+    """The check that powers and phase from half of the readings predict the other half better than busy and idle.
 
     Response, delay and length of the average are those of all readings; powers, clock, drift and place are refitted.
     """
@@ -70,7 +70,7 @@ def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
 
 
 def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
-    """Whether the phase matters: samples half a period later must have a larger residual."""
+    """The check that the phase matters: samples half a period later must have a larger residual."""
     assert isinstance(fitted.observer, Sampled)
     track = fitted.observer.track
     late = replace(

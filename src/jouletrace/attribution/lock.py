@@ -29,7 +29,7 @@ class Lock:
 
 @dataclass
 class Known:
-    """What attempts with other ranges of rates have computed of the same recording."""
+    """Results of attempts with other ranges of rates on the same recording."""
 
     windows: Windows = field(default_factory=dict)
     locks: list[Lock] = field(default_factory=list)

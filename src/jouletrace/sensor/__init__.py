@@ -1,1 +1,1 @@
-"""What a reading of a power sensor means: when it was taken, and of which moments it is an average."""
+"""Readings of power sensors: when each was taken, and of which moments it is an average."""

@@ -128,7 +128,7 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_
 
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float, step_j: float) -> NDArray[np.bool_]:
-    """Whether a GPU can have drawn so much between two reads; same shape."""
+    """True where a GPU can have drawn so much between two reads; same shape."""
     # No counter goes longer than 2 s without a step, but that of a meter with coarse ones: so much may come at once.
     return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0) + step_j))
 
@@ -158,7 +158,7 @@ class Bracket:
 
 
 def between(steps: CounterSteps, first: int, last: int) -> Bracket:
-    """What the counter gained from one of its steps to another."""
+    """The counter's gain from one of its steps to another."""
     middle = [int(steps.before_ns[i]) + int(steps.time_ns[i] - steps.before_ns[i]) // 2 for i in (first, last)]
     width = max(float(steps.time_ns[i] - steps.before_ns[i]) for i in (first, last)) / 1e9
     gained = float(steps.energy_j[last] - steps.energy_j[first])

@@ -33,5 +33,5 @@ def gain_between(*gains: float) -> float:
 
 
 def shown(change: Estimate) -> bool:
-    """Whether a change, with the gain in its interval, is one: the interval doesn't hold zero."""
+    """True if the interval of a change, with the gain in it, doesn't hold zero."""
     return change.low is None or change.high is None or not change.low <= 0 <= change.high

@@ -44,7 +44,7 @@ class PowerField:
     gain_pct: float | None = GAIN_PCT  # proportional error that software can't detect; None if unknown
 
     def of(self, board: str, capability: Capability | None) -> bool:
-        """Whether it is that of a GPU with this name, in whole or in part ("" if unknown)."""
+        """True if it is that of a GPU with this name, in whole or in part ("" if unknown)."""
         if capability is not None and self.capabilities is not None:
             return self.capabilities[0] <= capability < self.capabilities[1]
         if not self.boards:
@@ -54,7 +54,7 @@ class PowerField:
 
 @dataclass(frozen=True)
 class SensorKind:
-    """What is known of a kind of power sensor before its GPU is calibrated."""
+    """Facts of a kind of power sensor before its GPU is calibrated."""
 
     fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
     response: StepResponse  # how readings answer, with wide uncertainty (``nominal``)
@@ -240,7 +240,7 @@ def readings_of(channel: ChannelInfo, rate_hz: float | None = None) -> shares.Re
 
 
 def samples(channel: ChannelInfo) -> bool:
-    """Whether a power record is taken for one of momentary samples; readings decide in the end.
+    """True if a power record is taken for one of momentary samples; readings decide in the end.
 
     Readings that were polled from such a record don't cover all time, and aren't on its grid.
     """

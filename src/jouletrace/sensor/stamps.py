@@ -1,4 +1,4 @@
-"""What the stamps themselves say: which reads of a polled sensor brought news, the period, the grid behind jitter."""
+"""Updates of a polled sensor by its stamps: which reads brought news, the period, the grid behind jitter."""
 
 from __future__ import annotations
 

@@ -96,11 +96,11 @@ class Factors:
 
     @property
     def nothing(self) -> Estimate:
-        """What isn't known."""
+        """The null estimate of a factor that isn't known."""
         return Estimate.null(self.reason, self.method)
 
     def stated(self, value: float, half: float) -> Estimate:
-        """What comes from the factors, with an interval that ends at 0."""
+        """An estimate by the factors, whose interval ends at 0 at least."""
         return Estimate(float(value), max(float(value - half), 0.0), float(value + half), self.n, self.method)
 
     def estimate(self, k: int) -> Estimate:
@@ -165,7 +165,7 @@ class Record:
         return Record(tuple((times_s[one], watts[one], response) for (times_s, watts, response), one in each), loads)
 
     def shown(self, timeline: Timeline) -> Floats:
-        """What the first device's readings show of 1 and of each kind, shape (n, 1 + kinds)."""
+        """The share of 1 and of each kind in the first device's readings, shape (n, 1 + kinds)."""
         times_s, _, response = self.each[0]
         shown = shares(times_s - response.delay_s, timeline, response)
         return np.column_stack([np.ones(len(shown)), shown])

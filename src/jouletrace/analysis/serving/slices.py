@@ -34,7 +34,7 @@ Found = tuple[int, Load, Requests]
 
 @dataclass(frozen=True)
 class Division:
-    """What a load on one slice took in its window.
+    """The energy and activity of a load on one slice in its window.
 
     Attributes:
         window: Start and end in seconds, of its requests' origin.
@@ -52,7 +52,7 @@ class Division:
 
 
 def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Found]) -> list[Division]:
-    """What each load took of the GPU's energy.
+    """The part of each load in the GPU's energy.
 
     Args:
         run: The Run; its first device is the GPU, whose slices are devices of activity channels.

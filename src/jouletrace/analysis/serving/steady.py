@@ -165,7 +165,7 @@ def _warm_up(values: Floats) -> int:
 
 
 def _trend(values: Floats) -> bool:
-    """Whether the slope of a straight line through values differs from 0."""
+    """True if the slope of a straight line through values differs from 0."""
     place = np.arange(len(values)) - (len(values) - 1) / 2
     slope = float(place @ values / (place @ place))
     left = values - values.mean() - slope * place

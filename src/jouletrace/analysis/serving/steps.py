@@ -114,7 +114,7 @@ class Steps:
 
     @property
     def amounts(self) -> Floats:
-        """What each factor but idle is multiplied by, shape (n, 5)."""
+        """The amounts of each factor but idle, shape (n, 5)."""
         pairs = self.keys_and_queries.prod(axis=0)
         return np.column_stack([np.ones(len(pairs)), self.new, self.decoding, self.context, pairs])
 
@@ -175,7 +175,7 @@ class Places(NamedTuple):
 
 @dataclass(frozen=True)
 class Amounts:
-    """What the factors are multiplied by within a steady window.
+    """The amounts of each factor within a steady window.
 
     Attributes:
         requests: Of each request, shape (n, 6).
@@ -198,7 +198,7 @@ class Amounts:
 
 
 def amounts_of(level: Steady, steps: Steps) -> Amounts:
-    """What steps and requests did within the steady window of a level."""
+    """The amounts of steps and requests within the steady window of a level."""
     r, window, steps = level.requests, level.window, steps.since(level.requests.origin_ns)
     inside, share = overlap(steps.start, steps.end, window), overlap(r.sent, r.last, window)
     places = _places(r, steps)

@@ -18,7 +18,7 @@ SETTLE_PERIODS = 6.0
 
 @dataclass(frozen=True)
 class LoadFeatures:
-    """What the load's power is made of, on a fine grid of time.
+    """Parts of the load's power, on a fine grid of time.
 
     For every level the load is commanded to: a constant, a linear drift, a fast and a slow
     settling after each change. Their amplitudes are fitted; only the times are known.
@@ -222,7 +222,7 @@ class Fitter:
         return found.x, float(found.cost)
 
     def model(self) -> Floats:
-        """What the fit says of each reading, in watts, shape (n,)."""
+        """The fit's value for each reading, in watts, shape (n,)."""
         design = self.read(self.shape)
         return np.asarray(design @ self.amplitudes(design))
 

@@ -96,12 +96,12 @@ class StepResponse:
 
     @property
     def gapless(self) -> bool:
-        """Whether consecutive readings leave no time unseen."""
+        """True if consecutive readings leave no time unseen."""
         return self.kind != "sampled"
 
     @property
     def modelled(self) -> bool:
-        """Whether readings fit the model: intervals hold only if they do."""
+        """True if readings fit the model: intervals hold only if they do."""
         return "unmodelled" not in self.flags
 
     def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
