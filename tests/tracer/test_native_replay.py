@@ -5,6 +5,7 @@ import pytest
 
 from cupti_records import SIZES, field, records_of, unpack
 from places import DATA, TESTS
+from thinned import thinned
 from traced import COPY, KERNEL, SET
 
 PROGRAMS = sorted((TESTS / "frozen/programs").glob("*.npz"))
@@ -71,9 +72,8 @@ def check(bench, buffers, names):
     assert traced.said("w") == []
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=pytest.mark.thorough) for path in PROGRAMS], ids=lambda path: path.stem
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", thinned(PROGRAMS, 2), ids=lambda path: path.stem)
 def test_rows_of_a_program_are_what_cupti_wrote(bench, path):
     buffers, names, version = unpack(path)
     assert version == 130001

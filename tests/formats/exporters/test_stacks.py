@@ -12,6 +12,7 @@ from jouletrace.formats.exporters import export
 from jouletrace.run import Run, load, tables
 from places import REPOSITORY
 from shown import nodes_of
+from thinned import thinned
 
 RUNS = [*STORED, *PROGRAMS, REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"]
 
@@ -37,7 +38,7 @@ def taken(nodes, above=()):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", thinned(RUNS, 3), ids=lambda path: path.stem)
 def test_stacks_of_a_committed_run_sum_to_the_whole_or_to_its_parts_if_these_are_more(path, tmp_path):
     run = load(path)
     nodes = nodes_of(run)

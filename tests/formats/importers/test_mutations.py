@@ -9,6 +9,7 @@ import pytest
 from judged import Judge
 from mutable import samples
 from mutations import drawn, fitting
+from thinned import thinned
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +17,11 @@ def judge(tmp_path_factory):
     return Judge(tmp_path_factory.mktemp("changed"))
 
 
+CASES = [(form, family) for form in samples() for family in fitting(form)]
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize(("form", "family"), [(form, family) for form in samples() for family in fitting(form)])
+@pytest.mark.parametrize(("form", "family"), thinned(CASES, 3))
 def test_a_changed_file_is_read_as_it_should_be(judge, form, family):
     changes = [drawn(form, family, number) for number in range(4)]
     found = [(one.said, judge.fault(one)[1]) for one in changes]
