@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
@@ -19,6 +18,7 @@ from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate
 from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_name
+from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
@@ -44,8 +44,6 @@ _MOST_NAMES = 1000
 
 IMPOSSIBLE, TIMES_LEFT_OUT = "impossible_times", "times_left_out"
 """Reason of a figure without a time that is possible, and flag of one of the rest."""
-
-Ints = NDArray[np.int64]
 
 
 def add_imported(run: Run, figures: Figures) -> None:

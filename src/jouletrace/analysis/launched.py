@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.run import Run
 from jouletrace.run.spans import Spans
 
@@ -22,9 +22,6 @@ _NUMBER = re.compile(r"[\s#_:=.-]*\d+$")
 _ITERATION = re.compile("step|iter|batch", re.I)
 _FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
 """Names of Python's functions in a trace, which mark nothing."""
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import Load, Solved, fill, of_variant, per_iteration, scatter, together
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
+from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
@@ -23,8 +24,6 @@ from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.run.spans import spans_of
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
-
-Floats = NDArray[np.float64]
 
 SPREAD = "spread of windows"
 IDLE = "idle power"
@@ -95,7 +94,7 @@ def _power(run: Run) -> Estimate:
     return _mean_of(run, energy / time, block)
 
 
-def _mean_of(run: Run, values: Floats, block: NDArray[np.int64]) -> Estimate:
+def _mean_of(run: Run, values: Floats, block: Ints) -> Estimate:
     if len(values) == 0:
         return Estimate.null(_why_none(run), METHOD)
     blocks = np.unique(block)
@@ -186,7 +185,7 @@ DRIFTED = 0.25
 V100s under full load differ by up to 13 %. The interval has half of any difference."""
 
 
-def settled(run: Run, device: str) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.int64]]:
+def settled(run: Run, device: str) -> tuple[NDArray[np.str_], Ints, Ints]:
     """Names, starts and ends of idle phases without the time in which a device settles, each of shape (m,)."""
     found, phases = readings(run, device), spans_of(run, "phase")
     if found is None or not len(found[0]):

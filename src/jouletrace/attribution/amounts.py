@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, left_out, solve
-from jouletrace.sensor.shares import Floats, Response, Timeline, shares
+from jouletrace.sensor.shares import Response, Timeline, shares
 from jouletrace.stats.one_thread import one_thread
 
 _DENSITIES_S = np.geomspace(1e-7, 1.0, 15)

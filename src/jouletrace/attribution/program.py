@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
@@ -23,7 +24,7 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
-from jouletrace.sensor.shares import Floats, Response, averaged, shares
+from jouletrace.sensor.shares import Response, averaged, shares
 from jouletrace.stats import regression
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
@@ -160,7 +161,7 @@ class _Columns:
     made: Floats  # shape (columns, unknowns): power of a column by the unknowns
     mean_w: Floats  # shape (unknowns,)
     sd_w: Floats
-    like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
+    like: Indices  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
     def of(cls, activity: Activity, prior: Prior) -> _Columns:

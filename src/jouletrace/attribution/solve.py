@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import ndtr, stdtrit
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.outcome import READINGS, SWINGS
-from jouletrace.sensor.shares import Floats
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
@@ -87,7 +86,7 @@ class Energies:
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
-    kept: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
+    kept: Indices = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -240,7 +239,7 @@ def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
     return np.asarray(joint + earlier + earlier.T)
 
 
-def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, Indices, Floats]:
     """Forward substitution through the states a to b - 1, for the k numbers of state a - 1 and the rows in the block.
 
     Returns:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.run import tables
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import Run
-
-Ints = NDArray[np.int64]
 
 _NUMBERS = ("id", "parent", "start_ns", "end_ns")
 _TEXTS = ("kind", "name", "device", "lane")
@@ -60,7 +58,7 @@ class Spans:
         return len(self.start_ns)
 
     @property
-    def seconds(self) -> NDArray[np.float64]:
+    def seconds(self) -> Floats:
         """How long each took, shape (n,)."""
         return np.asarray((self.end_ns - self.start_ns) / 1e9, np.float64)
 
@@ -69,7 +67,7 @@ class Spans:
         """Starts and ends, shape (n,) each."""
         return self.start_ns, self.end_ns
 
-    def those(self, column: str, texts: Collection[str]) -> NDArray[np.bool_]:
+    def those(self, column: str, texts: Collection[str]) -> Mask:
         """Mask of the spans whose kind, name, device or lane is one of these, shape (n,)."""
         codes = [place for place, text in enumerate(self.texts[column]) if text in texts]
         return np.isin(getattr(self, column), codes)
@@ -79,7 +77,7 @@ class Spans:
         code = int(getattr(self, column)[row])
         return self.texts[column][code] if code >= 0 else None
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp] | Ints) -> Spans:
+    def take(self, rows: Mask | Indices | Ints) -> Spans:
         """Some of them, by a mask or by their places."""
         return Spans(**{name: getattr(self, name)[rows] for name in (*_NUMBERS, *_TEXTS)}, texts=self.texts)
 

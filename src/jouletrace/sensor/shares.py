@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import Sensor
 
-Floats = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
 
 _Weigh = Callable[[Floats], Floats]
@@ -196,7 +196,7 @@ class Timeline:
 
     start_s: Floats  # shape (m,)
     end_s: Floats  # shape (m,)
-    kind: NDArray[np.int64]  # shape (m,), from 0
+    kind: Ints  # shape (m,), from 0
     least: int = 0  # number of kinds, if some of the last have no interval
     rate: Floats | float = 1.0  # shape (m,)
 

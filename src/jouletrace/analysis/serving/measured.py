@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis.power import energies, readings
-from jouletrace.analysis.serving.steady import Floats, Mask
+from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
 from jouletrace.attribution.spans import SpanEnergies

@@ -19,14 +19,12 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE
 from jouletrace.formats.importers.joins import match_launch
 from jouletrace.run import tables
 from jouletrace.run.forms import Match
-
-Ints = NDArray[np.int64]
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _DEEPEST = 1000

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace import analysis
+from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
@@ -21,7 +22,7 @@ from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.run.units import Units
 from jouletrace.tracer.launching import obstacle, ranges_obstacle
-from jouletrace.tracer.process_trace import Ints, ProcessTrace
+from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
 MOST_OF_ALL = 4_000_000

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Ints, Label, Launched
+from jouletrace.tracer.process_trace import Label, Launched
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
@@ -48,7 +49,7 @@ class Part:
     """
 
     work: Launched
-    weight: NDArray[np.float64]
+    weight: Floats
     labels: Sequence[Label]
     label: Ints
     sampled: bool
@@ -58,7 +59,7 @@ class Part:
     prefix: tuple[str, ...] = ()
     segments: Sequence[tuple[int, int]] = ()
 
-    def take(self, rows: NDArray[np.bool_]) -> Part:
+    def take(self, rows: Mask) -> Part:
         """A selection of its kernels."""
         columns = {name: getattr(self, name)[rows] for name in ("weight", "label", "path", "wait_ns")}
         return replace(self, work=self.work.take(rows), **columns)
@@ -182,7 +183,7 @@ def _placed(
     return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 
-def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     """Kernels, those that wait in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
 
     A wait beside other kernels of the GPU holds nothing up, and is communication::
@@ -221,7 +222,7 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     return tuple(column[keep] for column in columns)  # type: ignore[return-value]
 
 
-def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> NDArray[np.bool_]:
+def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> Mask:
     """The span of ``BLOCK_S`` within one segment in which kernels ran for the longest, with no more than so many."""
     first, second = int(start.min()), 1_000_000_000
     busy = np.bincount((start - first) // second, end - start)  # of the kernels that begin in each second

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
-
-Floats = NDArray[np.float64]
 
 SETTLE_PERIODS = 6.0
 """Time constant of the fast settling of a load, in sensor periods: well apart from any rise."""
@@ -73,13 +71,7 @@ def _at(integral: Floats, where: Floats) -> Floats:
     return np.asarray(integral[low] * (1 - part) + integral[low + 1] * part)
 
 
-def load_features(
-    edges_s: Floats,
-    level: NDArray[np.int64],
-    since_s: float,
-    until_s: float,
-    period_s: float,
-) -> LoadFeatures:
+def load_features(edges_s: Floats, level: Ints, since_s: float, until_s: float, period_s: float) -> LoadFeatures:
     """Lay out the features of a commanded load.
 
     Args:
@@ -138,7 +130,7 @@ class Fitter:
     that all parameters are of order one. The search has the first three only.
     """
 
-    def __init__(self, time_s: Floats, power: Floats, edges_s: Floats, level: NDArray[np.int64], period: float) -> None:
+    def __init__(self, time_s: Floats, power: Floats, edges_s: Floats, level: Ints, period: float) -> None:
         self.time, self.power, self.edges, self.period = time_s, power, edges_s, period
         memory = 12 * period
         self.features: LoadFeatures = load_features(
@@ -159,7 +151,7 @@ class Fitter:
         """The load's features as a sensor of this shape reads them."""
         return self.features.read(self.time, self.response(shape))
 
-    def amplitudes(self, design: Floats, keep: NDArray[np.bool_] | None = None) -> Floats:
+    def amplitudes(self, design: Floats, keep: Mask | None = None) -> Floats:
         """Ridge fit of the load's amplitudes; the ridge is the prior on settling and drift."""
         weight = self.weight if keep is None else self.weight * keep
         ridge = np.diag(1 / (self.features.prior_sd * self.step_w) ** 2) * self.noise_w**2

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from jouletrace.arrays import Floats
 
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``StepResponse.covariance``."""
@@ -104,7 +106,7 @@ class StepResponse:
         """True if readings fit the model: intervals hold only if they do."""
         return "unmodelled" not in self.flags
 
-    def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
+    def step(self, delay_s: ArrayLike) -> Floats:
         """Share of a power step that a reading shows whose stamp is ``delay_s`` after it; same shape."""
         # 0.1 µs stand for a width of zero and spare the formula its special cases.
         width = max(self.window_s, 1e-7)
