@@ -106,12 +106,6 @@ SURVIVORS = [
         "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
     ),
     Survivor(
-        "sensor/calibration/response.py",
-        "time = max(constant, 1e-10)",
-        "time = max(constant, 2e-10)",
-        "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
-    ),
-    Survivor(
         "attribution/activity.py",
         "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))",
         "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 2e-12))",
@@ -434,12 +428,6 @@ SURVIVORS = [
         "if hidden * high_w**2 < 2 * scatter * np.sqrt(2 / count[1]):",
         "if hidden * high_w**2 <= 2 * scatter * np.sqrt(2 / count[1]):",
         "Slight: a scatter at the limit to the last bit.",
-    ),
-    Survivor(
-        "sensor/calibration/response.py",
-        "width = max(self.window_s, 1e-7)",
-        "width = max(self.window_s, 2e-07)",
-        "Slight: either stands for a width of zero.",
     ),
     Survivor(
         "attribution/attempts.py",
