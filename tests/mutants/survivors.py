@@ -448,7 +448,7 @@ SURVIVORS = [
         "Slight: a weight at the limit to the last bit.",
     ),
     Survivor(
-        "attribution/program.py",
+        "sensor/shares.py",
         "late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))",
         "late, early = (replace(response, delay_s=response.delay_s - by * response.delay_sd_s) for by in (1, -1))",
         "Same: the unknown's sign is the other one, and its prior is even.",

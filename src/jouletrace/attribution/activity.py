@@ -117,21 +117,6 @@ class Activity:
         slope = np.bincount(sample, change * watts[which], len(at_s))
         return table.astype(float), total.astype(float), slope.astype(float)
 
-    def integrals(self, at_s: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """Integrals up to each time: seconds of each column, idle last, shape (m, members + 1), and of ``value``."""
-        order, width = np.argsort(at_s), len(self.members) + 1
-        done = np.searchsorted(self.end_s, at_s[order])  # intervals that have ended
-        which = np.searchsorted(done, np.arange(len(self.column)), side="right") * width + self.column
-        between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
-        sums = np.cumsum(between.reshape(len(at_s) + 1, width)[:-1], axis=0, dtype=np.float64)
-        last = np.minimum(done, len(self.column) - 1)
-        begun = np.where(done < len(self.column), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
-        sums[np.arange(len(at_s)), self.column[last]] += begun
-        table = np.empty_like(sums)
-        table[order] = sums
-        table[:, -1] = at_s - table[:, :-1].sum(axis=1)
-        return table, self.integral(at_s, value)
-
     def table(self, edges_s: Floats, most: int) -> Floats:
         """Share of each of the ``most`` columns with most time in each bin of a regular grid, edges of shape (m + 1,).
 

@@ -7,11 +7,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.interpolate import BSpline
-from scipy.linalg import solve_banded
 from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import Sensor
+from jouletrace.sensor.shares import forgetting
 
 EDGE_S = 15e-6
 """Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a
@@ -118,8 +118,7 @@ class Readout:
 
     def readings(self, sums: Floats, at_last: Floats) -> Floats:
         """Readings from ``sums`` and from the values at ``last``, both of shape (n, k)."""
-        bands = np.stack([np.ones(len(sums)), -np.append(self.decay[1:], 0.0)])  # state[i] - decay[i] state[i - 1]
-        state = solve_banded((1, 0), bands, sums, check_finite=False)
+        state = forgetting(sums, self.decay[1:])
         return np.asarray(self.before[:, None] * state + self.at[:, None] * at_last)
 
 

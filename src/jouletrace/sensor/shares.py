@@ -243,6 +243,18 @@ def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
 
+def slopes(time_s: Floats, timeline: Timeline, power_w: Floats, response: Response) -> Floats:
+    """Change of the readings at ``time_s`` for a standard deviation of the sensor's delay and width, (readings, 2)."""
+
+    def shown_by(other: Response) -> Floats:
+        return np.asarray(shares(time_s - other.delay_s, timeline, other) @ power_w)
+
+    more = math.exp(response.width_sd)
+    late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
+    pairs = (late, early), (response.widened(more), response.widened(1 / more))
+    return np.stack([(shown_by(one) - shown_by(other)) / 2 for one, other in pairs], axis=1)
+
+
 def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
     """Readings of powers that are constant between cuts, W, shape (..., readings) at ``time_s``, the moments they show.
 
