@@ -235,8 +235,8 @@ MUTANTS = [
         ("baseline uncertainty dropped from active energy", "{**shared, IDLE: idle_j}", "shared"),
         (
             "windows of all runs taken as one run's",
-            "    if len(blocks) > 1:\n        return mean_estimate(np.array",
-            "    if len(blocks) > 99:\n        return mean_estimate(np.array",
+            "block)) > 1:\n        return mean_estimate(",
+            "block)) > 99:\n        return mean_estimate(",
         ),
     ),
     *_of(

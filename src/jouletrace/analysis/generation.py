@@ -14,7 +14,7 @@ import numpy as np
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.iterations import SEGMENT, Load, Solved
+from jouletrace.analysis.iterations import SEGMENT, Load, Solved, by_run
 from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
 from jouletrace.arrays import Floats, Ints
@@ -59,11 +59,8 @@ class _Rounds:
         known = np.isfinite(values)
         if not known.any():
             return Estimate.null("no_windows", METHOD)
-        values, block = values[known], self.block[known]
-        blocks = np.unique(block)
-        if len(blocks) > 1:
-            return mean_estimate([float(values[block == one].mean()) for one in blocks], method="runs")
-        return mean_estimate(values, method=METHOD)
+        runs = by_run(values[known], self.block[known])
+        return mean_estimate([one.mean() for one in runs], method="runs") if len(runs) > 1 else mean_estimate(runs[0])
 
 
 def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> None:

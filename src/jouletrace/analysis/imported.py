@@ -198,14 +198,8 @@ def _add_names(
 
 def _time_launched_in(timeline: Spans, duration: Ints) -> Ints:
     """For each span the durations of the kernels and copies of which it is the parent."""
-    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.parent >= 0))
-    order = np.argsort(timeline.id, kind="stable")
-    at = np.searchsorted(timeline.id[order], timeline.parent[work])
-    there = at < len(order)
-    rows = order[at[there]]
-    there[there] = timeline.id[rows] == timeline.parent[work][there]
-    rows = order[at[there]]
-    return np.bincount(rows, duration[work[there]], minlength=len(duration)).astype(np.int64)
+    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.above >= 0))
+    return np.bincount(timeline.above[work], duration[work], minlength=len(duration)).astype(np.int64)
 
 
 def energy_per_inference(difference: Estimate, seconds: Estimate) -> Estimate:

@@ -184,9 +184,14 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], Ints]:
     return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
 
 
+def by_run(values: Floats, block: Ints) -> list[Floats]:
+    """Values of windows, those of each run."""
+    return [values[block == one] for one in np.unique(block)]
+
+
 def scatter(values: Floats, block: Ints) -> float | None:
     """Standard deviation of windows within their runs, pooled over these; None for fewer than three windows."""
-    runs = [values[block == b] for b in np.unique(block)]
+    runs = by_run(values, block)
     freedom = len(values) - len(runs)
     squares = sum(float(np.sum((of_run - of_run.mean()) ** 2)) for of_run in runs)
     return math.sqrt(squares / freedom) if freedom > 0 and len(values) > 2 else None

@@ -109,11 +109,9 @@ def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, Indices]:
     names = marked.texts["name"]
     label = np.where(marked.those("kind", ("iteration",)), len(names), marked.name)
     labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name
-    ids, parent = marked.id, marked.parent
-    place = np.minimum(np.searchsorted(ids, parent), len(ids) - 1)
-    above = np.where((ids[place] == parent) & (place < np.arange(len(ids))), place, -1)
+    above = np.where(marked.above < np.arange(len(marked)), marked.above, -1)
     paths: list[Path] = []
-    which = np.full(len(ids), -1, np.int64)
+    which = np.full(len(marked), -1, np.int64)
     here = np.flatnonzero(above < 0)
     inner = np.argsort(above, kind="stable")[len(here) :]  # by the span around them
     for _ in range(_DEEPEST):

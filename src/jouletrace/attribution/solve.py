@@ -276,8 +276,8 @@ def mixture(
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
-    weight = np.exp(evidence - evidence.max()) * prior
-    kept = np.flatnonzero(weight > KEPT * weight.sum())
+    weight, together = _weighed(evidence, prior)
+    kept = np.flatnonzero(weight > KEPT)
     weight = weight[kept] / weight[kept].sum()
     means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
     around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
@@ -292,17 +292,21 @@ def mixture(
         tried_j=means,
         kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
-        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+        log_evidence=together,
     )
+
+
+def _weighed(evidence: Floats, prior: Floats) -> tuple[Floats, float]:
+    """Weights of cases that exclude each other, by prior and evidence, and the evidence of all of them."""
+    weight = np.exp(evidence - evidence.max()) * prior
+    return weight / weight.sum(), float(evidence.max() + np.log(weight.sum()))
 
 
 def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     """Energies over cases that exclude each other, such as delays of a sensor, by prior and evidence."""
     if len(parts) == 1:
         return parts[0]
-    evidence = np.array([one.log_evidence for one in parts])
-    weight = np.exp(evidence - evidence.max()) * prior
-    weight = weight / weight.sum()
+    weight, together = _weighed(np.array([one.log_evidence for one in parts]), prior)
     unseen, hidden = None, [one.unseen for one in parts if one.unseen is not None]
     if hidden:
         share = sum(w * one.share for w, one in zip(weight, hidden, strict=True))  # they differ by how high bursts seem
@@ -313,7 +317,7 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         covariance=np.concatenate([one.covariance for one in parts]),
         unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
         unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
-        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+        log_evidence=together,
         tried_j=np.concatenate([one.tried_j for one in parts]),
         unseen=unseen,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ from jouletrace.run.model import Run
 
 _NUMBERS = ("id", "parent", "start_ns", "end_ns")
 _TEXTS = ("kind", "name", "device", "lane")
+
+_DEEPEST = 1000
+"""Largest depth of nested spans; a longer chain of parents is a cycle."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,29 @@ class Spans:
         """Mask of the spans whose kind, name, device or lane is one of these, shape (n,)."""
         codes = [place for place, text in enumerate(self.texts[column]) if text in texts]
         return np.isin(getattr(self, column), codes)
+
+    @cached_property
+    def above(self) -> Ints:
+        """Row of the span around each, shape (n,); -1 where there is none."""
+        order = np.argsort(self.id, kind="stable")
+        place = order[np.minimum(np.searchsorted(self.id, self.parent, sorter=order), len(order) - 1)]
+        return np.where((self.parent >= 0) & (self.id[place] == self.parent), place, -1)
+
+    def around(self, row: Ints) -> Iterator[Ints]:
+        """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
+        at = self.above[row]
+        for _ in range(_DEEPEST):
+            if not (at >= 0).any():
+                return
+            yield at
+            at = np.where(at >= 0, self.above[at], -1)
+
+    def innermost(self, row: Ints, wanted: Mask) -> Ints:
+        """Row of the innermost span around each that is wanted; -1 where there is none."""
+        found = np.full(len(row), -1, np.int64)
+        for at in self.around(row):
+            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
+        return found
 
     def text(self, column: str, row: int) -> str | None:
         """The kind, name, device or lane of a span; None where unknown."""
