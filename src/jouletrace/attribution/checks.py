@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.arrays import Mask
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
@@ -102,7 +102,7 @@ def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[O
     return asked if lock.search is None else [*asked, check_placebo(fitted, readings)]
 
 
-def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn: Mask) -> float:
+def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:
     """Root mean square error of predicting each half of the readings from the other."""
     wrong = []
     for use in (turn, ~turn):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.activity import Activity
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.sampler import Track
+
+Array = NDArray[np.float64]
 
 BLOCK_S = 1.0
 BINS = 80
@@ -17,7 +19,7 @@ BINS = 80
 
 
 def follow(
-    sensor: Sensor, activity: Activity, readings: Readings, rate_hz: float, idle_w: float, above_w: Floats
+    sensor: Sensor, activity: Activity, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
 ) -> Track:
     """The track through a recording of roughly known powers, whose blocks of ``BLOCK_S`` fit the readings best.
 
@@ -47,7 +49,7 @@ def follow(
     return straight.through(number, np.asarray(taken, np.float64))
 
 
-def _cheapest(cost: Floats) -> Ints:
+def _cheapest(cost: Array) -> NDArray[np.int64]:
     """The cheapest path through (blocks, phases), unwound, of slowly changing rate; shape (blocks,).
 
     A state is a phase and its step per block: two bins times a number that changes by at most one, that is by

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.sensor.shares import Shape
 from jouletrace.stats.regression import Prior
+
+Array = NDArray[np.float64]
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
@@ -25,12 +27,12 @@ DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
 class Observed:
     """The regressors of each reading."""
 
-    shares: Floats  # share of each column of the activity, idle last, shape (n, columns)
-    value: Floats  # mean of a value given per interval, shape (n,)
-    shift: Floats  # derivative by each entry of the observer's ``place``, W, shape (n, m)
+    shares: Array  # share of each column of the activity, idle last, shape (n, columns)
+    value: Array  # mean of a value given per interval, shape (n,)
+    shift: Array  # derivative by each entry of the observer's ``place``, W, shape (n, m)
     # Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that averages,
     # or where they aren't requested
-    shape: Floats
+    shape: Array
 
     def scaled(self, factor: float) -> Observed:
         """The regressors of values and powers times a factor."""
@@ -45,19 +47,17 @@ class Observer(Protocol):
         """Time before a reading on which it depends; a sampler's average doesn't count."""
 
     @property
-    def place(self) -> Floats:
+    def place(self) -> Array:
         """Its fitted place in time, in units in which steps of about 1 are linear; shape (m,)."""
 
     @property
     def prior(self) -> Prior:
         """Prior of ``place``."""
 
-    def moved(self, place: Floats, change: Floats) -> Observer:
+    def moved(self, place: Array, change: Array) -> Observer:
         """The observer at another place, with a sampler's response ``change`` away from the nominal one."""
 
-    def observe(
-        self, activity: Activity, time_s: Floats, value: Floats, watts: Floats, shape: bool = False
-    ) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """The regressors of readings.
 
         Args:
@@ -76,11 +76,9 @@ class Sampled:
     sensor: Sensor  # the nominal sensor
     track: Track  # times of its samples
     # Difference of the response from the nominal one in the bins of ``BINS_S``
-    change: Floats = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
+    change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
-    def observe(
-        self, activity: Activity, time_s: Floats, value: Floats, watts: Floats, shape: bool = False
-    ) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
         readout = Readout.of(self.sensor, at, time_s)
@@ -103,7 +101,7 @@ class Sampled:
         return 0.0
 
     @property
-    def place(self) -> Floats:
+    def place(self) -> Array:
         """Coefficients of the track, in ``TRACK_UNIT_S``."""
         return self.track.shift_s / TRACK_UNIT_S
 
@@ -114,7 +112,7 @@ class Sampled:
         rows = np.vstack([bend, 1e-3 * np.eye(len(self.place))])  # the identity keeps it regular
         return Prior(rows, np.zeros(len(rows)))
 
-    def moved(self, place: Floats, change: Floats) -> Sampled:
+    def moved(self, place: Array, change: Array) -> Sampled:
         """See ``Observer``."""
         return replace(self, track=replace(self.track, shift_s=place * TRACK_UNIT_S), change=change)
 
@@ -145,14 +143,12 @@ class Averaged:
     delay_s: float  # from a window's end to its reading
     stretch: float = 0.0  # relative excess of the windows' length
 
-    def observe(
-        self, activity: Activity, time_s: Floats, value: Floats, watts: Floats, shape: bool = False
-    ) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         window_s, end_s = self.sensor.window_s * (1 + self.stretch), time_s - self.delay_s
         shares = Shape(0.0, window_s, ()).shares(end_s, activity.timeline)
 
-        def mean(of: Floats, late_s: float = 0.0, longer_s: float = 0.0) -> Floats:
+        def mean(of: Array, late_s: float = 0.0, longer_s: float = 0.0) -> Array:
             first, last = (activity.integral(end_s - back_s, of) for back_s in (late_s + window_s + longer_s, late_s))
             return (last - first) / window_s
 
@@ -168,7 +164,7 @@ class Averaged:
         return self.sensor.window_s * (1 + self.stretch) + self.delay_s
 
     @property
-    def place(self) -> Floats:
+    def place(self) -> Array:
         """Delay and excess length, in their units."""
         return np.array([self.delay_s / DELAY_UNIT_S, self.stretch / STRETCH_UNIT])
 
@@ -179,6 +175,6 @@ class Averaged:
         spread = np.array([self.sensor.delay_spread_s / DELAY_UNIT_S, self.sensor.stretch_spread / STRETCH_UNIT])
         return Prior.of(centre, spread)
 
-    def moved(self, place: Floats, change: Floats) -> Averaged:
+    def moved(self, place: Array, change: Array) -> Averaged:
         """See ``Observer``."""
         return replace(self, delay_s=float(place[0] * DELAY_UNIT_S), stretch=float(place[1] * STRETCH_UNIT))

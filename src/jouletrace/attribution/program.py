@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
 
-from jouletrace.arrays import Floats, Indices
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
@@ -161,7 +161,7 @@ class _Columns:
     made: Floats  # shape (columns, unknowns): power of a column by the unknowns
     mean_w: Floats  # shape (unknowns,)
     sd_w: Floats
-    like: Indices  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
+    like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
     def of(cls, activity: Activity, prior: Prior) -> _Columns:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.arrays import Floats
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Prior:
     """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row."""
 
-    rows: Floats  # shape (p, n)
-    target: Floats  # shape (p,)
+    rows: Array  # shape (p, n)
+    target: Array  # shape (p,)
 
     @classmethod
-    def of(cls, centre: Floats, spread: Floats) -> Prior:
+    def of(cls, centre: Array, spread: Array) -> Prior:
         """Independent normal priors: mean and standard deviation of each unknown, shape (n,)."""
         return cls(np.diag(1 / spread), centre / spread)
 
     @classmethod
-    def by(cls, centre: Floats, covariance: Floats) -> Prior:
+    def by(cls, centre: Array, covariance: Array) -> Prior:
         """A normal prior with a mean, shape (n,), and a covariance, shape (n, n)."""
         rows = np.linalg.inv(np.linalg.cholesky(covariance))
         return cls(rows, rows @ centre)
@@ -35,7 +36,7 @@ class Prior:
         return Prior(rows, np.concatenate([self.target, other.target]))
 
 
-def solve(design: Floats, target: Floats, prior: Prior, noise: float) -> Floats:
+def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
     """The most likely ``x`` of ``target = design @ x``, with a prior and noise of this size (its SD); shape (n,)."""
     from scipy.linalg import lstsq  # slow to import, in every process
 
@@ -44,7 +45,7 @@ def solve(design: Floats, target: Floats, prior: Prior, noise: float) -> Floats:
     return np.asarray(lstsq(rows, both, lapack_driver="gelsy", check_finite=False)[0])  # half the time of an SVD
 
 
-def equivalent_noise(residuals: Floats, least: float = 1e-6) -> float:
+def equivalent_noise(residuals: Array, least: float = 1e-6) -> float:
     """Standard deviation of the independent noise that leaves a mean as uncertain as these residuals do.
 
     It is sqrt((1 + r) / (1 - r)) times their standard deviation, with r the correlation of neighbours, as for a
