@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.run import tables
@@ -137,11 +139,17 @@ class PathSpans(Spans):
     crossed: bool
 
 
+def union(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+    """Starts and ends of the time that at least one span covers, in order and apart, shape (k, 2)."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = start > np.append(start[:1] - 1, end[:-1])
+    return np.column_stack([start[first], end[np.append(first[1:], True)[: len(first)]]])
+
+
 def union_ns(start_ns: Ints, end_ns: Ints) -> int:
     """Time that at least one span covers, in ns."""
-    order = np.argsort(start_ns, kind="stable")
-    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
-    return int(np.maximum(end - np.maximum(start, np.append(start[:1], end[:-1])), 0).sum())
+    return int(np.diff(union(start_ns, end_ns)).sum())
 
 
 def spans_of(run: Run, *kinds: str) -> Spans:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.run.spans import union
 from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Label, Launched
 
@@ -197,11 +198,8 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     if not len(waited):
         return np.arange(len(work)), work.start_ns, work.end_ns, np.zeros(len(work), bool)
     moving = np.array([COLLECTIVE.search(name) is not None for name in work.names])[work.name]
-    order = np.flatnonzero(~moving)[np.argsort(work.start_ns[~moving], kind="stable")]
-    begins, ends = work.start_ns[order], np.maximum.accumulate(work.end_ns[order])
-    first = np.append(True, begins[1:] > ends[:-1])
     # Edges of the time in which other kernels run: even ones begin it, odd ones end it.
-    edges = np.column_stack([begins[first], ends[np.append(first[1:], True)]]).ravel()
+    edges = union(work.start_ns[~moving], work.end_ns[~moving]).ravel()
     since, until, last = work.start_ns[waited], work.start_ns[waited] + part.wait_ns[waited], work.end_ns[waited]
     low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
     inner = np.maximum(high - low, 0)
