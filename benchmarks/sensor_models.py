@@ -56,7 +56,7 @@ class Levels:
         edges = (source.edge_ns - origin) / 1e9
         self.features = load_features(edges, source.level, self.time[0] - 1, self.time[-1] + 0.3, PERIOD_S)
         swing = float(np.subtract(*np.percentile(self.power, [95, 5])))
-        self.ridge = np.diag(1 / (self.features.prior_sd * 20) ** 2) + 1e-9 * np.eye(self.features.mean.shape[1])
+        self.ridge = np.diag(1 / (self.features.prior_sd * 20) ** 2) + 1e-9 * np.eye(len(self.features.mean))
         self.scale = swing
 
     def residual(self, shape: Floats, fit: NDArray[np.bool_]) -> Floats:

@@ -19,11 +19,12 @@ from gpu_recorded import REST_NS, _chosen, host
 from gpu_ways import RESPONSE, Case
 
 from jouletrace.analysis.power import readings
+from jouletrace.arrays import Floats
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import Work, work
 from jouletrace.run import load
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.shares import Floats, Timeline
+from jouletrace.sensor.shares import Timeline
 
 WINDOW = 45
 """Iterations of each window of the loop."""

@@ -38,8 +38,7 @@ def readings(activity, watts=(400.0, 700.0, 130.0), noise_w=1.0, seconds=10.0):
     """Means over 20 ms of what kernels of the two kinds draw, whose heads and tails draw the same."""
     time = np.arange(0.02, seconds, 0.02)
     power = np.array([watts[members[0]] for members in activity.members])
-    shares, _ = activity.integrals(np.concatenate([time - 0.02, time]), np.zeros(len(activity.column)))
-    mean = (shares[len(time) :] - shares[: len(time)]) / 0.02 @ np.append(power, watts[2])
+    mean = watts[2] + activity.timeline.seconds(np.append(0.0, time)) @ (power - watts[2]) / 0.02
     return taken(time, mean + noise_w * np.random.default_rng(1).normal(size=len(time)))
 
 
@@ -82,8 +81,8 @@ def test_readings_may_misplace_3_percent_of_the_time(good, moved, passed):
     """Time that is taken from one kind is given to another, and counts once."""
     fitted, _ = good
     between = fitted.time_s[[0, -1]]
-    table, _ = fitted.activity.integrals(between, np.zeros(len(fitted.activity.column)))
-    ran = (table[1] - table[0]) / (between[1] - between[0])
+    ran = fitted.activity.timeline.seconds(between)[0] / np.ptp(between)
+    ran = np.append(ran, 1 - ran.sum())
     ran[0] += moved
     ran[1] -= moved
     found = check_seen(replace(fitted, seen=ran))

@@ -106,12 +106,6 @@ SURVIVORS = [
         "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
     ),
     Survivor(
-        "sensor/calibration/response.py",
-        "time = max(constant, 1e-10)",
-        "time = max(constant, 2e-10)",
-        "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
-    ),
-    Survivor(
         "attribution/activity.py",
         "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))",
         "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 2e-12))",
@@ -436,12 +430,6 @@ SURVIVORS = [
         "Slight: a scatter at the limit to the last bit.",
     ),
     Survivor(
-        "sensor/calibration/response.py",
-        "width = max(self.window_s, 1e-7)",
-        "width = max(self.window_s, 2e-07)",
-        "Slight: either stands for a width of zero.",
-    ),
-    Survivor(
         "attribution/attempts.py",
         "best = max(tried, key=lambda one: one[:2])",
         "best = max(tried, key=lambda one: one[:4])",
@@ -460,7 +448,7 @@ SURVIVORS = [
         "Slight: a weight at the limit to the last bit.",
     ),
     Survivor(
-        "attribution/program.py",
+        "sensor/shares.py",
         "late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))",
         "late, early = (replace(response, delay_s=response.delay_s - by * response.delay_sd_s) for by in (1, -1))",
         "Same: the unknown's sign is the other one, and its prior is even.",

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import check_format
-from jouletrace.simulator.sensors import Floats, Ints, Power, SamplingSensor
+from jouletrace.simulator.sensors import Power, SamplingSensor
 from simulated_power import Board, Drawn, play
 from simulated_programs import (
     Scene,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.sensors import Floats, Ints, Power
+from jouletrace.arrays import Floats, Ints
+from jouletrace.simulator.sensors import Power
 from simulated_programs import Scene, wander
 
 BLOCK_NS = 1_000_000

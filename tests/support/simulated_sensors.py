@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from jouletrace.simulator.sensors import BIN_NS, Averaging, Floats, Ints, Power, SampleResponse, bump, rows
+from jouletrace.arrays import Floats, Ints
+from jouletrace.simulator.sensors import BIN_NS, Averaging, Power, SampleResponse, bump, rows
 
 SHAPES = ("box", "raised_cosine", "exponential", "triangle")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
@@ -16,6 +15,7 @@ from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
+from jouletrace.arrays import Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.readings import Readings
@@ -145,7 +145,7 @@ def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
         run.warn("meter_zero", f"{text}: is that what was drawn?", device.id)
 
 
-def _hole_text(holes: NDArray[np.int64], period_s: float) -> str:
+def _hole_text(holes: Ints, period_s: float) -> str:
     """How long the record has no readings, and from when to when; the longest of several holes.
 
     The reading at the end of one speaks of the period before it, which is no hole: time that the record covers and

@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import per_iteration, scatter, together
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.quantiles import student
-
-Floats = NDArray[np.float64]
 
 SOURCE = "between runs, stored from {} runs of another GPU"
 
@@ -71,7 +67,7 @@ def add_between_runs(run: Run, figures: Figures) -> None:
             figures.change(MODEL_UNIT, metric, widened(own, t * sd))
 
 
-def _standard(share: float, whole: float, values: Floats, block: NDArray[np.int64]) -> float:
+def _standard(share: float, whole: float, values: Floats, block: Ints) -> float:
     """Standard deviation of a figure between runs: a share of the whole, and by what its windows scatter beyond 2 %."""
     beyond = max((scatter(values, block) or 0.0) ** 2 - (STEADY * whole) ** 2, 0.0)
     return math.hypot(share * whole, OF_WINDOWS * math.sqrt(beyond))

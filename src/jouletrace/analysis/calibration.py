@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.power import most_w
+from jouletrace.arrays import Ints
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -22,7 +22,7 @@ MARGIN_NS = 1_000_000_000
 CHANNELS = (POWER, "power_instant_w", "power_average_w")
 
 
-def pulse_edges(run: Run) -> NDArray[np.int64]:
+def pulse_edges(run: Run) -> Ints:
     """Times at which the load went on and off, in ns, shape (2 × pulses,)."""
     pulses = spans_of(run)
     return np.sort(np.concatenate(pulses.take(pulses.those("lane", ("load",))).edges_ns))

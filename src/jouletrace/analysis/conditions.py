@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.iterations import PHASE, of_variant
+from jouletrace.arrays import Floats
 from jouletrace.run import Run
 from jouletrace.run.channels import THROTTLE_REASONS
 from jouletrace.run.spans import spans_of
@@ -93,7 +93,7 @@ def conditions(run: Run, device: str | None = None) -> Conditions:
     return {"activity": active, **found} if active else found
 
 
-def measured_mhz(run: Run) -> NDArray[np.float64]:
+def measured_mhz(run: Run) -> Floats:
     """Mean SM clock of each window of a workload as it is, in MHz, by cycle counters; unmeasured ones left out."""
     found = np.concatenate([of_variant(run, variant)["counted_mhz"].to_numpy() for variant in WHOLE]).astype(float)
     return np.asarray(found[np.isfinite(found)])
@@ -106,7 +106,7 @@ def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:
     return (_shares(values[inside]) or {}).get("sw_power_cap", 0.0) > 0.5
 
 
-def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
+def _readings(run: Run, device: str, channel: str) -> Floats:
     """Readings of a channel within the phase, in order of time."""
     stamps, values = run.series(device, channel)
     starts, ends = spans_of(run, "phase").named(PHASE).edges_ns
@@ -118,20 +118,20 @@ def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     return np.asarray(ordered[np.isfinite(ordered)])
 
 
-def _spread(values: NDArray[np.float64]) -> Spread | None:
+def _spread(values: Floats) -> Spread | None:
     return (
         {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())} if len(values) else None
     )
 
 
-def _course(values: NDArray[np.float64]) -> Course | None:
+def _course(values: Floats) -> Course | None:
     if not len(values):
         return None
     first, last, mean, most = (float(one) for one in (values[0], values[-1], values.mean(), values.max()))
     return {"start": first, "end": last, "mean": mean, "max": most}
 
 
-def _shares(values: NDArray[np.float64]) -> dict[str, float] | None:
+def _shares(values: Floats) -> dict[str, float] | None:
     """Share of readings in which each reason but an idle GPU was on; readings are evenly spaced, so of time."""
     if not len(values):
         return None

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.budget import absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
+from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.forms import Serving
 from jouletrace.run.parts import ABSENT, Parts
@@ -41,7 +40,7 @@ class Facts:
     conditions: Conditions  # clocks, temperature, throttling and limit while energy was measured
     ended: list[RunWarning]  # those that say that it ended early; empty of a whole Run
     warnings: list[RunWarning]  # all others
-    seconds: NDArray[np.float64]  # of each iteration that was timed one by one, shape (n,)
+    seconds: Floats  # of each iteration that was timed one by one, shape (n,)
     latency: Mapping[str, float | None]  # their distribution in milliseconds (``latency.distribution``)
     blocks: Mapping[str, float | None]  # the same of means of blocks (``latency.block_means``)
     untouched: Untouched  # what the energy of an iteration is the mean of

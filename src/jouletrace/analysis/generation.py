@@ -11,21 +11,19 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.iterations import SEGMENT, Load, Solved
+from jouletrace.analysis.iterations import SEGMENT, Load, Solved, by_run
 from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import ALIASED
 from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
-
-Floats = NDArray[np.float64]
 
 FIRST_TOKEN = "first token"  # no secret
 """Lane of the iterations that end with the first token."""
@@ -50,7 +48,7 @@ class _Rounds:
     """Time and energy per iteration of the whole and of each piece, in each round; NaN where there is none."""
 
     each: dict[int, Floats]  # by unit, each of shape (2, rounds): s and J
-    block: NDArray[np.int64]  # process of each round, shape (rounds,)
+    block: Ints  # process of each round, shape (rounds,)
 
     def sum(self, pieces: list[Segment]) -> Floats:
         """Of pieces as often as they count in an iteration, shape (2, rounds)."""
@@ -61,11 +59,8 @@ class _Rounds:
         known = np.isfinite(values)
         if not known.any():
             return Estimate.null("no_windows", METHOD)
-        values, block = values[known], self.block[known]
-        blocks = np.unique(block)
-        if len(blocks) > 1:
-            return mean_estimate([float(values[block == one].mean()) for one in blocks], method="runs")
-        return mean_estimate(values, method=METHOD)
+        runs = by_run(values[known], self.block[known])
+        return mean_estimate([one.mean() for one in runs], method="runs") if len(runs) > 1 else mean_estimate(runs[0])
 
 
 def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> None:

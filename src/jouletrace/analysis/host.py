@@ -10,19 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.between_runs import STEADY
 from jouletrace.analysis.iterations import bursts_of, of_variant, per_iteration, scatter
 from jouletrace.analysis.model import settled
 from jouletrace.analysis.power import energies
+from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.work import work
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.stats.interval import Z95, mean_estimate
-
-Floats = NDArray[np.float64]
-Times = NDArray[np.int64]
 
 WORK, IDLE = "energy_work_j", "power_idle_at_work_w"
 METHOD = "work and idle power"
@@ -84,7 +81,7 @@ def _processes(run: Run) -> list[Process]:
     return found
 
 
-def _solved(run: Run, spans_ns: Times, counts: Floats, within: tuple[int, int]) -> Process | None:
+def _solved(run: Run, spans_ns: Ints, counts: Floats, within: tuple[int, int]) -> Process | None:
     """Of spans, shape (s, 2), with their iterations, 0 of those in which the GPU idles; None without energies."""
     bursts = bursts_of(run)
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
@@ -19,6 +18,7 @@ from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate
 from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_name
+from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
@@ -44,8 +44,6 @@ _MOST_NAMES = 1000
 
 IMPOSSIBLE, TIMES_LEFT_OUT = "impossible_times", "times_left_out"
 """Reason of a figure without a time that is possible, and flag of one of the rest."""
-
-Ints = NDArray[np.int64]
 
 
 def add_imported(run: Run, figures: Figures) -> None:
@@ -200,14 +198,8 @@ def _add_names(
 
 def _time_launched_in(timeline: Spans, duration: Ints) -> Ints:
     """For each span the durations of the kernels and copies of which it is the parent."""
-    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.parent >= 0))
-    order = np.argsort(timeline.id, kind="stable")
-    at = np.searchsorted(timeline.id[order], timeline.parent[work])
-    there = at < len(order)
-    rows = order[at[there]]
-    there[there] = timeline.id[rows] == timeline.parent[work][there]
-    rows = order[at[there]]
-    return np.bincount(rows, duration[work[there]], minlength=len(duration)).astype(np.int64)
+    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.above >= 0))
+    return np.bincount(timeline.above[work], duration[work], minlength=len(duration)).astype(np.int64)
 
 
 def energy_per_inference(difference: Estimate, seconds: Estimate) -> Estimate:

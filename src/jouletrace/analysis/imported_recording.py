@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
+from jouletrace.analysis.launched import STEPS, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.span_energies import power_device
+from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER

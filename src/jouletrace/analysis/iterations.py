@@ -9,15 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, join, power_record
+from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
 from jouletrace.run import Run, tables
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import spans_of
-
-Floats = NDArray[np.float64]
 
 PHASE = "energy"
 """The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
@@ -42,7 +40,7 @@ Load = tuple[str, int | None]
 class Solved(NamedTuple):
     """Energies of the windows of a load, and of rows of them: a swing hides less in a row than in each window."""
 
-    place: NDArray[np.intp]  # in the table, shape (windows,)
+    place: Indices  # in the table, shape (windows,)
     windows: SpanEnergies
     rows: SpanEnergies
 
@@ -101,7 +99,7 @@ def _loads(run: Run) -> list[Load]:
     return [(row["variant"], row["unit"]) for row in run.windows.select(["variant", "unit"]).to_pylist()]
 
 
-def _rows(run: Run) -> NDArray[np.int64]:
+def _rows(run: Run) -> Ints:
     """Starts and ends of rows of windows, and the place of each one's first in the table, shape (r, 3)."""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     order, loads = np.argsort(start), _loads(run)
@@ -111,7 +109,7 @@ def _rows(run: Run) -> NDArray[np.int64]:
     return np.stack([start[order[first]], end[order[last]], order[first]], axis=1)
 
 
-def bursts_of(run: Run) -> NDArray[np.int64]:
+def bursts_of(run: Run) -> Ints:
     """From when to when the load of each row of windows ran, in ns, shape (b, 2).
 
     A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
@@ -128,7 +126,7 @@ def bursts_of(run: Run) -> NDArray[np.int64]:
     return np.stack([begun, ended], axis=1)
 
 
-def _period_s(run: Run, load: Load, place: NDArray[np.intp]) -> float | None:
+def _period_s(run: Run, load: Load, place: Indices) -> float | None:
     """Seconds after which a load repeats itself: of an iteration, or of the steps that decode its tokens."""
     table = run.windows.take(place)
     if not pc.fill_null(table["replays"], 0).to_numpy().all():
@@ -166,7 +164,7 @@ def of_variant(run: Run, variant: str) -> pa.Table:
     return run.windows.filter(pc.equal(run.windows["variant"], variant)).sort_by("order")
 
 
-def per_iteration(run: Run, column: str) -> tuple[Floats, NDArray[np.int64]]:
+def per_iteration(run: Run, column: str) -> tuple[Floats, Ints]:
     """A column of the untouched windows over their replays, and each window's block.
 
     Where the step flushes a cache, the flushes alone, measured right after, are taken off.
@@ -176,7 +174,7 @@ def per_iteration(run: Run, column: str) -> tuple[Floats, NDArray[np.int64]]:
     return values, block
 
 
-def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
+def together(run: Run, *columns: str) -> tuple[list[Floats], Ints]:
     """Several columns as ``per_iteration`` gives them, of the windows that have a figure in all of them."""
     untouched, flush = of_variant(run, "untouched"), of_variant(run, "flush")
     values = [_over_replays(untouched, column) for column in columns]
@@ -186,9 +184,14 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
     return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
 
 
-def scatter(values: Floats, block: NDArray[np.int64]) -> float | None:
+def by_run(values: Floats, block: Ints) -> list[Floats]:
+    """Values of windows, those of each run."""
+    return [values[block == one] for one in np.unique(block)]
+
+
+def scatter(values: Floats, block: Ints) -> float | None:
     """Standard deviation of windows within their runs, pooled over these; None for fewer than three windows."""
-    runs = [values[block == b] for b in np.unique(block)]
+    runs = by_run(values, block)
     freedom = len(values) - len(runs)
     squares = sum(float(np.sum((of_run - of_run.mean()) ** 2)) for of_run in runs)
     return math.sqrt(squares / freedom) if freedom > 0 and len(values) > 2 else None

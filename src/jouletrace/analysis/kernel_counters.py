@@ -9,15 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import Estimate, Run, tables
 
 METHOD = "counters"
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 _OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"

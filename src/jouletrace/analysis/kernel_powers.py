@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from jouletrace.analysis.kernel_times import IDLE, KernelTimes, by_operator
 from jouletrace.analysis.power import known_rate_hz, most_kernels_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.lock import Lock
@@ -30,8 +31,6 @@ from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
-
-Array = NDArray[np.float64]
 
 READINGS = "noise of the readings"
 """Source of the uncertainty of a kernel's energy, beside ``RESPONSE``."""
@@ -180,7 +179,7 @@ class KernelPowers:
         rows, rest_s = recording.rows(), float(recording.activity.seconds[-1])
         _trust([check_rest(rows, rest_s)])
         of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
-        groups: dict[str, Array] = {}
+        groups: dict[str, Floats] = {}
         for kind, where in place.items():
             group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(of_kinds.watts)))
             group[where] = times.total_s[kind]
@@ -191,7 +190,7 @@ class KernelPowers:
         several = [names for names in found if len(names) > 1]
         return cls(recording, of_kinds, place, several, check_powers(rows, most_w))
 
-    def seconds(self, edges_s: Array) -> Array:
+    def seconds(self, edges_s: Floats) -> Floats:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
         activity = self.recorded.activity
         columns = activity.timeline.seconds(edges_s)
@@ -225,7 +224,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
 
 
 def pools(
-    powers: Powers, groups: Mapping[str, Array], near: Callable[[str], str] = lambda name: ""
+    powers: Powers, groups: Mapping[str, Floats], near: Callable[[str], str] = lambda name: ""
 ) -> list[tuple[str, ...]]:
     """Names of groups whose energy the readings resolve, each alone or pooled with others; largest energy first.
 
@@ -236,7 +235,7 @@ def pools(
     below ``SMALL`` is in no row.
     """
 
-    def sum_of(pool: list[str]) -> Array:
+    def sum_of(pool: list[str]) -> Floats:
         return np.asarray(sum((groups[name] for name in pool), np.zeros(len(powers.watts))))
 
     def resolved(pool: list[str]) -> bool:
@@ -269,7 +268,7 @@ def pools(
     return [tuple(name for name in groups if name in pool) for pool in good]
 
 
-def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: float) -> tuple[Powers, dict[int, int]]:
+def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: float) -> tuple[Powers, dict[int, int]]:
     """Powers of kinds of kernels but repeats, idle last, and the place of each kind in them.
 
     A kernel's energy is the power of its kind times its time; kernels that run at once share the power equally. What
@@ -314,7 +313,7 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: flo
     return powers, {kind: place for place, kind in enumerate(kinds)}
 
 
-def _root(covariance: Array) -> Array:
+def _root(covariance: Floats) -> Floats:
     """A lower triangle whose product with its transpose is this covariance."""
     scale = np.sqrt(np.diag(covariance))
     scale[scale == 0] = 1.0

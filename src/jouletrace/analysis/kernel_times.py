@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.division import Launched
@@ -19,8 +19,6 @@ from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 IDLE = -1
 """The kind of the time in which no kernel runs."""
 
@@ -54,7 +52,7 @@ class KernelTimes:
         return activity_of(self.start_ns, self.end_ns, self.kind, self.kinds, origin_ns)
 
     @cached_property
-    def total_s(self) -> Array:
+    def total_s(self) -> Floats:
         """Seconds of each kind in the whole recording, shape (kinds,)."""
         seconds = (self.end_ns - self.start_ns) / 1e9
         return np.asarray(np.bincount(self.kind, seconds, len(self.kinds)), np.float64)
@@ -117,7 +115,7 @@ def by_operator(kind: Kind) -> str:
     return kind.operator or kind.name
 
 
-def untouched(activity: pa.Table) -> NDArray[np.bool_]:
+def untouched(activity: pa.Table) -> Mask:
     """Which kernels of the table ran in iterations as they are, shape (n,).
 
     Of all others only the power counts, which the column ``copy`` says: in a profile they are repeats in place, in an
@@ -150,9 +148,7 @@ def _top(row: UnitRow | None, rows: Mapping[int | None, UnitRow]) -> int:
     return MODEL_UNIT if row is None else row["id"]
 
 
-def _part_repeats(
-    kind: Ints, kinds: tuple[Kind, ...], repeat: NDArray[np.bool_], length: Array
-) -> tuple[Ints, tuple[Kind, ...]]:
+def _part_repeats(kind: Ints, kinds: tuple[Kind, ...], repeat: Mask, length: Floats) -> tuple[Ints, tuple[Kind, ...]]:
     """Repeats of short kernels are kinds of their own: they take most of the time in which these run."""
     mean = np.bincount(kind, length) / np.maximum(np.bincount(kind), 1)
     repeated = repeat & (mean <= LONG_S)[kind]

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.run.spans import spans_of
 from jouletrace.run.tables import SPANS_OF_A_PROCESS
@@ -19,7 +19,7 @@ LANE = "latency"
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> NDArray[np.float64]:
+def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> Floats:
     """Seconds of each iteration that was timed one by one, of one process or all, in their order, shape (n,)."""
     spans = spans_of(run, "iteration")
     mine = spans.those("lane", (lane,))
@@ -45,7 +45,7 @@ def distribution(run: Run) -> dict[str, float | None]:
     return {**figures, "n": len(values)}
 
 
-def _quartiles(values: NDArray[np.float64], wanted: Mapping[str, float]) -> dict[str, float]:
+def _quartiles(values: Floats, wanted: Mapping[str, float]) -> dict[str, float]:
     """Quantiles by name, and the range between quartiles."""
     found = dict(zip(wanted, np.quantile(values, list(wanted.values())).tolist(), strict=True))
     return {**found, "iqr": found["p75"] - found["p25"]}
@@ -79,7 +79,7 @@ def median(run: Run, lane: str = LANE) -> Estimate:
     return median_of(latencies_s(run, lane))
 
 
-def median_of(seconds: NDArray[np.float64]) -> Estimate:
+def median_of(seconds: Floats) -> Estimate:
     """The same of any values, shape (n,)."""
     values = np.sort(seconds)
     n = len(values)

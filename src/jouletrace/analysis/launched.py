@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints
 from jouletrace.run import Run
 from jouletrace.run.spans import Spans
 
@@ -23,47 +22,12 @@ _ITERATION = re.compile("step|iter|batch", re.I)
 _FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
 """Names of Python's functions in a trace, which mark nothing."""
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Nested(Spans):
-    """All spans, of which some lie within others, with times of -1 where unknown."""
-
-    above: Ints  # row of the span around each, shape (n,); -1 where there is none
-
-    @classmethod
-    def of_all(cls, table: pa.Table) -> Nested:
-        """The spans of a Run's table, in its order."""
-        spans = Spans.of(table, timed=False)
-        order = np.argsort(spans.id, kind="stable")
-        place = np.minimum(np.searchsorted(spans.id, spans.parent, sorter=order), len(order) - 1)
-        there = (spans.parent >= 0) & (spans.id[order[place]] == spans.parent)
-        return cls(**vars(spans), above=np.where(there, order[place], -1))
-
-    def around(self, row: Ints) -> Iterator[Ints]:
-        """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
-        at = self.above[row]
-        for _ in range(1000):
-            if not (at >= 0).any():
-                return
-            yield at
-            at = np.where(at >= 0, self.above[at], -1)
-
-    def innermost(self, row: Ints, wanted: Mask) -> Ints:
-        """Row of the innermost span around each that is wanted; -1 where there is none."""
-        found = np.full(len(row), -1, np.int64)
-        for at in self.around(row):
-            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
-        return found
-
 
 @dataclass(frozen=True)
 class Work:
     """Kernels and copies of a device in order of their starts."""
 
-    spans: Nested  # among which they are
+    spans: Spans  # all, with times of -1 where unknown
     row: Ints  # of each among them, shape (n,), as all below
     # Since the Unix epoch, ns
     start: Ints
@@ -77,7 +41,7 @@ class Work:
     @classmethod
     def of(cls, run: Run, device: str | None) -> Work:
         """The work on a device, as spans name it."""
-        spans = Nested.of_all(run.spans)
+        spans = Spans.of(run.spans, timed=False)
         wanted = spans.texts["device"].index(device) if device is not None else -1
         timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
         row = np.flatnonzero(spans.those("kind", ("kernel", "memcpy")) & (spans.device == wanted) & timed)

@@ -6,16 +6,13 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Mask
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import difference, mean_estimate
 from jouletrace.stats.quantiles import SD_OVER_MAD
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 METHOD = "levels"
 

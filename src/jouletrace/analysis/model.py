@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.iterations import Load, Solved, fill, of_variant, per_iteration, scatter, together
+from jouletrace.analysis.iterations import Load, Solved, by_run, fill, of_variant, per_iteration, scatter, together
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
+from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
@@ -23,8 +24,6 @@ from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.run.spans import spans_of
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
-
-Floats = NDArray[np.float64]
 
 SPREAD = "spread of windows"
 IDLE = "idle power"
@@ -95,12 +94,11 @@ def _power(run: Run) -> Estimate:
     return _mean_of(run, energy / time, block)
 
 
-def _mean_of(run: Run, values: Floats, block: NDArray[np.int64]) -> Estimate:
+def _mean_of(run: Run, values: Floats, block: Ints) -> Estimate:
     if len(values) == 0:
         return Estimate.null(_why_none(run), METHOD)
-    blocks = np.unique(block)
-    if len(blocks) > 1:
-        return mean_estimate(np.array([values[block == b].mean() for b in blocks]), method="runs")
+    if len(runs := by_run(values, block)) > 1:
+        return mean_estimate([one.mean() for one in runs], method="runs")
     return two_stage_estimate(values, _first_stage(run, len(values)), METHOD)
 
 
@@ -175,9 +173,8 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
     if (within := scatter(values, block)) is not None:
         estimate = Estimate(within * share, None, None, len(values), METHOD)
         figures.add(MODEL_UNIT, f"{name}_spread_within_pct", estimate)
-    if len(blocks := np.unique(block)) > 1:
-        means = [float(values[block == b].mean()) for b in blocks]
-        between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
+    if len(runs := by_run(values, block)) > 1:
+        between = Estimate(float(np.std([one.mean() for one in runs], ddof=1)) * share, None, None, len(runs), "runs")
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
 
 
@@ -186,7 +183,7 @@ DRIFTED = 0.25
 V100s under full load differ by up to 13 %. The interval has half of any difference."""
 
 
-def settled(run: Run, device: str) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.int64]]:
+def settled(run: Run, device: str) -> tuple[NDArray[np.str_], Ints, Ints]:
     """Names, starts and ends of idle phases without the time in which a device settles, each of shape (m,)."""
     found, phases = readings(run, device), spans_of(run, "phase")
     if found is None or not len(found[0]):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
@@ -15,6 +14,7 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
+from jouletrace.arrays import Floats
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
@@ -154,7 +154,7 @@ def sensor_known(run: Run, device: str) -> bool:
     return run.kind != "import" or channel is None or bool(channel.sensor)
 
 
-def printed_step(power_w: NDArray[np.float64]) -> float:
+def printed_step(power_w: Floats) -> float:
     """Step in watts to which readings were rounded, 0 if to less than a milliwatt.
 
     All readings of a steady level are off by the same: their spread says nothing of it.

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import mean, median_of
+from jouletrace.arrays import Floats
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.stats.interval import ratio
 
@@ -54,14 +54,14 @@ def add_nodes(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "perturbation", ratio(median_of(total), untouched))
 
 
-def _add(figures: Figures, unit: int, seconds: NDArray[np.float64], total: NDArray[np.float64]) -> None:
+def _add(figures: Figures, unit: int, seconds: Floats, total: Floats) -> None:
     time = replace(median_of(seconds), method=METHOD)
     figures.add(unit, "time_s", time)
     whole = float(np.median(total))
     figures.add(unit, "share", time.scaled(1 / whole) if whole > 0 else Estimate.null("empty_window", METHOD))
 
 
-def _seconds(spans: pa.Table, whole: pa.Table, units: list[int]) -> NDArray[np.float64]:
+def _seconds(spans: pa.Table, whole: pa.Table, units: list[int]) -> Floats:
     """Seconds of each unit in each iteration, shape (units, iterations)."""
     found = np.zeros((len(units), len(whole)))
     executed = spans.filter(pc.equal(spans["kind"], "op"))

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
+from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -29,7 +29,6 @@ from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, SAMPLE_RATE
 from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import Z95, difference, ratio
 
-Array = NDArray[np.float64]
 Layer = tuple[str, str | None, bool]
 """A module, the name of one of its calls, and whether it is what it calls itself."""
 
@@ -120,7 +119,7 @@ class Recorded:
         launched = [row._replace(kind=place.get(row.kind, -1)) for row in launched]
         return Division(self.times.device, powers, self.reason or "not_resolved", launched)
 
-    def _sum(self, least: int = -1) -> Array:
+    def _sum(self, least: int = -1) -> Floats:
         """Seconds of each kind in all that sites from this id on launch, and in idle time."""
         idle = self.division.rows[-1]
         return self.division.grouped(lambda row: [0] if row.site >= least or row is idle else [])[0]
@@ -162,7 +161,7 @@ class Recorded:
         above = self._of(unit, "parent") if self._of(unit, "op") else None
         return unit if above is None else int(above)
 
-    def _pool(self, inside: Mapping[int, Array]) -> None:
+    def _pool(self, inside: Mapping[int, Floats]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
         units = self.times.units
@@ -212,7 +211,7 @@ class Recorded:
                 self._add_layer(unit, inside, (name, label), contains)
 
     def _add_layer(
-        self, unit: int, inside: Mapping[Layer, Array], layer: tuple[str, str | None], contains: bool
+        self, unit: int, inside: Mapping[Layer, Floats], layer: tuple[str, str | None], contains: bool
     ) -> None:
         self._add(unit, inside[*layer, False])
         if contains and (*layer, True) in inside:
@@ -245,7 +244,7 @@ class Recorded:
             self.figures.add(self.top, name, Estimate(value, None, None, len(fit.watts), METHOD))
         return parts
 
-    def _add(self, unit: int, seconds: Array, *, reason: str = "", own: bool = False) -> None:
+    def _add(self, unit: int, seconds: Floats, *, reason: str = "", own: bool = False) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         time = Estimate(float(seconds.sum()), None, None, self.times.about["iterations"], "trace")
         stated = Estimate.null(reason, METHOD) if reason else self.division.energy(seconds)

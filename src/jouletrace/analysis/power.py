@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Ints
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.spans import SpanEnergies, span_energies
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
@@ -141,7 +142,7 @@ def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
     return info.power_limits_w.get("max"), info.power_limit_w, info.name
 
 
-def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
+def _oversampled(stamps: Ints, period_s: float) -> bool:
     """True if reads come faster than updates; in a slow log, newest row first or last, each row is a reading."""
     return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < 0.9e9 * period_s
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.span_energies import FEWEST, energies_by_name
+from jouletrace.arrays import Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
@@ -28,9 +28,6 @@ _MARKED = ("range", "iteration")
 
 _DEEPEST = 100
 """Ranges around a range that has figures of its own."""
-
-
-Ints = NDArray[np.int64]
 
 
 class RangeUnit(NamedTuple):
@@ -107,16 +104,14 @@ def _marked(run: Run) -> list[PathSpans]:
     return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), first[spans.path]))
 
 
-def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, NDArray[np.intp]]:
+def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, Indices]:
     """The paths, the number of each span's, and the span around it; -1 for none, or nested too deeply."""
     names = marked.texts["name"]
     label = np.where(marked.those("kind", ("iteration",)), len(names), marked.name)
     labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name
-    ids, parent = marked.id, marked.parent
-    place = np.minimum(np.searchsorted(ids, parent), len(ids) - 1)
-    above = np.where((ids[place] == parent) & (place < np.arange(len(ids))), place, -1)
+    above = np.where(marked.above < np.arange(len(marked)), marked.above, -1)
     paths: list[Path] = []
-    which = np.full(len(ids), -1, np.int64)
+    which = np.full(len(marked), -1, np.int64)
     here = np.flatnonzero(above < 0)
     inner = np.argsort(above, kind="stable")[len(here) :]  # by the span around them
     for _ in range(_DEEPEST):
@@ -134,14 +129,14 @@ def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, NDArray[np.intp]]
     return paths, which, above
 
 
-def _ranges_of(first: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.intp]:
+def _ranges_of(first: Indices, last: Indices) -> Indices:
     """All numbers from each first to before its last, one after the other."""
     count = last - first
     begin = np.cumsum(count) - count
     return np.asarray(np.arange(int(count.sum())) + np.repeat(first - begin, count), np.intp)
 
 
-def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
+def _traced(run: Run, start: Ints, end: Ints) -> Mask:
     """Mask of spans that the tracing of kernels disturbed, shape (n,). A range around all of it isn't one of them."""
     since, until = spans_of(run, "phase").named("tracing").edges_ns
     disturbed = np.zeros(len(start), bool)

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from jouletrace.analysis.power import energies
 from jouletrace.analysis.serving.measured import Factors, Record, rates
-from jouletrace.analysis.serving.steady import Floats, going_on
+from jouletrace.analysis.serving.steady import going_on
+from jouletrace.arrays import Floats
 from jouletrace.attribution.prior import Prior
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95

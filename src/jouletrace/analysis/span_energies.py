@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, power_record, readings, sensor_flags
+from jouletrace.arrays import Ints, Mask
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.run import Estimate, Run
 from jouletrace.run.readings import Readings
@@ -46,7 +46,6 @@ evenly spread, and blocks of steps, that are enough for its mean."""
 _BLIND = ("outside_record", "hole_in_record")
 """Reasons that have nothing to do with the span itself: the mean of the others stands for it."""
 
-Ints = NDArray[np.int64]
 Named = tuple[str, str, str]
 """Kind, name and device of spans; "" where unknown."""
 
@@ -140,7 +139,7 @@ class _Pieces(NamedTuple):
         return _Pieces(self.start_ns[some], self.end_ns[some], self.each[some], bursts_ns, self.of)
 
 
-def _follow(spans: Spans) -> NDArray[np.bool_]:
+def _follow(spans: Spans) -> Mask:
     """True for each span that begins where the one before it ended, shape (n - 1,)."""
     gap = spans.start_ns[1:] - spans.end_ns[:-1]
     # within 2 % of a step's time they are one after the other

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_powers import KernelPowers
 from jouletrace.analysis.kernel_times import untouched
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Run, tables
 
 BIN_NS, BINS = 100_000, (50, 500)
@@ -22,9 +22,6 @@ REST = 0.02
 
 MOST_W = 1e9
 """Beyond any power: what a damaged or foreign Run holds may be any number."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Waveform:
     kernels: pa.Table  # rows of ``Run.activity`` that begin in the iteration, by start, with their columns
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> Mask:
         """Which bins have a power; shape (n,)."""
         return np.asarray(np.abs([self.power_w, self.low_w, self.high_w]).max(axis=0) < MOST_W)
 

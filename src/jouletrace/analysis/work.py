@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 from jouletrace.run.estimate import widened
@@ -29,9 +29,6 @@ _SHORTEST_S = 1.0
 _BESIDE = (WORK_RESETS, WORK_READ)
 _J_PER_KWH = 3.6e6
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class _Blocks:
@@ -43,7 +40,7 @@ class _Blocks:
     done: Floats  # units of work
     # Standard uncertainty of its length, in seconds: a read takes time, and the count is of some moment within it
     edge_s: Floats
-    reset: NDArray[np.bool_]  # whether the counter started again within it
+    reset: Mask  # whether the counter started again within it
 
     @property
     def seconds(self) -> Floats:
@@ -141,7 +138,7 @@ def _blocks(run: Run) -> _Blocks | str:
     return _Blocks(time[at[:-1]], time[at[1:]], np.diff(done[at]), edge, np.diff(resets) > 0)
 
 
-def _edges(time: Ints) -> NDArray[np.intp]:
+def _edges(time: Ints) -> Indices:
     """Which readings are edges of blocks: as equally apart in time as readings allow."""
     since = time - time[0]
     k = int(max(min(MOST_BLOCKS, len(time) - 1, since[-1] / 1e9 / _SHORTEST_S), 1))

@@ -8,15 +8,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import LEAD_S, enough
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
-
-Array = NDArray[np.float64]
 
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
@@ -76,7 +74,8 @@ def search(
     enough(activity, most, columns=False)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
-    rates: Array = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)  # a grid that all ranges share
+    # A grid that all ranges share
+    rates: Floats = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)
     coarse = _total(parts, [part.least(rates) for part in parts])
     candidates = sorted((_Candidate.near(rate, parts) for rate in _apart(rates, coarse)), key=lambda one: one.total)
     best, rival = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
@@ -141,14 +140,14 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     return [(start, min(start + WINDOW_S, finish)) for start in dict.fromkeys(chosen)]
 
 
-def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
+def _total(parts: Sequence[_Window], square: Sequence[Floats]) -> Floats:
     """Negative logarithm of the likelihood, from the mean square residual of each part."""
     return np.asarray(
         np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, square, strict=True)], axis=0)
     )
 
 
-def _apart(rates: Array, total: Array) -> list[float]:
+def _apart(rates: Floats, total: Floats) -> list[float]:
     """The six most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
     chosen: list[float] = []
     for i in np.argsort(total):
@@ -179,37 +178,37 @@ class _Window:
     def _places(self) -> Places:
         return Places.of(self._time, self.start_s)
 
-    def least(self, rates_hz: Array) -> Array:
+    def least(self, rates_hz: Floats) -> Floats:
         """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
         for rate in rates_hz.tolist():
             if rate not in self._least:
                 self._least[rate] = float(self.mean_squares(np.array([rate]), PHASES).min())
         return np.array([self._least[rate] for rate in rates_hz.tolist()])
 
-    def mean_squares(self, rates_hz: Array, phases: int) -> Array:
+    def mean_squares(self, rates_hz: Floats, phases: int) -> Floats:
         """Mean square residual by rate and phase, shape (rates, phases)."""
         offsets = np.arange(phases) / phases
         return np.stack([self._mean_squares(float(rate), offsets) for rate in rates_hz])
 
-    def best(self, rates_hz: Array) -> _Fit:
+    def best(self, rates_hz: Floats) -> _Fit:
         """The best fit among some rates."""
         key = tuple(rates_hz.tolist())
         if key not in self._best:
             self._best[key] = self._search_best(rates_hz)
         return self._best[key]
 
-    def _search_best(self, rates_hz: Array) -> _Fit:
+    def _search_best(self, rates_hz: Floats) -> _Fit:
         square = self.mean_squares(rates_hz, 2 * PHASES)
         rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
         one_s = float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
         return _Fit(float(square.min()), float(rates_hz[rate]), one_s)
 
-    def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
+    def _mean_squares(self, rate_hz: float, offsets: Floats) -> Floats:
         design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
         return _mean_squares(design, self.watts)
 
 
-def _mean_squares(design: Array, watts: Array) -> Array:
+def _mean_squares(design: Floats, watts: Floats) -> Floats:
     """Mean square residual at the best powers, for each phase; shape (phases,)."""
     turned = design.transpose(0, 2, 1)
     noise_w = max(NOISE * float(watts.std()), LEAST_NOISE_W)

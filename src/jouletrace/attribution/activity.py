@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.shares import Timeline
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-Sums = tuple[Ints, Array]
+Sums = tuple[Ints, Floats]
 """The row to which each sample is added, and with which weight; both of shape (m,)."""
 
 
@@ -44,8 +41,8 @@ class Activity:
     """
 
     # Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``
-    start_s: Array
-    end_s: Array
+    start_s: Floats
+    end_s: Floats
     column: Ints  # index into ``members``, shape (n,)
     kinds: tuple[Kind, ...]  # kinds of kernels
     # Kinds of kernels in each column: one, or several where kernels overlap
@@ -54,16 +51,16 @@ class Activity:
     # Start and end of the timeline
     begin_s: float
     finish_s: float
-    slowness: Array  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
+    slowness: Floats  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
 
     @cached_property
-    def seconds(self) -> Array:
+    def seconds(self) -> Floats:
         """Time of each column, then of idle, shape (members + 1,)."""
         busy = np.bincount(self.column, self.end_s - self.start_s, len(self.members))
         return np.append(busy, self.finish_s - self.begin_s - busy.sum())
 
     @cached_property
-    def shares(self) -> Array:
+    def shares(self) -> Floats:
         """Share of each kind in the energy of each column, shape (members, kinds): kernels at once share equally."""
         found = np.zeros((len(self.members), len(self.kinds)))
         for column, members in enumerate(self.members):
@@ -78,7 +75,7 @@ class Activity:
         return tuple(tuple(sorted(like[kind] for kind in members)) for members in self.members)
 
     @cached_property
-    def repeated(self) -> NDArray[np.bool_]:
+    def repeated(self) -> Mask:
         """True for columns in which a repeat runs, shape (members,)."""
         return np.array([any(self.kinds[kind].repeat for kind in members) for members in self.members])
 
@@ -88,8 +85,8 @@ class Activity:
         return Timeline(self.start_s, self.end_s, self.column, len(self.members))
 
     def seen(
-        self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
-    ) -> tuple[Array, Array, Array]:
+        self, at_s: Floats, response: SampleResponse, value: Floats, watts: Floats, into: Sums | None = None
+    ) -> tuple[Floats, Floats, Floats]:
         """Regressors of momentary samples.
 
         Args:
@@ -120,22 +117,7 @@ class Activity:
         slope = np.bincount(sample, change * watts[which], len(at_s))
         return table.astype(float), total.astype(float), slope.astype(float)
 
-    def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
-        """Integrals up to each time: seconds of each column, idle last, shape (m, members + 1), and of ``value``."""
-        order, width = np.argsort(at_s), len(self.members) + 1
-        done = np.searchsorted(self.end_s, at_s[order])  # intervals that have ended
-        which = np.searchsorted(done, np.arange(len(self.column)), side="right") * width + self.column
-        between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
-        sums = np.cumsum(between.reshape(len(at_s) + 1, width)[:-1], axis=0, dtype=np.float64)
-        last = np.minimum(done, len(self.column) - 1)
-        begun = np.where(done < len(self.column), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
-        sums[np.arange(len(at_s)), self.column[last]] += begun
-        table = np.empty_like(sums)
-        table[order] = sums
-        table[:, -1] = at_s - table[:, :-1].sum(axis=1)
-        return table, self.integral(at_s, value)
-
-    def table(self, edges_s: Array, most: int) -> Array:
+    def table(self, edges_s: Floats, most: int) -> Floats:
         """Share of each of the ``most`` columns with most time in each bin of a regular grid, edges of shape (m + 1,).
 
         Returns:
@@ -167,26 +149,26 @@ class Activity:
         like = np.array([numbers.setdefault(members, len(numbers)) for members in self.members])
         return replace(self, column=like[self.column], members=tuple(numbers), part=(0,) * len(numbers))
 
-    def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
+    def power(self, edges_s: Floats, value: Floats | Mask) -> Floats:
         """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
         return self._powers(edges_s, value)[0]
 
-    def _powers(self, edges_s: Array, *values: Array | NDArray[np.bool_]) -> list[Array]:
+    def _powers(self, edges_s: Floats, *values: Floats | Mask) -> list[Floats]:
         """``power`` of several values."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
         return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
 
-    def busy_s(self, at_s: Array) -> Array:
+    def busy_s(self, at_s: Floats) -> Floats:
         """Time up to each time in which kernels ran."""
         return self.integral(at_s, np.ones(len(self.column)))
 
-    def integral(self, at_s: Array, value: Array) -> Array:
+    def integral(self, at_s: Floats, value: Floats) -> Floats:
         """Integral up to each time of ``value``, given per interval and 0 between them."""
         return _integrals(at_s, self.start_s, self.end_s, value)[0]
 
 
-def _integrals(at: Array, start: Array, end: Array, *values: Array | NDArray[np.bool_]) -> list[Array]:
+def _integrals(at: Floats, start: Floats, end: Floats, *values: Floats | Mask) -> list[Floats]:
     """The integral of each value up to each time."""
     if not len(start):
         return [np.zeros(len(at)) for _ in values]
@@ -195,7 +177,7 @@ def _integrals(at: Array, start: Array, end: Array, *values: Array | NDArray[np.
     return [np.asarray(np.interp(at, edges, np.repeat(one, 2)[1:-1])) for one in sums]
 
 
-def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
+def slowness_of(start: Floats, end: Floats, kind: Ints) -> Floats:
     """Logarithm of the duration of the kernels around each interval over the median of their class; shape (n,).
 
     It shows the SM clock, which swings by percents at a power cap, and power with more than its square. A class holds
@@ -222,7 +204,7 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
     return np.asarray(smooth - (smooth * length).sum() / length.sum())
 
 
-def _classes(log: Array) -> list[Ints]:
+def _classes(log: Floats) -> list[Ints]:
     """Instances of a kind by duration, a hundred at least, separated where the sorted durations jump by 8 %."""
     order = np.argsort(log)
     cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1
@@ -278,7 +260,9 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     )
 
 
-def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int) -> tuple[Array, Array, Ints, Array]:
+def _in_parts(
+    start: Floats, end: Floats, kind: Ints, slowness: Floats, kinds: int
+) -> tuple[Floats, Floats, Ints, Floats]:
     """Separate head and tail of intervals of long kinds.
 
     A kernel draws more at its start and less during its last blocks. With one constant power per kernel that difference
@@ -300,7 +284,9 @@ def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int)
     return starts[order], ends[order], kinds_[order], slow[order]
 
 
-def _apart(start: Array, end: Array, kind: Ints, kinds: int) -> tuple[Array, Array, Ints, tuple[tuple[int, ...], ...]]:
+def _apart(
+    start: Floats, end: Floats, kind: Ints, kinds: int
+) -> tuple[Floats, Floats, Ints, tuple[tuple[int, ...], ...]]:
     """Cut overlapping kernels at each start and end; each set of kinds that run together is one more.
 
     The sum of random codes of its members identifies a set.

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, left_out, solve
-from jouletrace.sensor.shares import Floats, Response, Timeline, shares
+from jouletrace.sensor.shares import Response, Timeline, shares, slopes
 from jouletrace.stats.one_thread import one_thread
 
 _DENSITIES_S = np.geomspace(1e-7, 1.0, 15)
@@ -110,7 +111,7 @@ def attribute_amounts(
     chain = _idle_alone(chains[int(np.argmax(evidence))], cuts.h)
     found = solve(chain, problem)
     around = left_out(chain, problem, found, _BLOCKS)
-    for slope_w in _slopes(times_s, timeline, found.unknowns, response):
+    for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
         moved = solve(chain, replace(problem, values_w=slope_w), covariance=False).unknowns
         around += np.outer(moved, moved)
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
@@ -153,15 +154,3 @@ def _positive(mean: Floats, covariance: Floats) -> Floats:
     size, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
     root = (axes / np.sqrt(np.maximum(size, 1e-9))).T  # amounts may go with each other entirely
     return np.asarray(nnls(root, root @ (mean / scale))[0] * scale)
-
-
-def _slopes(times_s: Floats, timeline: Timeline, units_j: Floats, response: Response) -> list[Floats]:
-    """Change of the readings for a standard deviation of the sensor's delay and width, each of shape (n,)."""
-
-    def shown_by(other: Response) -> Floats:
-        return np.asarray(shares(times_s - other.delay_s, timeline, other) @ units_j)
-
-    more = float(np.exp(response.width_sd))
-    late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
-    pairs = (late, early), (response.widened(more), response.widened(1 / more))
-    return [(shown_by(one) - shown_by(other)) / 2 for one, other in pairs]

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
@@ -22,7 +23,7 @@ from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Known, Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
 from jouletrace.attribution.swing import CHANCES, swing_prior
-from jouletrace.sensor.shares import Floats, Response, Timeline, shares
+from jouletrace.sensor.shares import Response, Timeline, shares
 
 _STEP = 0.25
 """Longest segment inside a burst over the longer of window and time between readings: a level that walks is resolved,
@@ -135,7 +136,7 @@ class _Case:
             look = first_look(cuts, problem, response, prior)
         return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, known, holds, unsure_s, look)
 
-    def energies(self, period_s: float | None, some: NDArray[np.intp] | None = None) -> Energies:
+    def energies(self, period_s: float | None, some: Indices | None = None) -> Energies:
         """Energies under all sizes of swing and slow change, or ``some`` of them."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
@@ -193,7 +194,7 @@ def _swings(
     return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
 
 
-def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:
+def _classes(lengths_s: Floats) -> tuple[Floats, Indices]:
     """Lengths that stand for ``lengths_s``, shape (l, 2), and the index of each one's, shape (spans,)."""
     _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
     sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jouletrace.sensor.shares import Floats, Response
+from jouletrace.arrays import Floats, Indices
+from jouletrace.sensor.shares import Response
 
 FLOOR_W = 0.05
 """Noise of the sensor's state per segment: well below a reading's, and keeps the precision finite."""
@@ -32,19 +32,19 @@ class Chain:
     log_det: float  # logarithm of its determinant
     energy: Floats  # shape (n, 2k): mean energy of a segment by the states beside it, in J per unit of a state
     own: Floats  # shape (n,): variance of a segment's energy given the states, in J²
-    seen: NDArray[np.intp]  # shape (readings,), distinct: of all states' numbers the one that each reading shows
+    seen: Indices  # shape (readings,), distinct: of all states' numbers the one that each reading shows
 
 
 @dataclass(frozen=True)
 class Windows:
     """Where readings' windows lie among instants; without one it begins where it ends."""
 
-    begun: NDArray[np.intp]  # shape (readings,): the instant at which each begins
-    seen: NDArray[np.intp]  # shape (readings,): that at which it ends, which the reading shows
-    which: NDArray[np.intp]  # shape (readings,): of the sums that run at a time, the one of each window
+    begun: Indices  # shape (readings,): the instant at which each begins
+    seen: Indices  # shape (readings,): that at which it ends, which the reading shows
+    which: Indices  # shape (readings,): of the sums that run at a time, the one of each window
 
     @classmethod
-    def of(cls, begun: NDArray[np.intp], seen: NDArray[np.intp]) -> Windows:
+    def of(cls, begun: Indices, seen: Indices) -> Windows:
         """Windows, each with the first sum that no earlier one still uses."""
         ends: list[int] = []
         which = []
@@ -115,7 +115,7 @@ def sensor_chain(time_s: Floats, windows: Windows, response: Response, course: C
     return low_pass_chain(time_s, windows.seen, response, course, jolt)
 
 
-def low_pass_chain(time_s: Floats, seen: NDArray[np.intp], response: Response, course: Course, jolt: Floats) -> Chain:
+def low_pass_chain(time_s: Floats, seen: Indices, response: Response, course: Course, jolt: Floats) -> Chain:
     """States (y, idle, excess) of a sensor with an exponential memory; for arguments see ``sensor_chain``.
 
     ``rise dy = (idle + excess + swing - y) dt``, where swing is white. Over a segment of h, with f = exp(-h / rise),

@@ -52,9 +52,8 @@ def check_lock(lock: Lock) -> Outcome:
 
 def check_seen(fitted: Fit) -> Outcome:
     """The check that samples cover kinds in proportion to their time; a step locked to the sensor hides a part."""
-    table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.column)))
-    ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
-    missed = float(np.abs(fitted.seen - ran).sum() / 2)
+    ran = fitted.activity.timeline.seconds(fitted.time_s[[0, -1]])[0] / np.ptp(fitted.time_s)
+    missed = float(np.abs(fitted.seen - np.append(ran, 1 - ran.sum())).sum() / 2)
     return Outcome.of("seen", missed <= UNSEEN, missed, most=UNSEEN)
 
 

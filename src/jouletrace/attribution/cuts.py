@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from jouletrace.arrays import Floats, Indices, Mask
 from jouletrace.attribution.chains import Windows
-from jouletrace.sensor.shares import Floats
 
 _SAME_S = 1e-7
 """Times so close are one instant: less than any clock here shows, and more than rounding to nanoseconds makes."""
@@ -22,9 +21,9 @@ class Cuts:
     time_s: Floats  # shape (n + 1,)
     windows: Windows  # of the readings
     bursts: Floats  # shape (b, 2)
-    burst: NDArray[np.intp]  # shape (n,): the last burst that began before each segment
-    inside: NDArray[np.bool_]  # shape (n,): whether the segment lies in it
-    opens: NDArray[np.bool_]  # shape (n,): whether the burst begins with it
+    burst: Indices  # shape (n,): the last burst that began before each segment
+    inside: Mask  # shape (n,): whether the segment lies in it
+    opens: Mask  # shape (n,): whether the burst begins with it
 
     @classmethod
     def of(cls, read_s: Floats, begin_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
@@ -45,7 +44,7 @@ class Cuts:
         return cls(time_s, windows, bursts, burst, inside, opens)
 
     @property
-    def seen(self) -> NDArray[np.intp]:
+    def seen(self) -> Indices:
         """The instant that each reading shows, shape (readings,)."""
         return self.windows.seen
 
@@ -65,7 +64,7 @@ class Cuts:
         return np.where(self.inside, mean_w[self.burst], level_w)
 
     @property
-    def goes_on(self) -> NDArray[np.bool_]:
+    def goes_on(self) -> Mask:
         """True where a segment's level goes on into the next, shape (n,)."""
         return np.append(self.inside[1:] & ~self.opens[1:], False)
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import Chain, precision
 from jouletrace.attribution.cuts import share_of
 from jouletrace.attribution.outcome import ALIASED_LOG
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
-from jouletrace.sensor.shares import Floats
 
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
@@ -44,9 +44,7 @@ _ENOUGH, _BLOCKS = 4096, 8
 """Of longer logs so many readings, in blocks, choose the grid points that count."""
 
 
-def fluctuation_chain(
-    time_s: Floats, seen: NDArray[np.intp], variance: float, memory_s: float, hidden_s: float = 0.0
-) -> Chain:
+def fluctuation_chain(time_s: Floats, seen: Indices, variance: float, memory_s: float, hidden_s: float = 0.0) -> Chain:
     """A power of exponential memory, as deviation from its level; n segments between ``time_s``, shape (n + 1,).
 
     The mean of a segment's energy is that of the bridge between its two ends. With ``hidden_s``, the longest cycle that
@@ -90,7 +88,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         if memory < _HIDDEN_MEMORY
     ]
 
-    def problem(some: slice | NDArray[np.intp], wanted: Floats) -> tuple[Problem, Floats]:
+    def problem(some: slice | Indices, wanted: Floats) -> tuple[Problem, Floats]:
         """Readings and spans; and the instants."""
         times, deviations = times_s[some], values_w[some] - level_w
         time_s = np.unique(np.concatenate([times, wanted.ravel()]))
@@ -122,7 +120,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     )
 
 
-def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
+def _changes(values_w: Floats, noise_w: float) -> Indices:
     """Readings before which power crosses the middle between least and most; none if all are equal within noise.
 
     Of n readings noise alone makes least and most differ by about 2 sqrt(2 ln n) of its standard deviations.
@@ -132,7 +130,7 @@ def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(values_w > (values_w.max() + values_w.min()) / 2)) + 1
 
 
-def _slips(times_s: Floats, values_w: Floats, turns: NDArray[np.intp]) -> bool:
+def _slips(times_s: Floats, values_w: Floats, turns: Indices) -> bool:
     """True if power rises where a poll is late and falls where it is early, or the reverse, change for change.
 
     So it is while an edge of a load in the log's rhythm lies among the moments of the polls. Of other loads half of the
@@ -144,7 +142,7 @@ def _slips(times_s: Floats, values_w: Floats, turns: NDArray[np.intp]) -> bool:
     return bool(alike.mean() > max(0.5, _SLIPS / np.sqrt(len(alike))))
 
 
-def _coherent(turns: NDArray[np.intp]) -> float:
+def _coherent(turns: Indices) -> float:
     """Factor of the variance: edges of a periodic load meet the readings at few phases, so their errors add up.
 
     The error of one edge is a sawtooth of its phase. Over N periods that are g readings long, harmonic k of it adds up

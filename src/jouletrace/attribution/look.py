@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.chains import ANY, Chain, Course, sensor_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
-from jouletrace.sensor.shares import Floats, Response, averaged
+from jouletrace.sensor.shares import Response, averaged
 
 _ROUNDS = 3
 """Passes until heights and places of jumps agree with each other."""

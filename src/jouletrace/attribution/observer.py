@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Readout, Track
+from jouletrace.sensor.shares import Shape
 from jouletrace.stats.regression import Prior
 
 Array = NDArray[np.float64]
@@ -144,23 +145,18 @@ class Averaged:
 
     def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
-        window = np.full(len(time_s), self.sensor.window_s * (1 + self.stretch))
-        end = time_s - self.delay_s
-        table, total = activity.integrals(np.concatenate([end - window, end]), value)
-        count = len(time_s)
-        shares = (table[count:] - table[:count]) / window[:, None]
-        edges = np.concatenate(
-            [end - window, end, end - window - EDGE_S, end - EDGE_S, end - window + EDGE_S, end + EDGE_S]
-        )
-        first, last, first_before, last_before, first_after, last_after = np.split(activity.integral(edges, watts), 6)
-        at_first, at_last = (first_after - first_before) / (2 * EDGE_S), (last_after - last_before) / (2 * EDGE_S)
-        later, longer = (at_first - at_last) / window, at_first - (last - first) / window
-        return Observed(
-            shares,
-            (total[count:] - total[:count]) / window,
-            np.column_stack([DELAY_UNIT_S * later, STRETCH_UNIT * longer / (1 + self.stretch)]),
-            np.zeros((count, 0)),
-        )
+        window_s, end_s = self.sensor.window_s * (1 + self.stretch), time_s - self.delay_s
+        shares = Shape(0.0, window_s, ()).shares(end_s, activity.timeline)
+
+        def mean(of: Array, late_s: float = 0.0, longer_s: float = 0.0) -> Array:
+            first, last = (activity.integral(end_s - back_s, of) for back_s in (late_s + window_s + longer_s, late_s))
+            return (last - first) / window_s
+
+        later = (mean(watts, EDGE_S) - mean(watts, -EDGE_S)) / (2 * EDGE_S)
+        longer = (mean(watts, 0.0, EDGE_S) - mean(watts, 0.0, -EDGE_S)) / (2 * EDGE_S) * window_s - mean(watts)
+        shift = np.column_stack([DELAY_UNIT_S * later, STRETCH_UNIT * longer / (1 + self.stretch)])
+        every = np.column_stack([shares, 1 - shares.sum(axis=1)])
+        return Observed(every, mean(value), shift, np.zeros((len(time_s), 0)))
 
     @property
     def reach_s(self) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jouletrace.sensor.shares import Floats
+from jouletrace.arrays import Floats
 
 READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
 """Sources of an energy's uncertainty."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jouletrace.sensor.shares import Floats
+from jouletrace.arrays import Floats
 
 
 @dataclass(frozen=True)

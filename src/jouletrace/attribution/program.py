@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
@@ -23,7 +24,7 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
-from jouletrace.sensor.shares import Floats, Response, averaged, shares
+from jouletrace.sensor.shares import Response, averaged, shares, slopes
 from jouletrace.stats import regression
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
@@ -232,21 +233,15 @@ def _sensor(
     clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
     by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
 
-    def shown_by(other: Response) -> Floats:
-        return np.asarray(shares(times_s - other.delay_s, activity.timeline, other) @ above_w)
-
-    more = float(np.exp(response.width_sd))
-    rise = (shown_by(response.widened(more)) - shown_by(response.widened(1 / more))) / 2
+    by_sensor = slopes(times_s, activity.timeline, above_w, response)
     if sampled is None:
         value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
-        late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
-        delay = (shown_by(late) - shown_by(early)) / 2
-        shown, mean, shared = np.stack([delay, rise], axis=1), np.zeros(2), 2
+        shown, mean, shared = by_sensor, np.zeros(2), 2
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
         place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
         shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
-        value_w, shown = seen.value, np.column_stack([place, shape, rise])
+        value_w, shown = seen.value, np.column_stack([place, shape, by_sensor[:, 1:]])
         mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
     return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
 

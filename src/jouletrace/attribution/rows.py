@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 from scipy.optimize import lsq_linear
 from scipy.special import chdtrc
 
+from jouletrace.arrays import Mask
 from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
 from jouletrace.attribution.program import Rows
 
@@ -19,7 +20,7 @@ BUSY_IDLE_W = 280.0
 """No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
 
 
-def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
+def resolved(rows: Rows, amounts: ArrayLike) -> Mask:
     """True for sums of kinds that the readings determine, and not the prior alone; shape (r,).
 
     A row is a sum of one kind, a pool one of several: kernels that always follow each other may be resolved together

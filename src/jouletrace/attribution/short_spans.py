@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.attribution.prior import Prior
@@ -18,7 +19,7 @@ from jouletrace.attribution.rows import WIDTH, resolved
 from jouletrace.attribution.solve import joined
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
-from jouletrace.sensor.shares import Floats, Response
+from jouletrace.sensor.shares import Response
 from jouletrace.stats.one_thread import one_thread
 
 _MOST_READINGS, _MOST_SPANS = 3000, 100_000
@@ -43,8 +44,6 @@ _PRIOR = Prior(ends=Prior.swing)
 
 _LEAST_W = 0.1
 """Noise of a reading where its sensor is taken to have none: its resolution."""
-
-Ints = NDArray[np.int64]
 
 
 @one_thread
@@ -104,7 +103,7 @@ def _until(start: Floats, end: Floats, kind: Ints, response: Response) -> Floats
     return np.where(goes_on, np.append(start[1:], 0.0), end)
 
 
-def _within(moment_s: Floats, start: Floats, until: Floats, response: Response) -> NDArray[np.bool_]:
+def _within(moment_s: Floats, start: Floats, until: Floats, response: Response) -> Mask:
     """Mask of the readings that see spans and what follows on them alone; ``moment_s`` are the moments they show."""
     begins = np.append(True, start[1:] > until[:-1])
     first, last = start[begins], until[np.append(begins[1:], True)]

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import ndtr, stdtrit
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.outcome import READINGS, SWINGS
-from jouletrace.sensor.shares import Floats
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
@@ -87,7 +86,7 @@ class Energies:
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
-    kept: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
+    kept: Indices = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -240,7 +239,7 @@ def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
     return np.asarray(joint + earlier + earlier.T)
 
 
-def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, Indices, Floats]:
     """Forward substitution through the states a to b - 1, for the k numbers of state a - 1 and the rows in the block.
 
     Returns:
@@ -277,8 +276,8 @@ def mixture(
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
-    weight = np.exp(evidence - evidence.max()) * prior
-    kept = np.flatnonzero(weight > KEPT * weight.sum())
+    weight, together = _weighed(evidence, prior)
+    kept = np.flatnonzero(weight > KEPT)
     weight = weight[kept] / weight[kept].sum()
     means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
     around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
@@ -293,17 +292,21 @@ def mixture(
         tried_j=means,
         kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
-        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+        log_evidence=together,
     )
+
+
+def _weighed(evidence: Floats, prior: Floats) -> tuple[Floats, float]:
+    """Weights of cases that exclude each other, by prior and evidence, and the evidence of all of them."""
+    weight = np.exp(evidence - evidence.max()) * prior
+    return weight / weight.sum(), float(evidence.max() + np.log(weight.sum()))
 
 
 def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     """Energies over cases that exclude each other, such as delays of a sensor, by prior and evidence."""
     if len(parts) == 1:
         return parts[0]
-    evidence = np.array([one.log_evidence for one in parts])
-    weight = np.exp(evidence - evidence.max()) * prior
-    weight = weight / weight.sum()
+    weight, together = _weighed(np.array([one.log_evidence for one in parts]), prior)
     unseen, hidden = None, [one.unseen for one in parts if one.unseen is not None]
     if hidden:
         share = sum(w * one.share for w, one in zip(weight, hidden, strict=True))  # they differ by how high bursts seem
@@ -314,7 +317,7 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         covariance=np.concatenate([one.covariance for one in parts]),
         unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
         unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
-        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+        log_evidence=together,
         tried_j=np.concatenate([one.tried_j for one in parts]),
         unseen=unseen,
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.attribution.outcome import ALIASED_LOG, READINGS, SWINGS
 from jouletrace.attribution.prior import Known, Prior
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
-from jouletrace.sensor.shares import Floats, Response
+from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
@@ -42,7 +43,7 @@ class SpanEnergies:
     """Energies of m spans, with their joint distribution."""
 
     energies: Energies | None  # of those that have one; None if none has
-    place: NDArray[np.intp]  # shape (m,): the number of each span in ``energies``, -1 without one
+    place: Indices  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
     # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
     # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
@@ -63,7 +64,7 @@ class SpanEnergies:
         return len(self.place)
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> Mask:
         """True for the spans that have an energy, shape (m,)."""
         return self.place >= 0
 
@@ -82,7 +83,7 @@ class SpanEnergies:
         """Upper ends, likewise."""
         return self._each[2]
 
-    def some(self, which: NDArray[np.intp]) -> SpanEnergies:
+    def some(self, which: Indices) -> SpanEnergies:
         """Those of some spans, by number."""
         reason, flags = ([one[i] for i in which.tolist()] for one in (self.reason, self.flags))
         low, mean, high = (one[which] for one in self._each)
@@ -219,9 +220,7 @@ def span_energies(
     return SpanEnergies(energies, place, reason, flags, period_s, each)
 
 
-def _judged(
-    record: Readings, response: Response, start: NDArray[np.int64], end: NDArray[np.int64], missing: Floats
-) -> list[str | None]:
+def _judged(record: Readings, response: Response, start: Ints, end: Ints, missing: Floats) -> list[str | None]:
     """The reason for which the record can't speak for a span, of each; None where it can."""
     if len(record) < 2:
         return [IMPLAUSIBLE if len(record.implausible_ns) else "no_samples"] * len(start)
@@ -261,9 +260,7 @@ def _segments(bursts: Floats, holes: Floats) -> Floats:
     return np.stack([edges[:-1], edges[1:]], axis=1)[_within(edges[:-1], bursts)]
 
 
-def _far(
-    record: Readings, response: Response, spans: Floats, bursts: Floats
-) -> tuple[Known, Floats, NDArray[np.bool_]]:
+def _far(record: Readings, response: Response, spans: Floats, bursts: Floats) -> tuple[Known, Floats, Mask]:
     """Segments of bursts that are far from all edges, with their energies; what is left of bursts; and of readings.
 
     The readings that are left, shape (n,), show power in bursts and spans or next to them. A burst goes on before the
@@ -296,7 +293,7 @@ def _near(read_s: Floats, edge_s: Floats, reach_s: float) -> tuple[Floats, Float
     return np.minimum(edge_s - reach_s, first_s), np.maximum(edge_s + reach_s, last_s)
 
 
-def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
+def _within(time_s: Floats, segments: Floats) -> Mask:
     """True for times in one of some segments, shape of ``time_s``."""
     begun, ended = np.sort(segments[:, 0]), np.sort(segments[:, 1])
     return np.searchsorted(begun, time_s, side="right") > np.searchsorted(ended, time_s, side="right")

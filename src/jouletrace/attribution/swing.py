@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.prior import Prior
-from jouletrace.sensor.shares import Floats, Response, both_seen, seen
+from jouletrace.sensor.shares import Response, both_seen, seen
 
 CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
@@ -99,7 +100,7 @@ def _of_length(
     return _table(taken, np.sqrt(excess) / span_s, prior)
 
 
-def _table(place: NDArray[np.intp], offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
+def _table(place: Indices, offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
     """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of draws of equal weight.
 
     ``place`` and ``offset`` are the number of each draw's density and its offset, shape (draws,).
@@ -130,7 +131,7 @@ def _taken(
     burst_s: float,
     response: Response,
     prior: Prior,
-) -> tuple[NDArray[np.intp], Floats]:
+) -> tuple[Indices, Floats]:
     """Periodic swings as an estimator takes them that knows white noise and slow change.
 
     The burst has one unknown level P, of power above idle 1. Readings are ``y = a P + noise`` with covariance C, and

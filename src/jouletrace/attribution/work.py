@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import block_diag
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.solve import KEPT, Energies
-from jouletrace.sensor.shares import Floats, Timeline
+from jouletrace.sensor.shares import Timeline
 
 TOLERANCE_W = 2.0
 """Largest difference of the windows' slope from idle power, unless less than its own uncertainty."""

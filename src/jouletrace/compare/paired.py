@@ -17,9 +17,10 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import fill, of_variant
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
+from jouletrace.arrays import Floats
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
-from jouletrace.compare.pairs import ALPHA, PER_SAMPLE, Comparison, Floats, Group, Note, Row
+from jouletrace.compare.pairs import ALPHA, PER_SAMPLE, Comparison, Group, Note, Row
 from jouletrace.compare.setup import scale_of
 from jouletrace.compare.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run

@@ -8,17 +8,15 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.above import Above
+from jouletrace.arrays import Floats
 from jouletrace.compare.source import Listed, Side
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import ABSENT, STORED_SCATTER
 from jouletrace.run.shown import Shown
 from jouletrace.stats.contrast import METHOD, Contrast
 from jouletrace.stats.interval import mean_estimate, standard_error
-
-Floats = NDArray[np.float64]
 
 ALPHA = 0.05
 """Probability of at least one false alarm among all verdicts of a comparison."""

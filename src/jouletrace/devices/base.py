@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import ChannelInfo, DeviceInfo
 
 
@@ -45,8 +45,8 @@ class Samples:
     """
 
     channel: str
-    time_ns: NDArray[np.int64]
-    value: NDArray[np.float64]
+    time_ns: Ints
+    value: Floats
 
 
 class Source(Protocol):

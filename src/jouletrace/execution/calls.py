@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.execution.steps.base import Interval
 from jouletrace.tracer.labels import taught
-from jouletrace.tracer.process_trace import Ints, Launched
+from jouletrace.tracer.process_trace import Launched
 
 UNKNOWN = -1
 
@@ -76,7 +76,7 @@ class Listing:
         table[list(known)] = list(known.values())
         return table[number]  # the last one is that of UNKNOWN
 
-    def owners(self, work: Launched, call: Ints, copy: NDArray[np.bool_], iteration: Ints) -> Ints:
+    def owners(self, work: Launched, call: Ints, copy: Mask, iteration: Ints) -> Ints:
         """Positions of the calls of launches, learned where they aren't marked; ``UNKNOWN`` for none. Shape (n,).
 
         A call has the kernels with which it is listed, and in each iteration no more of those that aren't marked.
@@ -121,7 +121,7 @@ class Recorded:
 
     work: Launched
     call: Ints
-    copy: NDArray[np.bool_]
+    copy: Mask
     iteration: Ints
     iterations: int
     interval: Interval

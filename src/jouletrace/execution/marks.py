@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.execution.calls import UNKNOWN
 from jouletrace.tracer.in_process import InProcess
-from jouletrace.tracer.process_trace import Ints, Owners
+from jouletrace.tracer.process_trace import Owners
 
 _COPY = " again"
 """Ends the mark of a call's repetition."""
@@ -43,7 +43,7 @@ class Marks:
             self._tracer.leave_call(depth)
 
 
-def marked(owners: Owners) -> tuple[Ints, NDArray[np.bool_], Ints]:
+def marked(owners: Owners) -> tuple[Ints, Mask, Ints]:
     """Numbers of the calls of launches (``UNKNOWN`` for none), whether they are copies, and numbers of iterations.
 
     Each has the shape (n,). The number of an iteration is ``UNKNOWN`` for launches before the first.

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from jouletrace.arrays import Ints
 from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.marks import Marks
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
-from jouletrace.tracer.process_trace import Ints, Launched
+from jouletrace.tracer.process_trace import Launched
 
 _WRITE_UNSAID = ("batch_norm", "instance_norm")
 """Parts of the names of operators that write running statistics, which their schemas don't state."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.execution.calls import Call, Listing, Recorded
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
 from jouletrace.execution.steps.base import Interval
@@ -57,7 +57,7 @@ class SimulatedTraceable:
         """See ``Traceable``."""
         board, log = self._device.board, list[Variant]()
         steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
-        times: list[NDArray[np.int64]] = []
+        times: list[Ints] = []
         with self._device.sampled() as sensor:
             board.wait(_BEFORE_S)
             start_ns = board.clock.time_ns()
@@ -103,7 +103,7 @@ class SimulatedTraceable:
         return step
 
 
-def _owners(count: int, variant: Variant) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _owners(count: int, variant: Variant) -> tuple[Ints, Ints]:
     """Of each kernel of an iteration of so many calls the position of its call, and 1 if it is a copy, else 0."""
     times = np.ones(count, np.int64)
     for place, many in variant.repeats:
@@ -112,6 +112,6 @@ def _owners(count: int, variant: Variant) -> tuple[NDArray[np.int64], NDArray[np
     return call, np.append(0, call[1:] == call[:-1]).astype(np.int64)
 
 
-def _active_w(step: SimulatedStep) -> NDArray[np.float64]:
+def _active_w(step: SimulatedStep) -> Floats:
     """Power over idle of each kernel of an iteration, shape (kernels,)."""
     return np.array([kernel.active_w for kernel in step.schedule.kernels])

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.calibration import calibration_of
 from jouletrace.analysis.power import no_power_reason
+from jouletrace.arrays import Floats
 from jouletrace.devices import open_device
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.burst import make_burst
@@ -105,7 +105,7 @@ def calibrate(
     return run
 
 
-def pulse_train(seconds: float, seed: int) -> NDArray[np.float64]:
+def pulse_train(seconds: float, seed: int) -> Floats:
     """Lengths (on, off) of pulses in seconds, shape (n, 2), log-uniform between 30 ms and 0.6 s.
 
     A sensor of 20 ms follows the shortest; one that means over a second sees the density of pulses vary. Irregular

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.known_secrets import refresh
@@ -148,7 +148,7 @@ class Session:
         row = {"id": 0, "kind": kind, "name": name, "lane": lane, "start_ns": start_ns, "end_ns": end_ns}
         return self.add_spans([row | {"device": device or self.devices[0].info.id}])
 
-    def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
+    def add_iterations(self, start_ns: int, seconds: Floats, lane: str) -> None:
         """Add one span per iteration, contiguous from ``start_ns``."""
         edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
         about = {"kind": "iteration", "name": "iteration", "lane": lane}
@@ -195,7 +195,7 @@ class Session:
                 self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
             self._on_disk.append(columns)
 
-    def add_trace(self, work: Launched, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
+    def add_trace(self, work: Launched, units: Sequence[int], iteration: Indices) -> None:
         """Add one span per launch on the first device, within one span per iteration.
 
         Args:
@@ -223,7 +223,7 @@ class Session:
             writer.append(columns)
         self.run.activity = read_spool(self._home / SPOOL, "activity")
 
-    def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def power(self, since_ns: int, device: str | None = None) -> tuple[Ints, Floats]:
         """The power record since ``since_ns``: stamps in ns and power in watts."""
         table = self.recorder.samples()
         wanted = pc.and_(

@@ -15,16 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import Run
 from jouletrace.run.parts import Path, Step, path_of
 from jouletrace.run.recording_names import IDLE_NAME
-
-Array = NDArray[np.float64]
 
 METHOD = "regression on the kernel timeline"
 
@@ -65,17 +63,17 @@ class Powers:
             (k, k).
     """
 
-    watts: Array
-    own: Array
-    overlapped: Array
-    most_w: Array
-    prior_w: Array
-    tracing_w: Array
+    watts: Floats
+    own: Floats
+    overlapped: Floats
+    most_w: Floats
+    prior_w: Floats
+    tracing_w: Floats
     readings: int
     coverage: float
-    root: Array
-    causes: Mapping[str, Array]
-    gained: Array
+    root: Floats
+    causes: Mapping[str, Floats]
+    gained: Floats
 
     def scaled(self, factor: float, half: float) -> Powers:
         """The same with energies of kernels, but not of idle, times a factor of this 95 % half-width."""
@@ -84,7 +82,7 @@ class Powers:
         root, most_w = self.root * by[:, None], self.most_w * by
         return replace(self, watts=self.watts * by, most_w=most_w, root=root, tracing_w=tracing)
 
-    def energy(self, seconds: Array) -> Estimate:
+    def energy(self, seconds: Floats) -> Estimate:
         """Energy of seconds of each kind, shape (k,), whether or not the readings resolve it, J."""
         value, errors = float(seconds @ self.watts), seconds @ self.root
         u, tracing = float(np.linalg.norm(errors)), abs(float(seconds @ self.tracing_w))
@@ -99,12 +97,12 @@ class Powers:
         found = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
         return replace(found, flags=("overlapped",)) if shared else found
 
-    def relative(self, seconds: Array) -> float:
+    def relative(self, seconds: Floats) -> float:
         """Half-width of the energy by the readings over its value; infinite where that is 0."""
         value = abs(float(seconds @ self.watts))
         return self.coverage * float(np.linalg.norm(seconds @ self.root)) / value if value else float("inf")
 
-    def resolves(self, seconds: Array) -> bool:
+    def resolves(self, seconds: Floats) -> bool:
         """True if the readings determine the energy of these seconds: narrowly, and not by the prior alone.
 
         Idle power may be determined by its prior alone, which is a measurement. A power that no GPU draws is none.
@@ -144,16 +142,16 @@ class Division:
     reason: str
     rows: Sequence[Launched] = ()
 
-    def grouped(self, keys: Callable[[Launched], Iterable[Key]]) -> dict[Key, Array]:
+    def grouped(self, keys: Callable[[Launched], Iterable[Key]]) -> dict[Key, Floats]:
         """Seconds of each kind, those of unknown power last, shape (k + 1,), of the rows that have a key."""
         kinds = 1 if self.powers is None else len(self.powers.watts) + 1
-        groups: defaultdict[Key, Array] = defaultdict(lambda: np.zeros(kinds))
+        groups: defaultdict[Key, Floats] = defaultdict(lambda: np.zeros(kinds))
         for row in self.rows:
             for key in keys(row):
                 groups[key][row.kind] += row.seconds
         return groups
 
-    def energy(self, seconds: Array, *, remainder: bool = False) -> Estimate:
+    def energy(self, seconds: Floats, *, remainder: bool = False) -> Estimate:
         """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
 
         So it is if over 1 % of the time is of unknown power. A ``remainder`` is what a resolved sum leaves to some

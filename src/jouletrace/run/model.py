@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.above import Above
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
@@ -214,7 +214,7 @@ class SampleIndex:
         rows = np.diff(self._places)[first * len(self._channels) :]
         return [name for name, place in reversed(self._channels.items()) if rows[place]]
 
-    def series(self, device: str | None, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def series(self, device: str | None, channel: str) -> tuple[Ints, Floats]:
         """Stamps and values of one channel; both empty if there is none."""
         first, second = self._devices.get(device), self._channels.get(channel)
         if first is None or second is None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 
 IMPLAUSIBLE = "implausible_readings"
 """Flag of figures near which readings were left out since no GPU draws so much."""
@@ -15,7 +17,7 @@ ALIASED = "aliased_with_sensor"
 """Flag of loads of which readings, or the samples behind them, meet few phases."""
 
 
-def _none() -> NDArray[np.int64]:
+def _none() -> Ints:
     return np.empty(0, np.int64)
 
 
@@ -39,15 +41,15 @@ class Readings:
             140 W.
     """
 
-    time_ns: NDArray[np.int64]
-    value: NDArray[np.float64]
+    time_ns: Ints
+    value: Floats
     period_s: float = float("nan")
-    holes: NDArray[np.int64] = field(default_factory=lambda: _none().reshape(0, 2))
+    holes: Ints = field(default_factory=lambda: _none().reshape(0, 2))
     issues: dict[str, int] = field(default_factory=dict)
-    implausible_ns: NDArray[np.int64] = field(default_factory=_none)
+    implausible_ns: Ints = field(default_factory=_none)
     origin_ns: int = 0
-    true_s: NDArray[np.float64] | None = None
-    late_s: NDArray[np.float64] | None = None
+    true_s: Floats | None = None
+    late_s: Floats | None = None
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def __len__(self) -> int:
@@ -59,35 +61,35 @@ class Readings:
         return [IMPLAUSIBLE] if len(self.implausible_ns) else []
 
     @cached_property
-    def time_s(self) -> NDArray[np.float64]:
+    def time_s(self) -> Floats:
         """When they were taken, in seconds since ``origin_ns``, shape (n,)."""
         return self.seconds(self.time_ns) if self.true_s is None else self.true_s
 
     @property
-    def unsure_s(self) -> NDArray[np.float64]:
+    def unsure_s(self) -> Floats:
         """Standard deviations of ``time_s``, shape (n,)."""
         return np.zeros(len(self)) if self.late_s is None else self.late_s
 
-    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+    def seconds(self, time_ns: ArrayLike) -> Floats:
         """Times in seconds since ``origin_ns``, which goes first, so that nothing is rounded."""
         return np.asarray((np.asarray(time_ns, np.int64) - self.origin_ns) / 1e9, np.float64)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Readings:
+    def take(self, rows: Mask | Indices) -> Readings:
         """Some of them, by a mask or by their places, with all that is known of the record."""
         true_s = None if self.true_s is None else self.true_s[rows]
         late_s = None if self.late_s is None else self.late_s[rows]
         return replace(self, time_ns=self.time_ns[rows], value=self.value[rows], true_s=true_s, late_s=late_s)
 
-    def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
+    def between(self, start_s: float, end_s: float) -> Mask:
         """Mask of the readings within a span of seconds since ``origin_ns``, shape (n,)."""
         return (self.time_s >= start_s) & (self.time_s < end_s)
 
-    def implausible(self, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.bool_]:
+    def implausible(self, start_ns: ArrayLike, end_ns: ArrayLike) -> Mask:
         """Mask of the windows [start, end] in which readings were left out as implausible; shape of the windows."""
         first = np.searchsorted(self.implausible_ns, np.asarray(start_ns, np.int64), side="left")
         return np.asarray(np.searchsorted(self.implausible_ns, np.asarray(end_ns, np.int64), side="right") > first)
 
-    def hole_seconds(self, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
+    def hole_seconds(self, start_ns: ArrayLike, end_ns: ArrayLike) -> Floats:
         """Seconds of each window [start, end] that lie in holes; shape of the windows."""
         edges = self.holes.ravel()  # sorted and disjoint: open, close, open, close
         if not len(edges):

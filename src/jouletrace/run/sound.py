@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Mask
 from jouletrace.run.forms import Recording
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import MODEL_UNIT, Run
@@ -50,7 +50,6 @@ _COUNTS = {
 }
 """Columns of non-negative numbers."""
 
-Mask = NDArray[np.bool_]
 
 _LONGEST_NS = 10**15
 """Eleven days: the first kernel of a recording lies no further away."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.run import tables
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import Run
 
-Ints = NDArray[np.int64]
-
 _NUMBERS = ("id", "parent", "start_ns", "end_ns")
 _TEXTS = ("kind", "name", "device", "lane")
+
+_DEEPEST = 1000
+"""Largest depth of nested spans; a longer chain of parents is a cycle."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Spans:
         return len(self.start_ns)
 
     @property
-    def seconds(self) -> NDArray[np.float64]:
+    def seconds(self) -> Floats:
         """How long each took, shape (n,)."""
         return np.asarray((self.end_ns - self.start_ns) / 1e9, np.float64)
 
@@ -69,17 +73,40 @@ class Spans:
         """Starts and ends, shape (n,) each."""
         return self.start_ns, self.end_ns
 
-    def those(self, column: str, texts: Collection[str]) -> NDArray[np.bool_]:
+    def those(self, column: str, texts: Collection[str]) -> Mask:
         """Mask of the spans whose kind, name, device or lane is one of these, shape (n,)."""
         codes = [place for place, text in enumerate(self.texts[column]) if text in texts]
         return np.isin(getattr(self, column), codes)
+
+    @cached_property
+    def above(self) -> Ints:
+        """Row of the span around each, shape (n,); -1 where there is none."""
+        order = np.argsort(self.id, kind="stable")
+        place = order[np.minimum(np.searchsorted(self.id, self.parent, sorter=order), len(order) - 1)]
+        return np.where((self.parent >= 0) & (self.id[place] == self.parent), place, -1)
+
+    def around(self, row: Ints) -> Iterator[Ints]:
+        """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
+        at = self.above[row]
+        for _ in range(_DEEPEST):
+            if not (at >= 0).any():
+                return
+            yield at
+            at = np.where(at >= 0, self.above[at], -1)
+
+    def innermost(self, row: Ints, wanted: Mask) -> Ints:
+        """Row of the innermost span around each that is wanted; -1 where there is none."""
+        found = np.full(len(row), -1, np.int64)
+        for at in self.around(row):
+            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
+        return found
 
     def text(self, column: str, row: int) -> str | None:
         """The kind, name, device or lane of a span; None where unknown."""
         code = int(getattr(self, column)[row])
         return self.texts[column][code] if code >= 0 else None
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp] | Ints) -> Spans:
+    def take(self, rows: Mask | Indices | Ints) -> Spans:
         """Some of them, by a mask or by their places."""
         return Spans(**{name: getattr(self, name)[rows] for name in (*_NUMBERS, *_TEXTS)}, texts=self.texts)
 
@@ -112,11 +139,17 @@ class PathSpans(Spans):
     crossed: bool
 
 
+def union(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+    """Starts and ends of the time that at least one span covers, in order and apart, shape (k, 2)."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = start > np.append(start[:1] - 1, end[:-1])
+    return np.column_stack([start[first], end[np.append(first[1:], True)[: len(first)]]])
+
+
 def union_ns(start_ns: Ints, end_ns: Ints) -> int:
     """Time that at least one span covers, in ns."""
-    order = np.argsort(start_ns, kind="stable")
-    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
-    return int(np.maximum(end - np.maximum(start, np.append(start[:1], end[:-1])), 0).sum())
+    return int(np.diff(union(start_ns, end_ns)).sum())
 
 
 def spans_of(run: Run, *kinds: str) -> Spans:

@@ -205,7 +205,7 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
     slope = both / variance if variance > 0 else 0.0
     left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
     delay_s = known.delay_s - half
-    shape = shares.Shape(delay_s - known.lag_s, known.window_s, ((1 - share, known.rise_s), (share, known.tail_s)))
+    shape = known.shape._replace(late_s=delay_s - known.lag_s)
     return shares.Response(
         rise_s=0.0 if box else width,
         width_sd=math.sqrt(variance) / width,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
+
+from jouletrace.arrays import Floats
 
 STEP_S = 5e-6
 """Spacing of a response's table."""
@@ -23,9 +24,9 @@ class SampleResponse:
     """
 
     first_s: float  # lag of the first entry of ``weight``
-    weight: NDArray[np.float64]  # shape (m,), every ``STEP_S``, in 1/entry: sums to 1
-    _padded: NDArray[np.float64] = field(init=False, repr=False)
-    _sum: NDArray[np.float64] = field(init=False, repr=False)
+    weight: Floats  # shape (m,), every ``STEP_S``, in 1/entry: sums to 1
+    _padded: Floats = field(init=False, repr=False)
+    _sum: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         weight = np.asarray(self.weight, np.float64)
@@ -44,18 +45,18 @@ class SampleResponse:
         """Largest lag of the response."""
         return self.earliest_s + STEP_S * len(self.weight)
 
-    def plus(self, change: NDArray[np.float64]) -> SampleResponse:
+    def plus(self, change: Floats) -> SampleResponse:
         """The response with ``change`` added to the weights of the bins of ``BINS_S``, shape (bins,)."""
         edges = np.arange(BINS_S[0], BINS_S[-1] + STEP_S / 2, STEP_S)
         half = round(BIN_S / STEP_S)
         weight = np.diff(self.within(edges)) + np.repeat(change, half) / half
         return SampleResponse(float(edges[0] + STEP_S / 2), weight)
 
-    def within(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def within(self, lag_s: Floats) -> Floats:
         """Total weight of lags below ``lag_s``: from 0 to 1; same shape."""
         return self.at(lag_s)[0]
 
-    def at(self, lag_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def at(self, lag_s: Floats) -> tuple[Floats, Floats]:
         """``within``, and the weight per second at ``lag_s``, 0 outside; same shapes."""
         place = lag_s - (self.earliest_s - STEP_S)  # one entry of weight 0 comes first, one last
         place /= STEP_S

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import SampleResponse, Sensor
-
-Array = NDArray[np.float64]
 
 GRID_S = 10e-6
 """Spacing of the table of possible samples: far finer than a response."""
@@ -27,7 +26,7 @@ SETTLE_S = 0.12
 """Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
 
 
-def responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
+def responded(response: SampleResponse, values: Floats) -> NDArray[np.float32]:
     """Value of a sample in each bin: the convolution with the response on the grid."""
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
@@ -49,11 +48,11 @@ class Places:
     """Readings since a start, missing ones included, for searches that ask for the same readings at many rates."""
 
     start_s: float
-    times_s: Array  # of every reading since the start, shape (m,)
-    place: NDArray[np.int64]  # of those that are there among them, shape (n,)
+    times_s: Floats  # of every reading since the start, shape (m,)
+    place: Ints  # of those that are there among them, shape (n,)
 
     @classmethod
-    def of(cls, time_s: Array, start_s: float) -> Places:
+    def of(cls, time_s: Floats, start_s: float) -> Places:
         """The places of readings at these times, shape (n,), of which the first is later than ``start_s``."""
         period = float(np.median(np.diff(time_s)))
         place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
@@ -62,13 +61,8 @@ class Places:
 
 
 def designs(
-    sensor: Sensor,
-    seen: NDArray[np.float32],
-    first_edge_s: float,
-    rate_hz: float,
-    phases: Array,
-    places: Places,
-) -> Array:
+    sensor: Sensor, seen: NDArray[np.float32], first_edge_s: float, rate_hz: float, phases: Floats, places: Places
+) -> Floats:
     """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
     start_s = places.start_s
     last = np.floor((places.times_s[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
@@ -82,7 +76,7 @@ def designs(
     return np.asarray(np.moveaxis(read[places.place], 1, 0), np.float64)
 
 
-def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
+def _averaged(values: NDArray[np.float32], count: Ints, averages: int) -> NDArray[np.float32]:
     """The recursive average of ``sampler.read_out`` at the readings alone.
 
     From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.stamps import find_grid
@@ -138,7 +139,7 @@ def at_slots(record: Readings, period_s: float, parts: int) -> Readings:
     return replace(record, true_s=taken, late_s=grid.unsure_s).take(later)
 
 
-def clock_steps(time: NDArray[np.int64]) -> list[int]:
+def clock_steps(time: Ints) -> list[int]:
     """Places of the readings, in order of arrival, before which the clock had stepped back.
 
     A reading delivered late is followed by newer ones; after a step of the clock the readings after it go on, in order,
@@ -149,7 +150,7 @@ def clock_steps(time: NDArray[np.int64]) -> list[int]:
     return [i for i, run in runs if len(run) == _STEP_RUN and np.all(np.diff(run) >= 0) and run[1] < time[:i].max()]
 
 
-def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+def _merged(segments: Sequence[tuple[int, int]]) -> Ints:
     """Segments in order, those that overlap as one, shape (h, 2)."""
     merged: list[list[int]] = []
     for since, until in sorted(segments):
@@ -160,7 +161,7 @@ def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return np.array(merged, np.int64).reshape(len(merged), 2)
 
 
-def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, NDArray[np.int64]]:
+def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, Ints]:
     """A record whose holes are closed to one period, so that only time of which readings speak is left; times in it.
 
     Readings stay where they are up to the first hole. What a load did in a hole is in no figure then, and neither is a
@@ -170,7 +171,7 @@ def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, NDArray[np.
     closed_ns = np.minimum(ended - begun, round(1e9 * record.period_s))
     gone_ns = np.append(0, np.cumsum(ended - begun - closed_ns))
 
-    def moved(at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def moved(at_ns: Ints) -> Ints:
         hole = np.searchsorted(begun, at_ns, side="right") - 1  # the last that began before, -1 without one
         since = np.where(hole >= 0, at_ns - begun[hole], 0)
         length, left = (np.where(hole >= 0, some[hole], 0) for some in (ended - begun, closed_ns))
@@ -184,7 +185,7 @@ def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, NDArray[np.
     return replace(kept, time_ns=time, true_s=true_s, holes=record.holes[:0]), moved(np.asarray(time_ns, np.int64))
 
 
-def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) -> NDArray[np.float64]:
+def cumulative_energy(time_ns: Ints, power_w: Floats) -> Floats:
     """Joules from the first stamp to each stamp, shape (n,): each reading is the mean power since the one before."""
     energy = np.zeros(len(time_ns))
     if len(time_ns) > 1:
@@ -193,7 +194,7 @@ def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) 
     return energy
 
 
-def integrate(time_ns: ArrayLike, power_w: ArrayLike, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
+def integrate(time_ns: ArrayLike, power_w: ArrayLike, start_ns: ArrayLike, end_ns: ArrayLike) -> Floats:
     """Joules of each window [start, end] by the readings as they are, shape (m,).
 
     Response and lag of the sensor are not corrected: ``attribution.spans`` does that. NaN where a window reaches

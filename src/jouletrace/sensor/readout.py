@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 
@@ -67,7 +68,7 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
     return Readings(stamps[keep], values[keep], period, origin_ns=int(stamps[0]), true_s=taken[keep])
 
 
-def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:
+def _check(time: Floats, values: Floats, period_s: float) -> None:
     """Refuse a record that can't be of one interval of time, before arrays over that time are made."""
     if not np.ptp(values):
         raise BadInputError(f"power record: all its {len(values)} readings are {values[0]:g} W; no sensor says that")
@@ -80,7 +81,7 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
         )
 
 
-def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[Ints, Floats]:
     """Stamps in order, and their values."""
     stamps, values = np.asarray(stamp_ns, np.int64), np.asarray(value, np.float64)
     if len(stamps) < _LEAST:
@@ -92,7 +93,7 @@ def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], N
     return stamps[order], values[order]
 
 
-def _mode(time: NDArray[np.float64], nominal: float) -> tuple[float, float]:
+def _mode(time: Floats, nominal: float) -> tuple[float, float]:
     """Period, and phase in periods, of the grid with most stamps on it."""
 
     def crowd(period: float) -> tuple[int, float, float]:
@@ -105,7 +106,7 @@ def _mode(time: NDArray[np.float64], nominal: float) -> tuple[float, float]:
     return period, phase
 
 
-def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp]:
+def _best(place: Ints, off: Floats) -> Indices:
     """The stamp nearest to each place, in order; shape (places,).
 
     Two stamps in a place mean that a readout slipped by 13 ms from the previous place, which is empty then. Its value
@@ -115,7 +116,7 @@ def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp
     return np.asarray(order[np.append(True, np.diff(place[order]) > 0)])
 
 
-def _wander(time: NDArray[np.float64], late: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
+def _wander(time: Floats, late: Floats, at: Floats) -> Floats:
     """The slow part of the offsets of punctual stamps: medians over ten seconds, interpolated linearly."""
     # the host's clock wanders by 50 us against the readout
     pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / 10.0)))

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import BSpline
-from scipy.linalg import solve_banded
 from scipy.sparse import csr_matrix
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import Sensor
+from jouletrace.sensor.shares import forgetting
 
 EDGE_S = 15e-6
 """Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a
@@ -28,7 +28,7 @@ class Track:
     start_s: float  # nominal time of sample 0
     rate_hz: float  # nominal rate
     count: int  # number of samples
-    shift_s: NDArray[np.float64]  # coefficients of the spline, shape (m,)
+    shift_s: Floats  # coefficients of the spline, shape (m,)
     beside: tuple[int, int] = (0, 0)  # samples before and after these, as far from their places as the nearest of them
 
     @classmethod
@@ -44,19 +44,19 @@ class Track:
         return replace(self, beside=(max(0, int(before) + 1), max(0, int(after) + 2)))
 
     @property
-    def number(self) -> NDArray[np.int64]:
+    def number(self) -> Ints:
         """Number of each sample, shape (samples,)."""
         return np.arange(-self.beside[0], self.count + self.beside[1])
 
-    def basis(self) -> NDArray[np.float64]:
+    def basis(self) -> Floats:
         """The spline's functions at the samples, shape (samples, m)."""
         return _basis(self.count, len(self.shift_s) - 3)[np.clip(self.number, 0, self.count - 1)]
 
-    def instants(self) -> NDArray[np.float64]:
+    def instants(self) -> Floats:
         """Times of the samples in s, shape (samples,)."""
         return self.start_s + self.number / self.rate_hz + self.basis() @ self.shift_s
 
-    def through(self, number: NDArray[np.float64], time_s: NDArray[np.float64]) -> Track:
+    def through(self, number: Floats, time_s: Floats) -> Track:
         """The track with the smoothest spline near given times of samples; both of shape (n,)."""
         basis = self.basis()[np.clip(number.astype(int), 0, self.count - 1)]
         bend = np.diff(np.eye(len(self.shift_s)), 2, axis=0)
@@ -66,13 +66,13 @@ class Track:
         )
         return replace(self, shift_s=shift[0])
 
-    def rates_hz(self) -> NDArray[np.float64]:
+    def rates_hz(self) -> Floats:
         """The rate at each sample, shape (count,)."""
         return 1 / np.gradient(self.instants())
 
 
 @lru_cache(maxsize=4)
-def _basis(count: int, pieces: int) -> NDArray[np.float64]:
+def _basis(count: int, pieces: int) -> Floats:
     knots = np.linspace(0, count - 1, pieces + 1)
     padded = np.concatenate([[knots[0]] * 3, knots, [knots[-1]] * 3])
     return np.asarray(BSpline.design_matrix(np.arange(count, dtype=float), padded, 3).toarray())
@@ -85,16 +85,16 @@ class Readout:
     Readings need n sums in place of an average at every one of m samples, with m about 25 n.
     """
 
-    row: NDArray[np.int64]  # reading whose average each sample enters first, shape (m,)
-    factor: NDArray[np.float64]  # weight of the sample there; 0 after the last reading, shape (m,)
-    decay: NDArray[np.float64]  # factor by which the average decays from the reading before, shape (n,)
-    last: NDArray[np.int64]  # the sample nearest to the moment at which the average is read, shape (n,)
+    row: Ints  # reading whose average each sample enters first, shape (m,)
+    factor: Floats  # weight of the sample there; 0 after the last reading, shape (m,)
+    decay: Floats  # factor by which the average decays from the reading before, shape (n,)
+    last: Ints  # the sample nearest to the moment at which the average is read, shape (n,)
     # Weights in a reading of the average before that sample and of the sample, shape (n,)
-    before: NDArray[np.float64]
-    at: NDArray[np.float64]
+    before: Floats
+    at: Floats
 
     @classmethod
-    def of(cls, sensor: Sensor, instants_s: NDArray[np.float64], time_s: NDArray[np.float64]) -> Readout:
+    def of(cls, sensor: Sensor, instants_s: Floats, time_s: Floats) -> Readout:
         """The readout of a record; see ``read_out``."""
         moment, number = time_s - sensor.delay_s, np.arange(len(instants_s))
         last = np.clip(np.searchsorted(instants_s, moment + EDGE_S) - 1, 1, len(instants_s) - 1)
@@ -107,7 +107,7 @@ class Readout:
         factor[row == 0] /= 1 - keep ** last[0]
         return cls(row, factor, keep ** np.diff(last, prepend=last[0]), last, 1 - share * weight, share * weight)
 
-    def sums(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(self, seen: Floats) -> Floats:
         """Weighted sums of the samples that enter each reading first, of values (m, k), shape (n, k)."""
         return np.asarray(self._matrix @ seen)
 
@@ -116,16 +116,13 @@ class Readout:
         first = np.searchsorted(self.row, np.arange(len(self.last) + 1))
         return csr_matrix((self.factor, np.arange(len(self.row)), first), shape=(len(self.last), len(self.row)))
 
-    def readings(self, sums: NDArray[np.float64], at_last: NDArray[np.float64]) -> NDArray[np.float64]:
+    def readings(self, sums: Floats, at_last: Floats) -> Floats:
         """Readings from ``sums`` and from the values at ``last``, both of shape (n, k)."""
-        bands = np.stack([np.ones(len(sums)), -np.append(self.decay[1:], 0.0)])  # state[i] - decay[i] state[i - 1]
-        state = solve_banded((1, 0), bands, sums, check_finite=False)
+        state = forgetting(sums, self.decay[1:])
         return np.asarray(self.before[:, None] * state + self.at[:, None] * at_last)
 
 
-def read_out(
-    sensor: Sensor, seen: NDArray[np.float64], instants_s: NDArray[np.float64], time_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def read_out(sensor: Sensor, seen: Floats, instants_s: Floats, time_s: Floats) -> Floats:
     """Readings from the values of samples: the recursive average, some delay before each reading.
 
     Args:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import Sensor
 
-Floats = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
 
 _Weigh = Callable[[Floats], Floats]
@@ -38,8 +38,8 @@ _FEW = 4
 then counts each 0.3 s: noise is averaged over a third of the readings, and a state has four sums in place of ten."""
 
 
-_AT_ONCE_S = 1e-6
-"""Time constant of an approach that takes none."""
+_AT_ONCE_S = 1e-7
+"""Time constant of an approach that takes none; a window that is shorter is none."""
 
 
 class Shape(NamedTuple):
@@ -65,7 +65,7 @@ class Shape(NamedTuple):
         """
         end_s = time_s + self.late_s
         simplest = Response(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-        if not self.window_s:
+        if self.window_s < _AT_ONCE_S:
             some = [(share, max(rise_s, _AT_ONCE_S)) for share, rise_s in self.approach if share > 0]
             each = [share * simple(end_s, replace(simplest, rise_s=rise_s)) for share, rise_s in some]
             return np.asarray(np.sum(each, axis=0))
@@ -196,7 +196,7 @@ class Timeline:
 
     start_s: Floats  # shape (m,)
     end_s: Floats  # shape (m,)
-    kind: NDArray[np.int64]  # shape (m,), from 0
+    kind: Ints  # shape (m,), from 0
     least: int = 0  # number of kinds, if some of the last have no interval
     rate: Floats | float = 1.0  # shape (m,)
 
@@ -243,24 +243,40 @@ def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
 
-def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
-    """Readings of a power that is constant between cuts, W, of the shape of ``time_s``, the moments that they show.
+def slopes(time_s: Floats, timeline: Timeline, power_w: Floats, response: Response) -> Floats:
+    """Change of the readings at ``time_s`` for a standard deviation of the sensor's delay and width, (readings, 2)."""
 
-    ``cut_s`` are the n + 1 cuts, and ``level_w`` the n powers between them, which go on beyond the ends.
+    def shown_by(other: Response) -> Floats:
+        return np.asarray(shares(time_s - other.delay_s, timeline, other) @ power_w)
+
+    more = math.exp(response.width_sd)
+    late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
+    pairs = (late, early), (response.widened(more), response.widened(1 / more))
+    return np.stack([(shown_by(one) - shown_by(other)) / 2 for one, other in pairs], axis=1)
+
+
+def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
+    """Readings of powers that are constant between cuts, W, shape (..., readings) at ``time_s``, the moments they show.
+
+    ``cut_s`` are the n + 1 cuts, and ``level_w``, (..., n), the powers between them, which go on beyond the ends.
     """
     h = np.diff(cut_s)
+
+    def since(at_s: Floats) -> tuple[Ints, Floats]:
+        last = np.clip(np.searchsorted(cut_s, at_s, side="right") - 1, 0, len(h) - 1)
+        return last, at_s - cut_s[last]
+
     if response.window_s:
-        far_s = response.window_s + 1e3
-        edge_s = np.concatenate([cut_s[:1] - far_s, cut_s, cut_s[-1:] + far_s])
-        level = np.concatenate([level_w[:1], level_w, level_w[-1:]])
-        upto = np.append(0.0, np.cumsum(level * np.diff(edge_s)))
+        upto = np.concatenate([0 * level_w[..., :1], np.cumsum(level_w * h, axis=-1)], axis=-1)
         begin_s = response.begins(time_s)
-        return np.asarray((np.interp(time_s, edge_s, upto) - np.interp(begin_s, edge_s, upto)) / (time_s - begin_s))
+        (first, early_s), (last, late_s) = since(begin_s), since(time_s)
+        gone = upto[..., last] - upto[..., first] + level_w[..., last] * late_s - level_w[..., first] * early_s
+        return np.asarray(gone / (time_s - begin_s))
     fade = np.exp(-h / response.rise_s)
-    state = forgetting(np.append(level_w[0], (1 - fade) * level_w), fade)
-    last = np.clip(np.searchsorted(cut_s, time_s, side="right") - 1, 0, len(h) - 1)
-    left = np.exp(-np.maximum(time_s - cut_s[last], 0.0) / response.rise_s)
-    return np.asarray(level_w[last] + (state[last] - level_w[last]) * left)
+    state = forgetting(np.concatenate([level_w[..., :1], (1 - fade) * level_w], axis=-1).T, fade).T
+    last, late_s = since(time_s)
+    left = np.exp(-np.maximum(late_s, 0.0) / response.rise_s)
+    return np.asarray(level_w[..., last] + (state[..., last] - level_w[..., last]) * left)
 
 
 def seen(time_s: Floats, low_s: float, high_s: float, response: Response, turn: Complex | float = 0.0) -> Complex:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from jouletrace.arrays import Floats, Ints
 
 _BLOCK = 64
 _BINS = 40
 
 
-def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[Ints, Floats]:
     """Keep the first read of every run of equal values: what a polled sensor really published.
 
     Two equal successive readings of the sensor look like one; on an idle GPU some updates are
@@ -26,9 +28,7 @@ def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], ND
     return time[news], values[news]
 
 
-def published(
-    stamps: NDArray[np.int64], values: NDArray[np.float64], period_s: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def published(stamps: Ints, values: Floats, period_s: float) -> tuple[Ints, Floats]:
     """The updates behind polled readings.
 
     A value that changed is an update. One that stood still for longer than the sensor can go
@@ -71,11 +71,11 @@ class Grid:
 
     period_s: float  # spacing of the grid
     period_se_s: float  # its standard error
-    time_s: NDArray[np.float64]  # when each reading was taken, in seconds since the first stamp, shape (n,)
-    slot: NDArray[np.int64]  # number of each reading on the grid, shape (n,); a missing number is a lost reading
-    late_s: NDArray[np.float64]  # by how much each stamp trails its slot, shape (n,)
+    time_s: Floats  # when each reading was taken, in seconds since the first stamp, shape (n,)
+    slot: Ints  # number of each reading on the grid, shape (n,); a missing number is a lost reading
+    late_s: Floats  # by how much each stamp trails its slot, shape (n,)
 
-    def taken(self, parts: int) -> NDArray[np.float64]:
+    def taken(self, parts: int) -> Floats:
         """When readings were taken if that is only ever at multiples of period / ``parts``.
 
         Some drivers, when late for a slot, read at the next half of it: one part would put such a
@@ -89,7 +89,7 @@ class Grid:
         return np.asarray(self.time_s + part * np.maximum(missed, 0))
 
     @property
-    def unsure_s(self) -> NDArray[np.float64]:
+    def unsure_s(self) -> Floats:
         """Standard deviation of when each reading was taken, shape (n,): half of what its stamp trails its slot.
 
         After edges of an H200's bursts readings with late stamps had been taken at the slot in two of three cases, else
@@ -103,7 +103,7 @@ class Grid:
         return 1 - len(np.unique(self.slot)) / (int(np.ptp(self.slot)) + 1)
 
 
-def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid:
+def find_grid(time_ns: Ints, period_s: float | None = None) -> Grid:
     """Find the sampling grid behind stamps that come late or jitter around it.
 
     Deviations from the grid live on a circle of one period. They are unrolled at the
@@ -142,7 +142,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
     return Grid(float(period), error / max(float(slot[-1] - slot[0]), 1.0), taken, slot - slot[0], late)
 
 
-def _first_period(time: NDArray[np.float64], guess: float) -> float:
+def _first_period(time: Floats, guess: float) -> float:
     """Period near ``guess`` at which stamps are most in phase, of ever longer pieces of the record."""
     frequency, reach = 1 / guess, 0.15 / guess
     time = _longest_stretch(time, guess)
@@ -158,7 +158,7 @@ def _first_period(time: NDArray[np.float64], guess: float) -> float:
         n = min(2 * n, len(time), 16 * _BLOCK)
 
 
-def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.float64]:
+def _longest_stretch(time: Floats, period: float) -> Floats:
     """The longest part without a hole too long for periods to be counted."""
     # without stamps for longer a count of periods goes wrong
     edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > 10.0 * period) + 1, [len(time)]])
@@ -166,12 +166,12 @@ def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.flo
     return time[edges[longest] : edges[longest + 1]]
 
 
-def _wrap(x: NDArray[np.float64], period: float) -> NDArray[np.float64]:
+def _wrap(x: Floats, period: float) -> Floats:
     """Into [-period/2, period/2)."""
     return np.asarray((x + period / 2) % period - period / 2)
 
 
-def _phases(time: NDArray[np.float64], period: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _phases(time: Floats, period: float) -> tuple[Floats, Floats]:
     """Circular median phase of blocks of stamps, unwrapped, with the middle time of each block."""
     blocks = max(1, len(time) // _BLOCK)
     anchor, phase = np.empty(blocks), np.empty(blocks)
@@ -184,7 +184,7 @@ def _phases(time: NDArray[np.float64], period: float) -> tuple[NDArray[np.float6
     return anchor, np.unwrap(phase, period=period)
 
 
-def _median_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def _median_slope(x: Floats, y: Floats) -> float:
     """Theil-Sen slope; zero for a single point."""
     if len(x) < 2:
         return 0.0
@@ -195,7 +195,7 @@ def _median_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
 
-def _front(deviation: NDArray[np.float64], period: float) -> float:
+def _front(deviation: Floats, period: float) -> float:
     """Where the deviations begin on their circle, at or below zero: the place to unroll it.
 
     A stamp doesn't come before its reading. Where hardly any lie before the commonest deviation,

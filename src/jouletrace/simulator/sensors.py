@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from jouletrace.arrays import Floats, Ints
 
 BIN_NS = 2_000.0
 """Width of a response's bins."""

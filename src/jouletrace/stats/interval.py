@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
@@ -170,7 +171,7 @@ def satterthwaite(variances: Sequence[float], free: Sequence[float]) -> float:
     return float(sum(variances)) ** 2 / shrink if shrink > 0 else np.inf
 
 
-def _finite(values: ArrayLike) -> NDArray[np.float64]:
+def _finite(values: ArrayLike) -> Floats:
     x = np.asarray(values, np.float64)
     if x.ndim != 1 or not np.all(np.isfinite(x)):
         raise BadInputError("interval: values must be one row of finite numbers; leave nulls out knowingly")

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
 
 
-def windows_needed(first: NDArray[np.float64], target: float) -> int:
+def windows_needed(first: Floats, target: float) -> int:
     """How many windows in all bring the half-width to ``target`` × mean.
 
     Args:
@@ -41,7 +41,7 @@ def windows_needed(first: NDArray[np.float64], target: float) -> int:
     return max(n0, math.ceil((relative / max(target, relative / 1e6)) ** 2)) if relative > 0 else n0
 
 
-def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: str = "windows") -> Estimate:
+def two_stage_estimate(values: Floats, first_stage: int, method: str = "windows") -> Estimate:
     """Mean with Stein's interval: the first stage's spread, all windows' mean.
 
     Windows that follow a trend or stick together carry less information than independent ones.
@@ -70,7 +70,7 @@ def _half_width(sd: float, dof_windows: int, n: int) -> float:
     return student(0.975, dof_windows - 1) * sd / math.sqrt(n)
 
 
-def _inflation(values: NDArray[np.float64]) -> float:
+def _inflation(values: Floats) -> float:
     """Variance of the mean relative to independent windows, from the lag-1 autocorrelation.
 
     For an AR(1) series it is (1 + r) / (1 - r). The estimate of r from few windows is noisy and

@@ -9,9 +9,10 @@ from itertools import chain, product
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.run import tables
 from jouletrace.tracer.names import family_of
-from jouletrace.tracer.process_trace import Ints, Label, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Label, Owners, ProcessTrace
 
 _DIGITS = re.compile(r"\d+")
 
@@ -115,7 +116,7 @@ def _outside(units: Sequence[Ints], owners: Owners) -> Iterator[Key]:
         yield key.__getitem__
 
 
-def _whole(units: Sequence[Ints], begins: NDArray[np.bool_]) -> Iterator[NDArray[np.uint64]]:
+def _whole(units: Sequence[Ints], begins: Mask) -> Iterator[NDArray[np.uint64]]:
     """Keys of all launches by all units since their sequence began, and by all until it ends."""
     run, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
     last = np.append(first[1:], len(begins)) - 1

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints
 from jouletrace.run import tables
 from jouletrace.run.recording_names import of_equal_layers
 from jouletrace.tracer.names import operator, operators_in
-from jouletrace.tracer.process_trace import Ints, Launched, Owners
+from jouletrace.tracer.process_trace import Launched, Owners
 from jouletrace.tracer.rows import Text, plain
 
 MOST_NESTED = 64

@@ -11,13 +11,11 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run.files import write_whole
 from jouletrace.tracer.rows import UNSHAPED, Shape
-
-Ints = NDArray[np.int64]
 
 SIDE_S = 5.0
 """Traced time on each side of an untraced interval that stands for it."""
@@ -69,7 +67,7 @@ class Launched:
         given |= {"name": name, "start_ns": start_ns, "end_ns": end_ns} | columns
         return cls(tuple(names), [UNSHAPED], *(given[column] for column in _OF_WORK))
 
-    def take(self, rows: NDArray[np.bool_] | Ints) -> Launched:
+    def take(self, rows: Mask | Ints) -> Launched:
         """A selection."""
         return replace(self, **{column: getattr(self, column)[rows] for column in _OF_WORK})
 
@@ -91,7 +89,7 @@ class Owners:
     labels: Sequence[Label]
     unmarked: Ints
     label: Ints
-    sampled: NDArray[np.bool_]
+    sampled: Mask
     thread: Ints
     paths: Sequence[Names]
     path: Ints
@@ -141,7 +139,7 @@ class ProcessTrace:
     unsampled: str = ""
     dropped: int = 0
 
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """For how many of its like each kernel stands, shape (n,).
 
         A kernel that ran within ``SIDE_S`` of an untraced interval stands for a part of it, too.

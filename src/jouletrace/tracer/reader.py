@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.tracer.marks import owners_of
 from jouletrace.tracer.names import demangle, process_name
-from jouletrace.tracer.process_trace import Ints, Launched, ProcessTrace, Segment
+from jouletrace.tracer.process_trace import Launched, ProcessTrace, Segment
 from jouletrace.tracer.rows import (
     KERNEL,
     LOAD,
@@ -118,7 +119,7 @@ def _whole_numbers(correlation: NDArray[np.uint32]) -> Ints:
     return number + 2**32 * np.cumsum((step < -(2**31)).astype(np.int64) - (step > 2**31))
 
 
-def _waits(start: Ints, end: Ints, rows: NDArray[np.bool_]) -> Ints:
+def _waits(start: Ints, end: Ints, rows: Mask) -> Ints:
     """Intervals by their ends, shape (m, 2)."""
     found = np.stack([start[rows], end[rows]], axis=1)
     return found[np.argsort(found[:, 1], kind="stable")]

@@ -6,7 +6,6 @@ import pytest
 from jouletrace.sensor.calibration.fitter import (
     SETTLE_PERIODS,
     Fitter,
-    _at,
     _off_zero,
     load_features,
 )
@@ -24,17 +23,16 @@ def features():
 
 
 def exactly(features):
-    """Middle of each bin, the level there and the time since the last edge."""
-    middle = features.start_s + features.step_s * (np.arange(len(features.mean)) + 0.5)
+    """Middle between cuts, the level there and the time since the last edge."""
+    middle = (features.cut_s[1:] + features.cut_s[:-1]) / 2
     at = np.searchsorted(EDGES, middle, side="right")
     return middle, LEVEL[at], middle - np.append(-1e3, EDGES)[at]
 
 
 def test_features_are_a_constant_a_drift_and_two_settlings_of_each_level(features):
     middle, level, since = exactly(features)
-    assert features.step_s == pytest.approx(0.001)
-    assert middle[-1] >= 4.0
-    apart = np.abs(middle[:, None] - EDGES).min(axis=1) > features.step_s  # whole bins
+    assert features.cut_s[-1] >= 4.0
+    assert np.isin(EDGES, features.cut_s).all()
     for k in range(3):
         share = (level == k).astype(float)
         columns = (
@@ -44,62 +42,40 @@ def test_features_are_a_constant_a_drift_and_two_settlings_of_each_level(feature
             share * np.exp(-since / 2.0),
         )
         for group, column in enumerate(columns):
-            assert features.mean[apart, 3 * group + k] == pytest.approx(column[apart], abs=1e-12)
+            assert features.mean[3 * group + k] == pytest.approx(column, abs=1e-12)
     assert features.prior_sd.tolist() == [np.inf] * 3 + [0.2] * 6 + [0.05] * 3
 
 
-def test_an_edge_within_a_bin_splits_it(features):
-    at = int(2.1003 / 0.001)
-    assert features.mean[at, :3] == pytest.approx([0.3, 0.0, 0.7], abs=1e-6)
-    assert features.mean[:, :3].sum(axis=1) == pytest.approx(np.ones(len(features.mean)))
-
-
-@pytest.mark.parametrize(("period", "step", "slow"), [(0.01, 0.0005, 2.0), (0.1, 0.001, 2.4), (0.02, 0.001, 2.0)])
-def test_the_grid_is_as_fine_as_the_sensor_or_its_answer_may_need(period, step, slow):
+@pytest.mark.parametrize(("period", "slow"), [(0.01, 2.0), (0.1, 2.4)])
+def test_the_grid_is_as_fine_as_the_sensor_needs(period, slow):
     made = load_features(np.array([0.5]), np.array([0, 1]), 0.0, 1.0, period)
-    assert made.step_s == pytest.approx(step)
-    last = made.start_s + made.step_s * (len(made.mean) - 0.5) - 0.5
-    assert made.mean[-1, 7] == pytest.approx(np.exp(-last / slow), rel=1e-3)
+    assert np.diff(made.cut_s).max() == pytest.approx(period / 2)
+    last = made.cut_s[-2:].mean() - 0.5
+    assert made.mean[7, -1] == pytest.approx(np.exp(-last / slow))
 
 
-def test_edges_outside_of_the_grid_split_no_bin():
+def test_edges_outside_of_the_grid_are_no_cuts():
     made = load_features(np.array([-0.5, 0.5, 1.5]), np.array([0, 1, 0, 1]), 0.0, 1.0, PERIOD)
-    assert made.mean[0, :2].tolist() == [0.0, 1.0]
-    assert made.mean[-1, :2].tolist() == [1.0, 0.0]
+    assert made.cut_s[[0, -1]].tolist() == [0.0, 1.0]
+    assert made.mean[:2, [0, -1]].tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize(
-    ("response", "off"),
+    "response",
     [
-        (StepResponse(PERIOD, 0.025, lag_s=0.004), 2e-3),
-        (StepResponse(PERIOD, 0.0, rise_s=0.0125, lag_s=-0.003), 0.03),  # within the millisecond of an edge
-        (StepResponse(PERIOD, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03), 2e-3),
+        StepResponse(PERIOD, 0.025, lag_s=0.004),
+        StepResponse(PERIOD, 0.0, rise_s=0.0125, lag_s=-0.003),
+        StepResponse(PERIOD, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03),
     ],
     ids=["boxcar", "exponential", "tailed"],
 )
-def test_features_are_read_as_a_sensor_reads_a_load(features, response, off):
-    """Every feature is a sum of steps, one a bin; long past edges the first bin stands for what was before."""
+def test_features_are_read_as_a_sensor_reads_a_load(features, response):
+    """Every feature is a sum of steps, one at each cut; what was before the first goes on from ever."""
     time = np.arange(0.8, 3.6, 0.0213)
-    bounds = features.start_s + features.step_s * np.arange(len(features.mean) + 1)
-    share = response.step(time[:, None] - bounds)
+    share = response.step(time[:, None] - features.cut_s)
     share[:, 0] = 1.0
-    read = (share[:, :-1] - share[:, 1:]) @ features.mean
-    assert features.read(time, response) == pytest.approx(read, abs=off)
-
-
-def test_no_more_than_seven_integrals_are_kept(features):
-    time = np.array([1.0])
-    for rise in np.arange(1, 30) * 1e-3:
-        features.read(time, StepResponse(PERIOD, 0.01, rise_s=rise))
-    assert len(features.cache) <= 7
-    assert 0.0 in features.cache
-
-
-def test_rows_between_places_are_interpolated_and_extended():
-    table = np.array([[0.0, 1.0], [2.0, 1.0], [6.0, 3.0]])
-    found = _at(table, np.array([-1.0, 0.0, 0.25, 1.5, 2.0, 3.0]))
-    assert found[:, 0].tolist() == [-2.0, 0.0, 0.5, 4.0, 6.0, 10.0]
-    assert found[:, 1].tolist() == [1.0, 1.0, 1.0, 2.0, 3.0, 5.0]
+    read = (share[:, :-1] - share[:, 1:]) @ features.mean.T
+    assert features.read(time, response) == pytest.approx(read, abs=1e-5)
 
 
 def test_a_window_of_zero_is_left_at_the_same_mean_delay():
@@ -242,22 +218,10 @@ def test_drift_is_that_of_the_level_that_drifts_most():
     made = fitter(noise_w=0.1)
     made.shape = SHAPE
     assert made.drift() < 1.0
-    span = made.features.mean.shape[0] * made.features.step_s
+    span = np.ptp(made.features.cut_s)
     high = made.read(SHAPE)[:, 1]
     made.power = made.power + high * 20.0 * (made.time - made.time.mean()) / span
     assert made.drift() == pytest.approx(20.0, rel=0.05)
-
-
-@pytest.mark.parametrize("rise_s", [0.0, 0.005])
-@pytest.mark.parametrize("tail_share", [0.0, 0.2])
-def test_on_the_grid_features_are_read_exactly(features, rise_s, tail_share):
-    """Where window and lag are whole steps of it, a reading is the mean of what rise and tail have let through."""
-    response = StepResponse(PERIOD, 0.01, rise_s=rise_s, lag_s=0.004, tail_share=tail_share, tail_s=0.03)
-    time = np.array([0.9, 1.01, 1.42, 2.105, 2.13, 2.15, 3.02, 3.5])
-    bounds = features.start_s + features.step_s * np.arange(len(features.mean) + 1)
-    share = response.step(time[:, None] - bounds)
-    share[:, 0] = 1.0  # long past edges the first bin stands for what was before
-    assert features.read(time, response) == pytest.approx((share[:, :-1] - share[:, 1:]) @ features.mean, abs=1e-5)
 
 
 def test_amplitudes_are_those_of_least_squares_with_the_prior_as_readings():

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.addons.fleet.plan import is_meant
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
+from jouletrace.arrays import Floats, Ints
 from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
 from jouletrace.run.estimate import widened
 from jouletrace.sensor.gain import gain_between, shown
 from jouletrace.stats.contrast import with_gain
 from jouletrace.stats.interval import Z95
-
-Floats = NDArray[np.float64]
 
 CONDITIONS = {
     "clock_mhz": "SM clock",
@@ -56,7 +54,7 @@ def correlates(group: Group) -> list[Correlate]:
     return sorted(found, key=lambda one: -abs(one.r.value) if one.r.value is not None else 1.0)
 
 
-def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _by_gpu(values: Floats, gpu: Ints) -> tuple[Floats, Floats]:
     """The mean of each GPU, and each value less its GPU's mean."""
     _, place = np.unique(gpu, return_inverse=True)
     means = np.bincount(place, values) / np.bincount(place) if len(values) else np.zeros(0)

@@ -18,12 +18,11 @@ from jouletrace.addons.fleet.folder import ABOUT, Folder
 from jouletrace.addons.fleet.plan import Key, Owner, gpu_names
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.iterations import of_variant
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.gain import gain_of
-
-Floats = NDArray[np.float64]
 
 _MOST = 5000
 """Largest number of launches of an imported kernel that count as windows; of more, evenly spaced ones are taken."""

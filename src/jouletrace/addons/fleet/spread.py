@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.addons.fleet.results import Group
 from jouletrace.addons.fleet.variance import Split, split
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import Estimate
 from jouletrace.stats.interval import mean_estimate
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 METHOD, OF_GPUS = "shrunken means", "mean of GPUs"
 _FENCE = 1.5
@@ -168,7 +165,7 @@ class Spread:
         return _estimate((others - self.draws[:, n]) / others, len(there))
 
 
-def readings(group: Group, figure: str) -> tuple[Floats, Codes, Codes, str]:
+def readings(group: Group, figure: str) -> tuple[Floats, Ints, Ints, str]:
     """Readings of a figure with the codes of their GPU and run: of windows, or of whole runs without windows."""
     windows = group.windows
     if figure == "power_w":

@@ -14,13 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtr, chdtri
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import Estimate
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 LEVELS = ("node", "gpu", "run", "within")
 DRAWS = 8000
@@ -57,9 +54,9 @@ class Split:
     """
 
     components: tuple[Component, ...]
-    gpu: Codes
+    gpu: Ints
     means: Floats
-    runs: Codes
+    runs: Ints
     noise: Floats
 
     def true_means(self, seed: int = 1) -> Floats:
@@ -89,7 +86,7 @@ class Split:
         return np.asarray(middle + np.sqrt(trust * noise) * rng.standard_normal(noise.shape))
 
 
-def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) -> Split | None:
+def split(values: Floats, node: Ints, gpu: Ints, run: Ints, seed: int = 0) -> Split | None:
     """Split the variance of readings, one per window, shape (n,); None without one.
 
     ``node``, ``gpu`` and ``run`` are their codes, shape (n,); no two hosts share a GPU, and no two GPUs a run.
@@ -134,7 +131,7 @@ def _between(
     return square / np.append(freedom, rng.chisquare(freedom, DRAWS)) - lower / freedom, freedom + 1
 
 
-def _components(variance: Floats, n: Codes) -> tuple[Component, ...]:
+def _components(variance: Floats, n: Ints) -> tuple[Component, ...]:
     """The contribution of each level, from its variance (the estimate, then draws), shape (4, 1 + DRAWS)."""
     whole = variance.sum(axis=0)
     share = np.divide(variance, whole, out=np.zeros_like(variance), where=whole > 0)

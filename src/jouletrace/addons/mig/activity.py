@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Samples, one_sample
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.web import SlowError, fetch
@@ -76,7 +76,7 @@ class Activity:
         inside = numbers[(stamps >= start_ns) & (stamps <= end_ns)]
         return float(inside.mean()) if len(inside) else None
 
-    def series(self, device: str, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def series(self, device: str, channel: str) -> tuple[Ints, Floats]:
         """All readings of a channel."""
         with self._lock:
             times, values = self._readings.get((device, channel), ([], []))

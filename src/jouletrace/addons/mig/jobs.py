@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from jouletrace.arrays import Floats
 from jouletrace.devices.mig import Profile
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.workloads import resolve
@@ -79,7 +77,7 @@ class Served:
     epoch.
     """
 
-    latency_s: NDArray[np.float64]
+    latency_s: Floats
     start_ns: int
     end_ns: int
 

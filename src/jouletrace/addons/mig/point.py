@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.addons.mig.bench import Bench
 from jouletrace.addons.mig.jobs import Job, Served
 from jouletrace.analysis.power import tail_s
 from jouletrace.analysis.slices import METHOD, divided, factors_alone, mean_powers, shifted
+from jouletrace.arrays import Floats
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
@@ -124,7 +124,7 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
     return rows
 
 
-def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
+def latency_figures(seconds: Floats) -> dict[str, float | None]:
     """Mean, standard deviation and percentiles of latencies in seconds; None where requests are too few."""
     n = len(seconds)
     return {

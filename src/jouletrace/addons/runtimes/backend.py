@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.addons.runtimes.engine import Engine, Feed, batch_of, random_feeds, require
 from jouletrace.addons.runtimes.export import export_onnx
 from jouletrace.addons.runtimes.onnxruntime import CUDA, OnnxRuntime
 from jouletrace.addons.runtimes.openvino import OpenVino
 from jouletrace.addons.runtimes.signature import tensors_of
+from jouletrace.arrays import Floats
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.execution.steps.base import Interval, NodeTimes
@@ -160,7 +160,7 @@ class RuntimeStep:
         self._run(n, self._engine.infer)
         return Interval(start, time.time_ns())
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int) -> Floats:
         """Seconds of each call by the monotonic clock, shape (n,); with several streams, by their starts."""
         taken, first = np.empty(n, dtype=np.int64), self._next
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.addons.runtimes.engine import Feed, TensorSpec, require
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Node, NodeTimes
 from jouletrace.run.scratch import Scratch
@@ -177,8 +178,8 @@ def read_profile(events: Sequence[Any], n: int, anchor_ns: int) -> NodeTimes:
         rows.append((nodes[key], where, event["ts"], event["ts"] + event["dur"]))
     columns = np.array(rows, np.float64).reshape(-1, 4)
 
-    def stamps(us: NDArray[np.float64]) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = np.round((us - began[0]) * 1e3).astype(np.int64) + anchor_ns
+    def stamps(us: Floats) -> Ints:
+        found: Ints = np.round((us - began[0]) * 1e3).astype(np.int64) + anchor_ns
         return found
 
     return NodeTimes(

@@ -18,7 +18,6 @@ from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
 from jouletrace.analysis.serving.slices import Found, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
-    Floats,
     Requests,
     Steady,
     going_on,
@@ -29,6 +28,7 @@ from jouletrace.analysis.serving.steady import (
     weights_in,
 )
 from jouletrace.analysis.slices import METHOD
+from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis.power import energies, readings
-from jouletrace.analysis.serving.steady import Floats, Mask
+from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import Estimate, Run
+from jouletrace.run.spans import union
 from jouletrace.sensor.shares import Response, Timeline, shares
 from jouletrace.stats.interval import Z95, total
 
@@ -138,10 +139,7 @@ class Record:
             loads: Starts and ends of loads, in s, shape (l, 2).
             lead_s: Of the record before and after them, in which the devices idle.
         """
-        loads = loads[np.argsort(loads[:, 0])]
-        reached = np.maximum.accumulate(loads[:, 1])
-        first = np.append(True, loads[1:, 0] > reached[:-1])
-        loads = np.column_stack([loads[first, 0], reached[np.append(first[1:], True)]])
+        loads = union(*loads.T)
         found = [one for device in run.devices if (one := readings(run, device.id)) is not None]
         if not found or len(found) < len(run.devices):
             return "no_power_sensor"

@@ -20,18 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.sensor.shares import Timeline
 from jouletrace.stats.interval import effective_n
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.stats.regression import equivalent_noise
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BINS, FEWEST = (8, 60), 20
 """Bins of a level; with fewer requests nothing can be said of a trend."""

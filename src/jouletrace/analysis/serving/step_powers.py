@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.serving.steady import Floats
 from jouletrace.analysis.serving.steps import Steps
+from jouletrace.arrays import Floats
 from jouletrace.run import Run
 from jouletrace.run.forms import Recording
 

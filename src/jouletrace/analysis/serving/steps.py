@@ -37,7 +37,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis.serving.measured import Factors, Record, distinguished, rates
-from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Mask, Requests, Steady, overlap, shared_time
+from jouletrace.analysis.serving.steady import Bill, Requests, Steady, overlap, shared_time
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.amounts import of_known
 from jouletrace.run import Run
 from jouletrace.stats.interval import Z95

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.serving.steady import Floats, Ints
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Serving
 

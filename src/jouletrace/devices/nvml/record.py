@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints
 from jouletrace.devices.base import Clock, Samples, one_sample
 from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
@@ -134,7 +134,7 @@ def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
     return check
 
 
-def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
+def judge(stamps_us: Ints, now_us: int) -> RingCheck:
     """True if stamps are those of a gapless record: dense, without holes and up to date.
 
     Args:

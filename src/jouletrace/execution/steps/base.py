@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -39,7 +41,7 @@ class Step(Protocol):
         ended; the device is idle before and after.
         """
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int) -> Floats:
         """Seconds of each of ``n`` iterations, shape (n,), by the device's own events.
 
         An iteration's latency runs from its start to its end on the device, with the host's
@@ -87,9 +89,9 @@ class Cycles:
         time_ns: The GPU's own time of the reading, shape (n,).
     """
 
-    sm: NDArray[np.int64]
-    count: NDArray[np.int64]
-    time_ns: NDArray[np.int64]
+    sm: Ints
+    count: Ints
+    time_ns: Ints
 
     def mean_mhz(self, earlier: Cycles) -> float | None:
         """Mean clock in MHz since an earlier reading, over the SMs that responded both times.

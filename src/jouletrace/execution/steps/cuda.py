@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Cycles, Interval
 from jouletrace.execution.steps.trial import user_code
@@ -58,7 +58,7 @@ class CudaStep(ABC):
             torch.cuda.synchronize()
             return Interval(start, time.time_ns())
 
-    def latencies(self, n: int, before: Launch | None = None) -> NDArray[np.float64]:
+    def latencies(self, n: int, before: Launch | None = None) -> Floats:
         """Seconds of each of ``n`` iterations by CUDA events, shape (n,); one more runs first, untimed.
 
         Events lie on the device's timeline. Without ``before``, the event that ends an iteration also starts
@@ -133,7 +133,7 @@ class CudaEagerStep(CudaStep):
         with user_code(self._built, failure=BrokenOffError):
             return super().replay(n, before)
 
-    def latencies(self, n: int, before: Launch | None = None) -> NDArray[np.float64]:
+    def latencies(self, n: int, before: Launch | None = None) -> Floats:
         """See ``CudaStep.latencies``."""
         with user_code(self._built, failure=BrokenOffError):
             return super().latencies(n, before)
@@ -203,7 +203,7 @@ class ColdStep:
         """See ``Step.replay``; the flushes are included."""
         return self._inner.replay(n, before=self._flush.launch)
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int) -> Floats:
         """See ``Step.latencies``: from the end of the flush to the end of the iteration.
 
         The host already launches the iteration while the device flushes; in eager mode this head start

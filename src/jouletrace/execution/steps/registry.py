@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.execution.steps.base import Interval, Step
 from jouletrace.execution.steps.cuda import ColdStep, CudaEagerStep, CudaStep
@@ -202,7 +202,7 @@ class CpuStep:
                 call(i)
             return Interval(start, time.time_ns())
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int) -> Floats:
         """Seconds of each call by the monotonic clock, shape (n,); consecutive calls without time in between."""
         call, first = self._built.call, self._advance(n)
         stamps = np.empty(n + 1, dtype=np.int64)

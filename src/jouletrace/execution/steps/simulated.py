@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Cycles, Interval, Step
@@ -56,7 +56,7 @@ class SimulatedStep:
         """Run ``n`` iterations back to back; see ``Step``."""
         return Interval(*self._device.board.run(self.schedule, n))
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int) -> Floats:
         """Seconds of each of ``n`` iterations, shape (n,); see ``Step``."""
         return self._device.board.run_timed(self.schedule, n)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from jouletrace.arrays import Mask
 from jouletrace.run import tables
 
 LAUNCH_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -36,7 +37,7 @@ class Partly(NamedTuple):
     """
 
     values: NDArray[np.generic]
-    valid: NDArray[np.bool_]
+    valid: Mask
 
 
 def coded(texts: Sequence[str | None]) -> Coded:

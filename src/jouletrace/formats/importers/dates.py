@@ -8,7 +8,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from jouletrace.arrays import Ints, Mask
 
 NS = 1_000_000_000
 DAY_S = 86_400
@@ -65,8 +66,8 @@ class Dated(NamedTuple):
         notes: Assumptions: warning code -> text.
     """
 
-    time_ns: NDArray[np.int64]
-    valid: NDArray[np.bool_]
+    time_ns: Ints
+    valid: Mask
     resolution_s: float
     notes: dict[str, str]
 
@@ -114,7 +115,7 @@ def read_dates(texts: Sequence[str], local: tzinfo, *, named: bool) -> Dated:
     return Dated(_settled(moments, notes), np.array([m is not None for m in moments], bool), _resolution_s(read), notes)
 
 
-def _settled(moments: Sequence[_Moment | None], notes: dict[str, str]) -> NDArray[np.int64]:
+def _settled(moments: Sequence[_Moment | None], notes: dict[str, str]) -> Ints:
     """Each time in ns, 0 for None: in the hour that occurs twice the order of the rows states the pass.
 
     Where the clock falls within that hour, the second pass begins. An hour without a fall belongs to the row next to

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.formats.importers.base import Left, about
 from jouletrace.formats.importers.dates import DAY_S, NS
 from jouletrace.formats.importers.joins import match_launch
@@ -39,9 +40,6 @@ _WHY = (
     "without a duration, though stamps are finer than a microsecond",
 )
 """Why a time is impossible, in the order in which it is looked for."""
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def clear_impossible_times(run: Run, left: Left, origin_ns: int = 0) -> None:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Mask
+
 Ints = NDArray[np.signedinteger[Any]]
 
 NONE, AMBIGUOUS = -1, -2
@@ -16,7 +18,7 @@ _AT_ONCE = 1 << 18
 """Spans whose containers are searched at once: the search takes ten arrays of their size."""
 
 
-def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.bool_], slack_ns: int = 0) -> Ints:
+def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: Mask, slack_ns: int = 0) -> Ints:
     """Row number of the innermost container on each span's lane that contains the span, else ``NONE``; shape (n,).
 
     The innermost container is the one that starts last; containers need not be nested. Among equal spans, the first

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.serving.steady import Floats
 from jouletrace.analysis.serving.streams import add_streams, stream_of
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
 from jouletrace.run import Run, tables

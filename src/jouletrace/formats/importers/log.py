@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.imported_recording import moment, seconds_text
 from jouletrace.analysis.power import NO_READING
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
@@ -38,8 +38,6 @@ LIMIT = "power_limit_w"
 _LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
 """Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
@@ -343,7 +341,7 @@ def is_power(channel: str) -> bool:
     return channel.endswith("_w") and _LIMIT.search(channel) is None
 
 
-def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) -> None:
+def _note_limit(device: DeviceInfo, channel: str, value: Floats) -> None:
     """Record a limit of a GPU's power, where the channel is one: readings are compared with them."""
     if not (channel == LIMIT or channel in _LIMITS) or not np.any(value > 0):
         return
@@ -361,9 +359,7 @@ def _dense(rows: Ints, row: Ints, value: Floats) -> Floats:
     return dense
 
 
-def _possible(
-    run: Run, device: DeviceInfo, channel: str, unit: str, row: NDArray[np.int64], value: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _possible(run: Run, device: DeviceInfo, channel: str, unit: str, row: Ints, value: Floats) -> tuple[Ints, Floats]:
     """Readings without impossible ones (a power that no device draws, or no number of a sensor), which are counted."""
     power = is_power(channel)
     good = np.abs(value) <= _MOST.get(unit, LARGEST)

@@ -19,19 +19,15 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE
 from jouletrace.formats.importers.joins import match_launch
 from jouletrace.run import tables
 from jouletrace.run.forms import Match
-
-Ints = NDArray[np.int64]
+from jouletrace.run.spans import Spans
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
-_DEEPEST = 1000
-"""Largest depth of nested spans; a longer chain of parents is a cycle."""
-
 _TELLING = 4
 """Least number of consecutive launches that can't match an iteration by chance."""
 
@@ -157,18 +153,9 @@ def _places(part: Ints, whole: Ints) -> Iterator[int]:
 
 def _by_iteration(timeline: pa.Table, kernels: Ints) -> list[Ints]:
     """Positions in ``kernels`` (rows of the timeline) of the kernels of each iteration, by their chain of parents."""
-    id, parent = (pc.fill_null(timeline[name], -1).to_numpy().astype(np.int64) for name in ("id", "parent"))
-    iteration = pc.equal(timeline["kind"], "iteration").to_numpy()
-    order = np.argsort(id, kind="stable")
-    at = np.minimum(np.searchsorted(id[order], parent), len(id) - 1)
-    above = np.where((parent >= 0) & (id[order][at] == parent), order[at], -1) if len(id) else parent
-    owner = above[kernels]
-    for _ in range(_DEEPEST):
-        climbing = (owner >= 0) & ~iteration[owner]
-        if not climbing.any():
-            break
-        owner[climbing] = above[owner[climbing]]
-    inside = np.flatnonzero((owner >= 0) & iteration[owner])
+    spans = Spans.of(timeline, timed=False)
+    owner = spans.innermost(kernels, spans.those("kind", ("iteration",)))
+    inside = np.flatnonzero(owner >= 0)
     inside = inside[np.argsort(owner[inside], kind="stable")]
     groups = np.split(inside, np.flatnonzero(np.diff(owner[inside])) + 1) if len(inside) else []
     return sorted(groups, key=lambda group: int(group[0]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.monitor import printed_step
+from jouletrace.arrays import Floats, Ints
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.calibration.response import StepResponse
@@ -55,8 +55,8 @@ def describe(
     run: Run,
     device: DeviceInfo,
     info: ChannelInfo,
-    time: NDArray[np.int64],
-    value: NDArray[np.float64],
+    time: Ints,
+    value: Floats,
     resolution_s: float,
     sensor: PowerField | None,
 ) -> None:

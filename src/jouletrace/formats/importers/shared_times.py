@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from jouletrace.arrays import Floats, Indices, Ints, Mask
 
 _MOST = 0.9
 """Share of the times at which a pattern must be seen: the first and the last may be cut off."""
@@ -26,7 +24,7 @@ _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
 
-def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArray[np.bool_]:
+def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
     """True where a row repeats the one before it, in time and in all readings; shape (n,).
 
     Rows that share a coarse stamp do only if all that share one are equal, and half of the others aren't: else
@@ -76,12 +74,12 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     return together, together > 1 and _alternate(close, watts, together)
 
 
-def _sizes(new: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _sizes(new: Mask) -> Indices:
     """Numbers of rows of groups, each of which begins where ``new`` is set."""
     return np.diff(np.append(np.flatnonzero(new), len(new)))
 
 
-def _usual(sizes: NDArray[np.intp]) -> int:
+def _usual(sizes: Indices) -> int:
     """The size that nearly all groups have; 1 if they differ."""
     usual = int(np.median(sizes)) if len(sizes) else 1
     return usual if len(sizes) and np.mean(sizes == usual) >= _MOST else 1
@@ -98,7 +96,7 @@ def _coarse(time: Ints, resolution_s: float) -> bool:
     return len(steps) > 0 and float(np.median(steps)) < _COARSE * resolution_s * 1e9
 
 
-def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
+def _differ(new: Mask, watts: Floats) -> bool:
     """True if half of the groups or more hold several readings that differ."""
     starts = np.flatnonzero(new)
     if not len(starts):
@@ -107,7 +105,7 @@ def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
     return bool(np.mean(spread > 0) >= 0.5)
 
 
-def _begin(ordered: Ints, most_ns: float) -> NDArray[np.bool_]:
+def _begin(ordered: Ints, most_ns: float) -> Mask:
     """True where a row begins a group, whose rows are at most so far apart."""
     return np.concatenate([[True], np.diff(ordered) > most_ns])[: len(ordered)]
 
@@ -118,7 +116,7 @@ def _apart(ordered: Ints) -> float:
     return float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
 
 
-def _alternate(new: NDArray[np.bool_], watts: Floats, size: int) -> bool:
+def _alternate(new: Mask, watts: Floats, size: int) -> bool:
     """True if in groups of ``size`` readings one place is nearly always above another, and not by a rise."""
     starts = np.flatnonzero(new)[_sizes(new) == size]
     if len(starts) < _FEWEST:

@@ -11,8 +11,8 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, UNIX
@@ -62,8 +62,8 @@ class Stamps:
         strays: Number of times that are invalid since they are years from the others.
     """
 
-    time_ns: NDArray[np.int64]
-    valid: NDArray[np.bool_]
+    time_ns: Ints
+    valid: Mask
     clock: str
     resolution_s: float
     notes: dict[str, str] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
     return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
 
 
-def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]:
+def spread(time_ns: Ints, resolution_s: float) -> Ints:
     """Rows that share a stamp, spaced evenly over the interval that the stamp represents; same shape.
 
     Stamps must be in order. A log with ten rows per second and stamps of whole seconds then has ten
@@ -183,7 +183,7 @@ def _numbers(texts: Sequence[str], unit: str) -> Stamps:
     return Stamps(time, valid, UNIX if unix else RELATIVE, resolution_s, notes, assumed)
 
 
-def _typical(sizes: Sequence[float] | NDArray[np.int64]) -> float:
+def _typical(sizes: Sequence[float] | Ints) -> float:
     """The median; of an even number the upper one, since a mean of two may be neither since 1970 nor since a start."""
     return float(np.sort(np.asarray(sizes, np.float64))[len(sizes) // 2])
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
+from jouletrace.arrays import Ints
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
 from jouletrace.execution.excitation import Excitation, Traceable, variants
@@ -106,7 +106,7 @@ class Rows:
     units: Units
     activity: dict[str, Any]
     about: Recording
-    unit: NDArray[np.int64]
+    unit: Ints
 
 
 def rows_of(listing: Listing, traced: Recorded, excitation: Excitation) -> Rows:
@@ -159,14 +159,14 @@ def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Exci
     _add_spans(session, traced, rows.unit, listing)
 
 
-def _add_spans(session: Session, traced: Recorded, unit: NDArray[np.int64], listing: Listing) -> None:
+def _add_spans(session: Session, traced: Recorded, unit: Ints, listing: Listing) -> None:
     """Add spans of some whole iterations, for timelines."""
     few = traced.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
     session.add_trace(traced.work.take(some), unit[some].tolist(), traced.iteration[some])
 
 
-def _listed(units: Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
     """Ids of the kernel units by call and name, shape (calls, names), and of the call sites, shape (calls,)."""
     kernels = np.full((len(listing.calls), len(listing.names)), UNKNOWN, np.int64)
     sites = np.full(len(listing.calls), UNKNOWN, np.int64)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from jouletrace.analysis.power import most_w
+from jouletrace.arrays import Floats
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, DeviceInfo, device_labels
@@ -80,7 +81,7 @@ class Meter:
         """Time of the program that the record has passed."""
         return self.last_ns - self._delay_ns
 
-    def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+    def until(self, time_ns: ArrayLike) -> Floats:
         """Joules from the start until ``time_ns``, with its shape."""
         seconds = (np.asarray(time_ns, np.int64) + self._delay_ns - self.start_ns) / 1e9
         return np.asarray(np.interp(seconds, (self._times - self.start_ns) / 1e9, self._sums))

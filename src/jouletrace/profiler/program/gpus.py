@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jouletrace.arrays import Ints
 from jouletrace.profiler.program.timeline import COLLECTIVE, Part
 from jouletrace.tracer.labels import labels_of
-from jouletrace.tracer.process_trace import Ints, ProcessTrace
+from jouletrace.tracer.process_trace import ProcessTrace
 
 NEGLIGIBLE_NS = 5_000
 """Shorter waits are no waits."""

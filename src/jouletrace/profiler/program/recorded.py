@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace import analysis
+from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
@@ -19,9 +20,10 @@ from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.run.spans import union
 from jouletrace.run.units import Units
 from jouletrace.tracer.launching import obstacle, ranges_obstacle
-from jouletrace.tracer.process_trace import Ints, ProcessTrace
+from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
 MOST_OF_ALL = 4_000_000
@@ -234,11 +236,7 @@ def _overlap(start: Ints, end: Ints, spans: Ints) -> float:
     """Length that intervals have in common with spans, both ascending; overlapping spans count once."""
     if not len(spans) or not len(start):
         return 0.0
-    begin, until = spans[:, 0], np.maximum.accumulate(spans[:, 1])
-    begin = np.maximum(begin, np.append(begin[0], until[:-1]))
-    covered = np.append(0, np.cumsum(np.maximum(until - begin, 0)))
-    edges, values = (
-        np.column_stack([begin, np.maximum(until, begin)]).ravel(),
-        np.column_stack([covered[:-1], covered[1:]]).ravel(),
-    )
+    spans = union(*spans.T)
+    edges, covered = spans.ravel(), np.append(0, np.cumsum(np.diff(spans)))
+    values = np.column_stack([covered[:-1], covered[1:]]).ravel()
     return float((np.interp(end, edges, values) - np.interp(start, edges, values)).sum())

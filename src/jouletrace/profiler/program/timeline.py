@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.run.spans import union
 from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Ints, Label, Launched
+from jouletrace.tracer.process_trace import Label, Launched
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
@@ -48,7 +50,7 @@ class Part:
     """
 
     work: Launched
-    weight: NDArray[np.float64]
+    weight: Floats
     labels: Sequence[Label]
     label: Ints
     sampled: bool
@@ -58,7 +60,7 @@ class Part:
     prefix: tuple[str, ...] = ()
     segments: Sequence[tuple[int, int]] = ()
 
-    def take(self, rows: NDArray[np.bool_]) -> Part:
+    def take(self, rows: Mask) -> Part:
         """A selection of its kernels."""
         columns = {name: getattr(self, name)[rows] for name in ("weight", "label", "path", "wait_ns")}
         return replace(self, work=self.work.take(rows), **columns)
@@ -182,7 +184,7 @@ def _placed(
     return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 
-def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     """Kernels, those that wait in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
 
     A wait beside other kernels of the GPU holds nothing up, and is communication::
@@ -196,11 +198,8 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     if not len(waited):
         return np.arange(len(work)), work.start_ns, work.end_ns, np.zeros(len(work), bool)
     moving = np.array([COLLECTIVE.search(name) is not None for name in work.names])[work.name]
-    order = np.flatnonzero(~moving)[np.argsort(work.start_ns[~moving], kind="stable")]
-    begins, ends = work.start_ns[order], np.maximum.accumulate(work.end_ns[order])
-    first = np.append(True, begins[1:] > ends[:-1])
     # Edges of the time in which other kernels run: even ones begin it, odd ones end it.
-    edges = np.column_stack([begins[first], ends[np.append(first[1:], True)]]).ravel()
+    edges = union(work.start_ns[~moving], work.end_ns[~moving]).ravel()
     since, until, last = work.start_ns[waited], work.start_ns[waited] + part.wait_ns[waited], work.end_ns[waited]
     low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
     inner = np.maximum(high - low, 0)
@@ -221,7 +220,7 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     return tuple(column[keep] for column in columns)  # type: ignore[return-value]
 
 
-def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> NDArray[np.bool_]:
+def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> Mask:
     """The span of ``BLOCK_S`` within one segment in which kernels ran for the longest, with no more than so many."""
     first, second = int(start.min()), 1_000_000_000
     busy = np.bincount((start - first) // second, end - start)  # of the kernels that begin in each second

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import most_w, tail_s
+from jouletrace.arrays import Floats, Ints
 from jouletrace.profiler.monitoring.watch import Meter
 from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.recording.collector import SampleStream
@@ -225,7 +225,7 @@ class LiveSums:
             return min(meter.reached_ns for meter in self._meters)
         return max((span.end_ns for span in self._spans), default=self._start_ns)
 
-    def _energy(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
+    def _energy(self, time_ns: Ints | int) -> Floats:
         nothing = np.zeros(np.shape(time_ns))
         return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
 

@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.serving.steps import steps_in
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
@@ -189,7 +189,7 @@ def _time(ns: int) -> str:
     return f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[Floats, Floats] | None:
     """Energies of steps on all GPUs of a load by the server's kernels, NaN where none were analysed; shape (n,).
 
     Also what the error of the kernels' powers does to the factors of a step (``step_powers``). None, with a

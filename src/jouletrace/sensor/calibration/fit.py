@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration.fitter import Fitter
 from jouletrace.sensor.calibration.fluctuation import fluctuation
 from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.sensor.stamps import Grid, find_grid
 from jouletrace.stats.one_thread import one_thread
-
-Floats = NDArray[np.float64]
 
 _MIN_EDGES = 8
 _BINS = 10
@@ -81,7 +80,7 @@ def _likeliest(errors: list[Floats]) -> int:
     return int(np.argmin([float(np.sum(np.log1p((error / scale) ** 2))) for error in errors]))
 
 
-def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], level: NDArray[np.int64]) -> None:
+def _check(time: Ints, power: Floats, edges: Ints, level: Ints) -> None:
     if time.shape != power.shape or time.ndim != 1:
         raise BadInputError(f"calibration: {time.shape} stamps do not go with {power.shape} readings")
     if level.shape != (len(edges) + 1,):

@@ -2,84 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
-
-Floats = NDArray[np.float64]
 
 SETTLE_PERIODS = 6.0
 """Time constant of the fast settling of a load, in sensor periods: well apart from any rise."""
 
 
-@dataclass(frozen=True)
-class LoadFeatures:
-    """Parts of the load's power, on a fine grid of time.
+class LoadFeatures(NamedTuple):
+    """Parts of the load's power, constant between cuts.
 
     For every level the load is commanded to: a constant, a linear drift, a fast and a slow
     settling after each change. Their amplitudes are fitted; only the times are known.
     """
 
-    start_s: float  # time of the first grid point
-    step_s: float  # spacing of the grid
-    mean: Floats  # mean of each feature over each grid step, shape (steps, features)
+    cut_s: Floats  # shape (n + 1,): the edges, and times between
+    mean: Floats  # mean of each feature between cuts, shape (features, n)
     prior_sd: Floats  # size that each amplitude may have, over the size of the load's steps; inf if free
-    cache: dict[float, Floats] = field(default_factory=dict, repr=False, compare=False)
 
-    def read(self, time_s: Floats, shape: StepResponse) -> Floats:
-        """Each feature as read by a sensor of this shape at ``time_s``; shape (n, features)."""
-        window = max(shape.window_s, 0.02 * self.step_s) / self.step_s
-        end = (time_s - shape.lag_s - self.start_s) / self.step_s
-        seen = self._through(shape.rise_s, end, window)
-        if shape.tail_share == 0:
-            return seen
-        return (1 - shape.tail_share) * seen + shape.tail_share * self._through(shape.tail_s, end, window)
-
-    def _through(self, constant_s: float, end: Floats, window: float) -> Floats:
-        """Features behind one exponential, over a boxcar that ends at ``end``, both in grid steps."""
-        integral = self._integral(constant_s)
-        return (_at(integral, end) - _at(integral, end - window)) / window
-
-    def _integral(self, rise_s: float) -> Floats:
-        """Running integral of the features after an exponential, in grid steps, but for a constant of each."""
-        if rise_s in self.cache:
-            return self.cache[rise_s]
-        if rise_s == 0:
-            integral = np.vstack([np.zeros(self.mean.shape[1]), np.cumsum(self.mean, axis=0)])
-        else:
-            from scipy.signal import lfilter  # slow to import, and calibrations alone need it
-
-            decay = np.exp(-self.step_s / rise_s)
-            padded = np.vstack([self.mean, self.mean[-1:]])  # the state after the last step, too
-            integral, _ = lfilter([0.0, 1 - decay], [1, -decay], padded, axis=0, zi=self.mean[:1])
-            # What went in and hasn't come out yet is the state of the lag times its time constant.
-            integral *= -rise_s / self.step_s  # in place: fresh arrays of this size take most of the time
-            integral += self._integral(0.0)
-        # A search asks for many lags and windows at the same rise, one after the other.
-        if len(self.cache) >= 7:
-            del self.cache[next(rise for rise in self.cache if rise > 0)]
-        self.cache[rise_s] = integral
-        return integral
+    def read(self, time_s: Floats, response: StepResponse) -> Floats:
+        """Each feature as read by a sensor at ``time_s``; shape (readings, features)."""
+        return response.shape.averaged(time_s, self.cut_s, self.mean).T
 
 
-def _at(integral: Floats, where: Floats) -> Floats:
-    """Linear interpolation of rows at fractional places, extended by the first and last slope."""
-    low = np.clip(np.floor(where), 0, len(integral) - 2).astype(np.intp)
-    part = (where - low)[:, None]
-    return np.asarray(integral[low] * (1 - part) + integral[low + 1] * part)
-
-
-def load_features(
-    edges_s: Floats,
-    level: NDArray[np.int64],
-    since_s: float,
-    until_s: float,
-    period_s: float,
-) -> LoadFeatures:
+def load_features(edges_s: Floats, level: Ints, since_s: float, until_s: float, period_s: float) -> LoadFeatures:
     """Lay out the features of a commanded load.
 
     Args:
@@ -89,33 +40,18 @@ def load_features(
         until_s: End of the grid.
         period_s: Period of the sensor, which sets the fineness of the grid.
     """
-    # A sensor that is slow to update may still be quick to answer.
-    step = min(period_s / 20, 0.001)
-    bins = int(np.ceil((until_s - since_s) / step)) + 1
-    bounds = since_s + step * np.arange(bins + 1)
-    middle = (bounds[:-1] + bounds[1:]) / 2
+    grid = np.arange(since_s, until_s + period_s / 2, period_s / 2)
+    cut_s = np.union1d(grid, edges_s[(edges_s > grid[0]) & (edges_s < grid[-1])])
+    middle = (cut_s[:-1] + cut_s[1:]) / 2
     segment = np.searchsorted(edges_s, middle, side="right")
-    starts = np.append(since_s - 1e3, edges_s)
-    since = middle - starts[segment]
+    since = middle - np.append(since_s - 1e3, edges_s)[segment]
     labels = np.unique(level)
-    # How much of each bin belongs to each level: an edge inside a bin splits it.
-    share = np.zeros((bins, len(labels)))
-    share[np.arange(bins), np.searchsorted(labels, level[segment])] = 1
-    for edge, before, after in zip(edges_s, level[:-1], level[1:], strict=True):
-        at = int((edge - since_s) / step)
-        if 0 <= at < bins:
-            late = (bounds[at + 1] - edge) / step
-            share[at] = 0
-            share[at, np.searchsorted(labels, after)] += late
-            share[at, np.searchsorted(labels, before)] += 1 - late
-    span = max(until_s - since_s, step)
-    drift = (middle - (since_s + until_s) / 2) / span
+    share = (level[segment] == labels[:, None]).astype(np.float64)
+    drift = (middle - (since_s + until_s) / 2) / max(until_s - since_s, period_s)
     fast = np.exp(-since / (SETTLE_PERIODS * period_s))
     slow = np.exp(-since / max(2.0, 4 * SETTLE_PERIODS * period_s))
-    columns = [share, share * drift[:, None], share * fast[:, None], share * slow[:, None]]
-    k = len(labels)
-    prior = np.concatenate([np.full(k, np.inf), np.full(k, 0.2), np.full(k, 0.2), np.full(k, 0.05)])
-    return LoadFeatures(since_s, step, np.hstack(columns), prior)
+    prior = np.repeat([np.inf, 0.2, 0.2, 0.05], len(labels))
+    return LoadFeatures(cut_s, np.vstack([share, share * drift, share * fast, share * slow]), prior)
 
 
 _HAC_LAGS = 6
@@ -138,7 +74,7 @@ class Fitter:
     that all parameters are of order one. The search has the first three only.
     """
 
-    def __init__(self, time_s: Floats, power: Floats, edges_s: Floats, level: NDArray[np.int64], period: float) -> None:
+    def __init__(self, time_s: Floats, power: Floats, edges_s: Floats, level: Ints, period: float) -> None:
         self.time, self.power, self.edges, self.period = time_s, power, edges_s, period
         memory = 12 * period
         self.features: LoadFeatures = load_features(
@@ -159,7 +95,7 @@ class Fitter:
         """The load's features as a sensor of this shape reads them."""
         return self.features.read(self.time, self.response(shape))
 
-    def amplitudes(self, design: Floats, keep: NDArray[np.bool_] | None = None) -> Floats:
+    def amplitudes(self, design: Floats, keep: Mask | None = None) -> Floats:
         """Ridge fit of the load's amplitudes; the ridge is the prior on settling and drift."""
         weight = self.weight if keep is None else self.weight * keep
         ridge = np.diag(1 / (self.features.prior_sd * self.step_w) ** 2) * self.noise_w**2

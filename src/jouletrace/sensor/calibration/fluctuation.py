@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Mask
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.quantiles import SD_OVER_MAD
-
-Floats = NDArray[np.float64]
 
 _PIECES = 64
 
@@ -46,12 +44,7 @@ class _Kernel:
         return np.asarray(np.exp(-np.abs(delay_s[..., None] + self.apart) / tau_s) @ self.product)
 
 
-def fluctuation(
-    error: NDArray[np.float64],
-    model: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    response: StepResponse,
-) -> tuple[Fluctuation, float]:
+def fluctuation(error: Floats, model: Floats, slope: Floats, response: StepResponse) -> tuple[Fluctuation, float]:
     """Split the residual into noise, correlated fluctuation and error of the stamps.
 
     What the power does is alike in neighbouring readings, the more so the more they overlap; what
@@ -107,9 +100,7 @@ def _time_error(error: Floats, slope: Floats, level_var: Floats, most_s: float) 
     return most_s if excess(most_s) >= 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))
 
 
-def _noise_and_wander(
-    error: NDArray[np.float64], part: NDArray[np.bool_], period: float, kernel: _Kernel
-) -> tuple[float, float, float]:
+def _noise_and_wander(error: Floats, part: Mask, period: float, kernel: _Kernel) -> tuple[float, float, float]:
     """Independent noise, correlated standard deviation and its time constant, of some readings."""
     values = np.where(part, error, np.nan)
     if part.sum() < 12:
@@ -139,10 +130,10 @@ def _noise_and_wander(
     return best[1:]
 
 
-def _clip(values: NDArray[np.float64]) -> tuple[float, float]:
+def _clip(values: Floats) -> tuple[float, float]:
     spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9
     return -spread, spread
 
 
-def _pairs(part: NDArray[np.bool_], lag: int) -> int:
+def _pairs(part: Mask, lag: int) -> int:
     return int(np.sum(part[lag:] & part[: len(part) - lag]))

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from jouletrace.arrays import Floats
+from jouletrace.sensor.shares import Shape
 
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``StepResponse.covariance``."""
-
-_SAFE = 30.0
-"""Time constants after which an exponential is still exact when it is scaled back."""
 
 
 @dataclass(frozen=True)
@@ -104,23 +104,15 @@ class StepResponse:
         """True if readings fit the model: intervals hold only if they do."""
         return "unmodelled" not in self.flags
 
-    def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
+    @property
+    def shape(self) -> Shape:
+        """Window and approach, of readings by their stamps."""
+        tail = self.tail_share
+        return Shape(-self.lag_s, self.window_s, ((1 - tail, self.rise_s), (tail, self.tail_s)))
+
+    def step(self, delay_s: ArrayLike) -> Floats:
         """Share of a power step that a reading shows whose stamp is ``delay_s`` after it; same shape."""
-        # 0.1 µs stand for a width of zero and spare the formula its special cases.
-        width = max(self.window_s, 1e-7)
-        late = np.maximum(np.asarray(delay_s, np.float64) - self.lag_s, 0.0)
-        left = np.maximum(late - width, 0.0)
-        shown = late - left
-        for share, constant in ((1 - self.tail_share, self.rise_s), (self.tail_share, self.tail_s)):
-            if share > 0 and constant > 0:
-                time = max(constant, 1e-10)
-                gone = np.exp(-late / time)  # exponentials take nearly all of the time: one serves for both ends
-                if width < _SAFE * time:
-                    since_end = np.minimum(np.exp(width / time) * gone, 1.0)
-                else:
-                    since_end = np.exp(-left / time)
-                shown = shown + share * time * (gone - since_end)
-        return np.asarray(shown / width)
+        return self.shape.averaged(np.asarray(delay_s, np.float64), np.array([-1.0, 0.0, 1.0]), np.array([0.0, 1.0]))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, with ``kind``, ``gapless`` and ``delay_s`` for readers of the file."""

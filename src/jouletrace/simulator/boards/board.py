@@ -7,8 +7,8 @@ from itertools import accumulate
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Clock, RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.clock import FOREVER_NS, PLAN_NS, VirtualClock, virtual_start_ns
@@ -99,7 +99,7 @@ class Board:
         """
         return self._work(Iterations(self._as_schedule(work), self._count(n)))
 
-    def run_timed(self, work: Work, n: int) -> NDArray[np.float64]:
+    def run_timed(self, work: Work, n: int) -> Floats:
         """Seconds of each of ``n`` iterations as CUDA events between them measure them, shape (n,)."""
         iterations = Iterations(self._as_schedule(work), self._count(n), timed=True)
         self._work(iterations)
@@ -107,7 +107,7 @@ class Board:
         error = self._jitter.normal(0.0, 0.3e-6, n) + (self._jitter.random(n) < 0.01) * 8e-6
         return np.diff(iterations.ends_s()) + np.abs(error)
 
-    def run_traced(self, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
+    def run_traced(self, schedules: Sequence[Schedule]) -> Ints:
         """Run an iteration of each schedule in turn.
 
         The positions of kernels are those at the highest clock, scaled to the time that the whole took.

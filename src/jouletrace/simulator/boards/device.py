@@ -13,9 +13,7 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Capability, Clock, Process, Source, Vendor
 from jouletrace.devices.mig import Profile
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -71,7 +69,7 @@ class SimulatedGpu:
         """The exact energies; for tests and benchmarks only."""
         return self.board.truth
 
-    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def read_at(self, channel: str, time_ns: Ints) -> Floats:
         """Readings (W) of a power channel at given times of the past, shape as ``time_ns``.
 
         Compares a simulated GPU with a recording of a real one.

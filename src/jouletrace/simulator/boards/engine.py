@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from math import exp, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.simulator.boards.load import Load
 from jouletrace.simulator.boards.presets import Parameters, Preset
 
@@ -64,21 +64,21 @@ class Trace:
         self._data[:, self._count : count] = np.array([row[1:] for row in rows]).T
         self._count = count
 
-    def edges(self, start_ns: int, end_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def edges(self, start_ns: int, end_ns: int) -> tuple[Ints, Floats]:
         """The cells that overlap a window: their edges in ns since the epoch, and the columns there."""
         first = max(int(np.searchsorted(self._time[: self._count], start_ns - self.start_ns, "right")) - 1, 0)
         last = int(np.searchsorted(self._time[: self._count], end_ns - self.start_ns, "left")) + 1
         last = min(last, self._count)
         return self._time[first:last] + self.start_ns, self._data[:, first:last]
 
-    def reached(self, column: int, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
+    def reached(self, column: int, time_ns: Ints | int) -> Floats:
         """Value of ``ENERGY``, ``TAIL`` or ``BUSY`` at any times, linear between edges.
 
         Times before the first edge give the first value, as if the GPU had been off.
         """
         at = np.asarray(time_ns, dtype=np.int64) - self.start_ns
         low, high = self._span(at)
-        value: NDArray[np.float64] = np.interp(at, self._time[low:high], self._data[column, low:high])
+        value: Floats = np.interp(at, self._time[low:high], self._data[column, low:high])
         return value
 
     def held(self, column: int, time_ns: int) -> float:
@@ -86,7 +86,7 @@ class Trace:
         at = int(np.searchsorted(self._time[: self._count], time_ns - self.start_ns, "left"))
         return float(self._data[column, min(at, self._count - 1)])
 
-    def _span(self, at: NDArray[np.int64]) -> tuple[int, int]:
+    def _span(self, at: Ints) -> tuple[int, int]:
         """The slice of edges that covers ``at``; interpolation over the whole history would be slow."""
         if at.size == 0:
             return 0, self._count

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.simulator.boards.engine import ENERGY, Trace
 
 RING_SIZE = 119
@@ -36,7 +36,7 @@ class PowerInstrument:
         self._rng = rng
         self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
 
-    def taken_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def taken_at(self, time_ns: Ints) -> Floats:
         """Readings (W) taken at these times, which must have been simulated already."""
         power = self._response.power_w(self._trace, time_ns)
         return self._faults.apply(power, self._rng)
@@ -73,7 +73,7 @@ class Ring(PowerInstrument):
         self._holding = False
         self._instead = self._before = np.empty(0, dtype=np.int64), np.empty(0)
 
-    def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[Ints, Floats]:
         """Stamps and readings (W) in the ring at ``now_ns`` that are newer than ``stamp_ns``."""
         self._record(now_ns - self._response.ahead_ns)
         if self._holding:
@@ -90,7 +90,7 @@ class Ring(PowerInstrument):
         self._before = self._stamps.copy(), self._values.copy()
         self._holding = True
 
-    def release(self, end_ns: int, stamp_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
+    def release(self, end_ns: int, stamp_ns: Ints, watts: Floats) -> None:
         """Return readings again, with these in place of the ring's own since ``hold``."""
         self._record(end_ns - self._response.ahead_ns)
         self._holding = False
@@ -201,7 +201,7 @@ class SmoothResponse:
         """Time from a stamp to the earliest moment at which its reading can be computed."""
         return max(0, -round(self.bounds_s[0] * 1e9))
 
-    def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def power_w(self, trace: Trace, stamp_ns: Ints) -> Floats:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
         before_ns = np.rint(np.array(self.bounds_s) * 1e9).astype(np.int64)
         energy = trace.reached(ENERGY, stamp_ns[:, None] - before_ns)
@@ -239,7 +239,7 @@ class SampledResponse:
 
     ahead_ns = 0
 
-    def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def power_w(self, trace: Trace, stamp_ns: Ints) -> Floats:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
         last = np.floor(((stamp_ns - trace.start_ns) / 1e9 - self.lag_s) * self.rate_hz - self.phase)
         since_ns = (last[:, None] - np.arange(_SAMPLES_KEPT) + self.phase) / self.rate_hz * 1e9
@@ -259,7 +259,7 @@ class Faults:
     gain: float = 1.0  # true factor on the power
     noise_w: float = 0.0  # standard deviation of white noise
 
-    def apply(self, power_w: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    def apply(self, power_w: Floats, rng: np.random.Generator) -> Floats:
         """Readings, rounded to whole milliwatts, of true powers."""
         noisy = power_w * self.gain + self.noise_w * rng.standard_normal(len(power_w))
         return np.asarray(np.round(np.maximum(noisy, 0.0), 3), dtype=np.float64)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.presets import Parameters, Preset
 
@@ -86,8 +86,8 @@ class Timeline:
     period_s: float  # seconds from one iteration to the next
     active_j: float  # energy over context idle of an iteration
     busy_s: float  # seconds of the period in which a kernel runs
-    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
-    kernel_active_j: NDArray[np.float64]  # energy over context idle of each kernel, shape (kernels,)
+    kernel_s: Floats  # seconds of each kernel, shape (kernels,)
+    kernel_active_j: Floats  # energy over context idle of each kernel, shape (kernels,)
     edges_s: list[float]  # start and end of every kernel in turn, from 0 to ``period_s``, ascending
     reached_j: list[float]  # energy over context idle up to each edge
 
@@ -152,7 +152,7 @@ class Schedule:
         edges[-1] = period
         return Timeline(period, float(energy.sum()), float(time.sum()), time, energy, edges.tolist(), reached.tolist())
 
-    def _starts(self, time: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    def _starts(self, time: Floats) -> tuple[Floats, float]:
         """Start of each kernel after the end of the previous iteration, and the period.
 
         Let g be the idle time before a kernel, d the kernel's time plus g, D the running sum of d, and L the

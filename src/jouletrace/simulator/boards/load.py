@@ -8,8 +8,8 @@ from math import inf
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.simulator.boards.kernels import Timeline
 
 
@@ -91,17 +91,17 @@ class Iterations:
             self._mark(self._marks)
         return energy / seconds, line.busy_s / period
 
-    def ends_s(self) -> NDArray[np.float64]:
+    def ends_s(self) -> Floats:
         """Boundaries of the iterations in seconds from the start, shape (count + 1,)."""
         return self.reached_s(np.arange(self._count + 1.0))
 
-    def reached_s(self, done: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reached_s(self, done: Floats) -> Floats:
         """Seconds from the start until so many iterations, or parts of one, are done."""
         if not self._marks:
             return np.zeros(len(done))
         elapsed, marked = np.array(self._marks).T
         # a change of clock moves the completed share of an iteration slightly, in either direction
-        times: NDArray[np.float64] = np.interp(done, np.maximum.accumulate(marked), elapsed)
+        times: Floats = np.interp(done, np.maximum.accumulate(marked), elapsed)
         return times
 
     def _mark(self, marks: list[tuple[float, float]]) -> None:
@@ -189,8 +189,8 @@ class Together:
 
     def __init__(self, loads: Sequence[Load | None]) -> None:
         self._loads = loads
-        self.caused_j: NDArray[np.float64] = np.zeros(len(loads))
-        self.busy_s: NDArray[np.float64] = np.zeros(len(loads))
+        self.caused_j: Floats = np.zeros(len(loads))
+        self.busy_s: Floats = np.zeros(len(loads))
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
         """Continue at another clock; all slices share it."""

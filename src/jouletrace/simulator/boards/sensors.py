@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Samples, Source
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
@@ -179,7 +179,7 @@ class SensorSet:
         found.append(StateSource(self._board, self._preset, self._state_channels()))
         return found
 
-    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def read_at(self, channel: str, time_ns: Ints) -> Floats:
         """Readings (W) of a power channel at given times of the past."""
         instruments: dict[str, PowerInstrument | None] = {
             POWER: self._ring or self._sparse,
@@ -252,7 +252,7 @@ class SampledStretch:
             self._ring.hold(self._start_ns)
         return self
 
-    def saw(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> None:
+    def saw(self, edges_ns: Ints, active_w: Floats) -> None:
         """Set the kernels that ran in the segment.
 
         Args:
@@ -268,7 +268,7 @@ class SampledStretch:
         if self._ring is not None:
             self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, self._rows[:, 1] / 1e3)
 
-    def _power(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> Power:
+    def _power(self, edges_ns: Ints, active_w: Floats) -> Power:
         """Power that is constant between edges; adjacent kernels leave no idle time between them."""
         begin, finish = int(edges_ns[0, 0]), int(edges_ns[-1, 1])
         idle = self._board.truth.idle_w(begin)

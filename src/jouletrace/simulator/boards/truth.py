@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.engine import Engine
 from jouletrace.simulator.boards.kernels import Schedule, Timeline
@@ -26,9 +26,9 @@ class StepTruth:
     energy_j: float  # energy of the GPU
     active_j: float  # energy over context idle
     clock_mhz: float  # SM clock
-    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
-    kernel_j: NDArray[np.float64]  # energy of each kernel, idle power over its time included, shape (kernels,)
-    kernel_active_j: NDArray[np.float64]  # energy of each kernel over context idle, shape (kernels,)
+    kernel_s: Floats  # seconds of each kernel, shape (kernels,)
+    kernel_j: Floats  # energy of each kernel, idle power over its time included, shape (kernels,)
+    kernel_active_j: Floats  # energy of each kernel over context idle, shape (kernels,)
 
     @property
     def gap_s(self) -> float:
@@ -113,9 +113,7 @@ class Truth:
         return self._truth(line.period_s, idle_w, clock, line.kernel_s, line.kernel_active_j)
 
     @staticmethod
-    def _truth(
-        time_s: float, idle_w: float, clock: float, kernel_s: NDArray[np.float64], active_j: NDArray[np.float64]
-    ) -> StepTruth:
+    def _truth(time_s: float, idle_w: float, clock: float, kernel_s: Floats, active_j: Floats) -> StepTruth:
         total = float(active_j.sum())
         return StepTruth(
             time_s, idle_w * time_s + total, total, clock, kernel_s, kernel_s * idle_w + active_j, active_j
@@ -129,9 +127,7 @@ class Truth:
         ratio = clock_mhz / self._preset.clock_max_mhz
         return schedule.timeline(ratio, self._parameters.voltage_squared(ratio))
 
-    def _cells(
-        self, start_ns: int, end_ns: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _cells(self, start_ns: int, end_ns: int) -> tuple[Floats, Floats, Floats]:
         """Seconds, idle power and clock of each cell within a window, shapes (cells,)."""
         self._within(start_ns, end_ns)
         edges, data = self._engine.trace.edges(start_ns, end_ns)

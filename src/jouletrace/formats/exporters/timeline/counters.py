@@ -8,18 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_counters import PERCENTAGES, shown_readings
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
-from jouletrace.formats.exporters.timeline.tracks import Drawn, Ints, Process
+from jouletrace.arrays import Floats, Ints
+from jouletrace.formats.exporters.timeline.tracks import Drawn, Process
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 from jouletrace.run.model import SampleIndex
 from jouletrace.sensor.power_record import cumulative_energy
-
-Floats = NDArray[np.float64]
 
 _NAMES = {
     POWER: "Power",

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.arrays import Ints
 from jouletrace.formats.exporters.timeline.counters import counted_rows
-from jouletrace.formats.exporters.timeline.tracks import Drawn, Ints, Track
+from jouletrace.formats.exporters.timeline.tracks import Drawn, Track
 from jouletrace.formats.importers.joins import AMBIGUOUS, match
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.header import jsonable

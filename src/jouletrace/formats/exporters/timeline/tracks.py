@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.waveform import waveform_of
+from jouletrace.arrays import Ints
 from jouletrace.run import DeviceInfo, Run, tables
-
-Ints = NDArray[np.int64]
 
 _HEADINGS = {
     "run": "Run",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run, read_bytes
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
@@ -65,7 +66,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     return run
 
 
-def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[Ints, Ints]:
     base = header.get("baseTimeNanoseconds", 0)
     if isinstance(base, str) and base.isascii() and base.isdigit():
         base = int(base)
@@ -83,7 +84,7 @@ def _instants(events: Events) -> int:
     return sum(n for (ph, category), n in events.counts.items() if ph == "C" or (ph in "iI" and category))
 
 
-def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+def _add_spans(run: Run, events: Events, start: Ints, end: Ints) -> None:
     """The ``spans`` table in order of start, with its joins; ``settings`` receives their results."""
     order = np.lexsort((-end, start))
     start, end = start[order], end[order]
@@ -128,22 +129,14 @@ def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[
     )
 
 
-def _details(events: Events) -> NDArray[np.int64]:
+def _details(events: Events) -> Ints:
     """Launch shape and further details of all events, -1 where unknown, shape (n, ``DETAILS``)."""
     details = np.full((len(events), DETAILS), -1, np.int64)
     details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
     return details
 
 
-def _parents_by_id(
-    parent: NDArray[np.int64],
-    launch: NDArray[np.bool_],
-    op: NDArray[np.bool_],
-    external: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    slack_ns: int,
-) -> int:
+def _parents_by_id(parent: Ints, launch: Mask, op: Mask, external: Ints, start: Ints, end: Ints, slack_ns: int) -> int:
     """Give launches that no span of their thread encloses the operator of their external id.
 
     Several dialects number operators and launches separately, so a match is accepted
@@ -197,7 +190,7 @@ def _place(events: Events, described: set[int]) -> None:
     events.device = array("i", found.tobytes())
 
 
-def _pairs(lane: NDArray[np.int32], device: NDArray[np.int32], which: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _pairs(lane: NDArray[np.int32], device: NDArray[np.int32], which: Mask) -> list[tuple[int, int]]:
     """The distinct pairs of lane and device among some events on devices."""
     both, _ = tables.distinct((lane[which].astype(np.int64) << 32) + device[which])
     return [divmod(one, 1 << 32) for one in both.tolist()]

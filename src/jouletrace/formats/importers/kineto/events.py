@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from jouletrace.arrays import Ints
 
 DEVICE_WORK = ("kernel", "memcpy")
 """Kinds of spans that run on a device."""
@@ -22,8 +24,6 @@ NO_AXES = (NO_ID, NO_ID, NO_ID)
 
 DETAILS = 9
 """Number of values per kernel or copy in ``Events.details``."""
-
-Ints = NDArray[np.int64]
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from jouletrace.arrays import Ints
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.kineto.events import LIMIT, NO_AXES, Args, Event, Events, Ints, integer
+from jouletrace.formats.importers.kineto.events import LIMIT, NO_AXES, Args, Event, Events, integer
 
 _SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
 _SPACE = re.compile(r"[\s,]*").match
