@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counter import PolledCounter, bracket, inner_bracket, readings, steps_of
+from counter import CounterSteps, PolledCounter, bracket, inner_bracket, readings, steps_of
 from jouletrace.analysis.power import energies, power_record
 from jouletrace.devices import open_device
 from jouletrace.profiler import calibrations
@@ -23,7 +23,6 @@ from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import load
-from jouletrace.sensor.counter import CounterSteps
 from jouletrace.sensor.power_record import integrate
 from jouletrace.workloads import resolve
 

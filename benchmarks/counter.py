@@ -8,10 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from jouletrace.sensor.counter import Bracket, CounterSteps, find_steps
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from brackets import bracket
+from brackets import Bracket, CounterSteps, bracket, find_steps
 
 POLL_S = 0.002
 

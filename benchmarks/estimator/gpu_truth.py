@@ -10,11 +10,11 @@ import numpy as np
 from gpu_files import Kernels, Recorded
 from scipy import stats
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "tests" / "support")]
+from brackets import Bracket, CounterSteps, between, bracket
 from bursts import true_energies
 from canary import line_of
-from counter import bracket, inner_bracket
-from jouletrace.sensor.counter import Bracket, CounterSteps, between
+from counter import inner_bracket
 
 SETTLED_NS, IDLE_NS = 100_000_000, 1_500_000_000
 """After so long the counter has all of what ran; idle before a program's first long burst."""
@@ -34,7 +34,7 @@ class Truth:
 def steps_of(found: Recorded) -> CounterSteps:
     """The counter's steps."""
     before, time, millijoules = found.arrays["steps"].T
-    return CounterSteps(time, before, millijoules / 1e3, np.empty(0, np.intp), {})
+    return CounterSteps(time, before, millijoules / 1e3, np.empty(0, np.intp))
 
 
 def edges(spans: list[dict]) -> tuple[np.ndarray, np.ndarray]:

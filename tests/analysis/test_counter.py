@@ -1,9 +1,11 @@
 """The energy counter as a witness of live recordings: what it contradicts fails a check, whatever kind of Run it is."""
 
+import numpy as np
 import pytest
 
 from jouletrace import report
 from jouletrace.analysis import analyse
+from jouletrace.formats.importers import import_files
 from jouletrace.run import ChannelInfo
 from records import DEVICE, START, channel, make_run, phases, readings
 
@@ -50,3 +52,46 @@ def test_one_that_falls_is_stated_and_compared_before_or_after():
     assert "the energy counter fell" in said
     assert "trust: with care" in said
     assert "one of the two is wrong" not in said
+
+
+def logged(path, times, joules):
+    """The report of a log of an H100's counter alone, and its energy."""
+    rows = [
+        f"2026/11/25 20:{30 + int(at // 60)}:{at % 60:06.3f}, NVIDIA H100, {1e3 * one:.0f} mJ"
+        for at, one in zip(times, joules, strict=True)
+    ]
+    path.write_text("\n".join(["timestamp, name, total_energy_consumption [mJ]", *rows]) + "\n")
+    run = analyse(import_files([path]))
+    return " ".join(report.render([run], width=200).split()), run.result("energy_total_j", 1).value
+
+
+SECONDS = np.arange(0, 100, 0.5)
+DRAWN = 5000 + 300 * SECONDS
+LATE = np.where((SECONDS > 40) & (SECONDS < 60), DRAWN[80], DRAWN)
+
+
+@pytest.mark.parametrize(
+    ("joules", "left_out", "said", "joule"),
+    [
+        (DRAWN, [], "trust: yes", 29_850),
+        (LATE, [], "trust: yes", 29_850),
+        (np.minimum(DRAWN, 22_000), [], "stood still for 42.5 s in which a GPU that is on draws more", None),
+        (
+            DRAWN + 3000 * (SECONDS > 50),
+            [],
+            "jumped from 20000 to 23150 J after 50.5 s: more than can have been",
+            29_700,
+        ),
+        (DRAWN * (SECONDS > 0), [], "1 reads of the energy counter were no counts", 29_700),
+        ((DRAWN - 4500) * (SECONDS > 0), [], "1 reads of the energy counter were no counts", 29_700),
+        (DRAWN, range(80, 140), "holes of the record are bridged", 29_850),
+    ],
+    ids=["sound", "late", "stuck", "jump", "zero", "small zero", "gap"],
+)
+def test_a_counter_alone_is_compared_with_what_a_gpu_can_draw(tmp_path, joules, left_out, said, joule):
+    """300 W all the time; reads are each half second."""
+    rows = np.delete(np.arange(200), left_out)
+    shown, energy = logged(tmp_path / "t.csv", SECONDS[rows], joules[rows])
+    assert said in shown
+    assert ("trust: yes" in shown) == (said == "trust: yes")
+    assert joule is None or energy == pytest.approx(joule, abs=1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.serving.steady import (
     going_on,
     overlap,
@@ -14,6 +15,7 @@ from jouletrace.analysis.serving.steady import (
     shared_time,
     steady_window,
 )
+from jouletrace.run import tables
 from jouletrace.run.parts import Parts
 from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
 
@@ -394,3 +396,20 @@ def test_periods_of_the_record_are_as_the_support_says():
     run, (time, _) = simulated(TRUTH, (4,), seconds=20)
     assert np.diff(time) == pytest.approx(PERIOD_S)
     assert len(run.samples) == len(time)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["no readings", "no sensor"])
+def test_a_server_whose_energy_is_unknown_is_not_trusted(there):
+    run, _ = simulated(TRUTH, rates=(2,), seconds=30)
+    run.samples, run.channels = tables.empty("samples"), run.channels if there else []
+    found = outcomes(analyse(run), Parts(run))
+    assert (found.level, found.failed[0].code) == (("no", "no_samples") if there else ("with care", "no_power_sensor"))
+
+
+def test_a_request_that_failed_without_a_reason_says_so():
+    run, _ = simulated(TRUTH, rates=(2,), seconds=30)
+    rows = run.requests.to_pylist()
+    rows[0] |= {"status": "failed", "error": None}
+    run.requests = tables.from_rows(rows, "requests")
+    (said,) = [one.message for one in analyse(run).warnings if one.code == "requests_failed"]
+    assert said.endswith("requests failed: no reason is stated")

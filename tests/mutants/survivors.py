@@ -287,8 +287,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/counter.py",
-        "near = (record.time_ns > window[0]) & (record.time_ns < window[1])",
-        "near = (record.time_ns > window[0]) & (record.time_ns <= window[1])",
+        "near = (time > window[0]) & (time < window[1])",
+        "near = (time > window[0]) & (time <= window[1])",
         "Slight: a reading in the very nanosecond of a step.",
     ),
     Survivor(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.run import load, save, tables
-from make_runs import profile_run
+from jouletrace.run import load, save, sound, tables
+from make_runs import all_runs, profile_run
 
 
 @pytest.fixture(scope="module")
@@ -449,3 +449,18 @@ def test_a_request_that_can_not_be_is_refused(tmp_path, column, value, said):
     run.requests = tables.from_rows(rows, "requests")
     with pytest.raises(BadInputError, match=f"requests.parquet is damaged: {said}"):
         load(save(run, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["spans", "units", "windows", "requests"])
+def test_a_row_that_is_there_twice_is_named(name):
+    table = next(run.table(name) for run in all_runs().values() if len(run.table(name)))
+    sound.check(table, name)
+    with pytest.raises(ValueError, match=rf"row {len(table)}: it is there twice"):
+        sound.check(pa.concat_tables([table, table.slice(0, 1)]), name)
+
+
+@pytest.mark.parametrize("prefilling", [0, 6])
+def test_tokens_of_prompts_are_of_sequences_that_read_them(prefilling):
+    row = {"start_ns": 1, "end_ns": 2, "new_tokens": 5, "prefilling": prefilling, "decoding": 1, "context_tokens": 9}
+    with pytest.raises(ValueError, match="row 0: its new_tokens are not of so many sequences"):
+        sound.check(tables.from_rows([row], "steps"), "steps")

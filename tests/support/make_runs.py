@@ -344,7 +344,7 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             row |= {"device": f"x{place // 2 if name == 'errors' else place}", "kind": 0 if name == "powers" else None}
             row |= {"matrix": ("m", "gained")[place % 2], "value": float(rng.integers(0, 1000))}
         if name == "steps":  # one after another
-            row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1}
+            row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1, "prefilling": 1}
         if name == "requests":  # their times are in order
             first = row.get("first_ns")
             row["sent_ns"] = int(rng.integers(0, 2**60))

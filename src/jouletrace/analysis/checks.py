@@ -204,13 +204,15 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
         yield warning.code, "", None, ""
     for warning in others(run):
         yield warning.code, warning.where, None, warning.message
+    devices, loads = parts.units("device"), parts.units("load")
+    asked = [] if any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
     if run.kind in ("profile", "program", "monitor", "record", "import"):  # they are made for an energy
-        devices = parts.units("device")
-        for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
-            own = part.get("energy_total_j")
-            if own.value is None and "energy_total_j" in part.figures:
-                where = part.name if part.level == "device" and len(devices) > 1 else ""
-                yield own.reason or "unknown", where, own, ""
+        asked += [parts.whole] if "energy_total_j" in parts.whole.figures else devices
+    for part in asked:
+        own = part.get("energy_total_j")
+        if own.value is None and "energy_total_j" in part.figures:
+            where = part.name if part.level == "device" and len(devices) > 1 else ""
+            yield own.reason or "unknown", where, own, ""
     stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
     for code in dict.fromkeys(code for one in stated for code in one.flags):
         yield code, "", None, ""

@@ -13,21 +13,17 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.counter import (
-    CounterReads,
-    find_steps,
-    gained,
-    printed_step_j,
-    record_over_counter,
-    sound_reads,
-)
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor.counter import CounterReads, gained, printed_step_j, record_over_counter, sound_reads
+from jouletrace.sensor.power_record import HOLE_PERIODS, cumulative_energy, integrate
 
 TOLERANCE = 0.05
 """Relative difference up to which a record and its counter agree; on recorded H100s and H200s it is below 0.015."""
 
-_LONGEST_STEP_S = 2.0
-"""A GPU's counter that is read for longer has stepped."""
+_LONGEST_STEP_S, _UPDATES = 2.0, 3.0
+"""A GPU's counter that is read for longer has stepped, or for so many times of its usual distance between steps."""
+
+_LEAST_W = 2.0
+"""No GPU that is on draws less."""
 
 ALONE = "counter_alone"
 """Flag of figures that the counter gives."""
@@ -39,11 +35,9 @@ def counter_ratio(run: Run, device: str) -> Estimate:
     Over the longest segment without a hole: between runs in separate processes nothing is recorded.
     """
     found = power_record(run, device)
-    stamps, joules = run.series(device, ENERGY_COUNTER)
-    if found is None or len(stamps) < 2:
+    if found is None or len(run.series(device, ENERGY_COUNTER)[0]) < 2:
         return Estimate.null("no_counter", "counter")
-    inside = _longest(found[0], stamps)
-    return record_over_counter(*found, find_steps(stamps[inside], joules[inside], most_w=most_w(run, device)))
+    return record_over_counter(*found, _reads(run, device, found[0]))
 
 
 def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
@@ -52,89 +46,93 @@ def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
         return False
     reads = _reads(run, device)
     energy, seconds = gained(reads)
-    flags = [ALONE, *(["covered_alone"] if len(reads.resets) else [])]
+    apart, whole = np.diff(reads.time_ns), np.ptp(reads.time_ns) if len(reads) else 0
+    gaps = apart > np.maximum(HOLE_PERIODS * np.median(apart), TOLERANCE * whole) if len(apart) else apart > 0
+    own = {ALONE: True, "covered_alone": len(reads.resets) > 0, "holes_bridged": bool(gaps.any())}
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(reads), "counter"))
-    figures.add_energy(unit, replace(energy, flags=tuple(flags)), seconds)
+    figures.add_energy(unit, replace(energy, flags=tuple(code for code, holds in own.items() if holds)), seconds)
     return True
 
 
 def warn_of_counter(run: Run, device: str) -> None:
-    """Warn where a device's counter contradicts its power record, stood still, fell or jumped."""
+    """Warn where a device's counter contradicts its power record, or what a GPU can draw; where it fell or jumped."""
     if run.channel(device, ENERGY_COUNTER) is None:
         return
-    reads, found = _reads(run, device), power_record(run, device)
-    if found is not None and run.kind != "import":  # beyond a hole another process may have begun at zero
-        stamps, joules = run.series(device, ENERGY_COUNTER)
-        inside = _longest(found[0], stamps)
-        reads = sound_reads(stamps[inside], joules[inside], most_w=most_w(run, device))
+    found = power_record(run, device)
+    # beyond a hole another process may have begun at zero
+    reads = _reads(run, device, None if found is None or run.kind == "import" else found[0])
     if not reads.counts:
         text = f"what may be an energy counter falls {reads.falls} times: it is none, and isn't used"
         run.warn("not_a_counter", text, device)
         return
     if len(reads.resets):
         run.warn("counter_reset", _reset_text(reads), device)
-    if left_out := reads.issues.get("implausible"):
-        run.warn("counter_implausible", f"{left_out} reads of the energy counter were no counts and left out", device)
-    if found is not None and len(found[0]) > 1 and found[0].value.any():
-        _compare(run, device, *found, reads)
+    if left := reads.left_out:
+        run.warn("counter_implausible", f"{left} reads of the energy counter were no counts and left out", device)
+    there = found if found is not None and len(found[0]) > 1 and found[0].value.any() else None
+    still_s, still_j = _stood_still(None if there is None else there[0], reads)
+    if still_s and (there or any(one.id == device and one.kind != "meter" for one in run.devices)):
+        drawn = f"in which the power record has {still_j:.0f} J: one of the two is wrong"
+        drawn = drawn if there else "in which a GPU that is on draws more than it counted"
+        run.warn("counter_stuck", f"the energy counter stood still for {still_s:.3g} s {drawn}", device)
+    elif there:
+        _compare(run, device, *there)
 
 
-def _compare(run: Run, device: str, record: Readings, response: StepResponse, reads: CounterReads) -> None:
-    """Warn where the counter stood still or gained another energy than the record has."""
-    still_s, still_j = _stood_still(record, reads)
-    if still_s > _LONGEST_STEP_S:
-        text = f"the energy counter stood still for {still_s:.3g} s in which the power record has {still_j:.0f} J"
-        run.warn("counter_stuck", f"{text}: one of the two is wrong", device)
-        return
+def _compare(run: Run, device: str, record: Readings, response: StepResponse) -> None:
+    """Warn where the counter gained another energy than the record has."""
     ratio = counter_ratio(run, device)
     if ratio.value is None or ratio.half_width is None:
         return
     off = abs(ratio.value - 1)
     if off <= max(TOLERANCE, ratio.half_width):
         return
-    if off > np.hypot(ratio.half_width, ratio.value * _uncertainty(run, device, record, response)):
+    # Readings far apart may have missed what the counter counted. They speak of the time the sensor's delay before them
+    start, end = _longest(record) - round(1e9 * response.delay_s)
+    own = energies(run, device, [start], [end]).estimate()
+    sd = np.inf if own.value is None or own.half_width is None else own.half_width / own.value
+    if off > np.hypot(ratio.half_width, ratio.value * sd):
         text = f"the power record has {ratio.value:.3g} times the energy that the energy counter gained"
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)
 
 
-def _stood_still(record: Readings, reads: CounterReads) -> tuple[float, float]:
-    """For how long a counter that should have moved did not, in s, and what the record has meanwhile, in J; else 0."""
+def _stood_still(record: Readings | None, reads: CounterReads) -> tuple[float, float]:
+    """For how long a counter that should have moved did not, in s, and what was drawn meanwhile, in J; else 0.
+
+    Without a record that is the least that a GPU draws.
+    """
     if len(reads) < 2:
         return 0.0, 0.0
-    change = np.diff(reads.energy_j)
-    moved = np.flatnonzero(change)
+    moved = np.flatnonzero(np.diff(reads.energy_j))
     edges = reads.time_ns[np.stack([np.append(0, moved + 1), np.append(moved, len(reads) - 1)])]
-    edges = np.clip(edges, record.time_ns[0], record.time_ns[-1])
-    drawn = integrate(record.time_ns, record.value, *edges)
-    longest = int(np.argmax(drawn))
-    plain = np.delete(change, reads.resets - 1)
-    step_j = max(printed_step_j(reads.energy_j), float(plain.max(initial=0.0)))
-    whole = float(integrate(record.time_ns, record.value, record.time_ns[:1], record.time_ns[-1:])[0])
-    if drawn[longest] <= max(2 * step_j, TOLERANCE * whole):
-        return 0.0, 0.0
-    return float(edges[1, longest] - edges[0, longest]) / 1e9, float(drawn[longest])
+    least_j = 2 * printed_step_j(reads.energy_j)
+    if record is None:
+        drawn = _LEAST_W * np.diff(edges, axis=0)[0] / 1e9
+    else:
+        edges = np.clip(edges, *record.time_ns[[0, -1]])
+        drawn = integrate(record.time_ns, record.value, *edges)
+        least_j = max(least_j, TOLERANCE * float(np.diff(cumulative_energy(record.time_ns, record.value)[[0, -1]])[0]))
+    still_s = np.diff(edges, axis=0)[0] / 1e9
+    caught = np.append(np.diff(reads.energy_j)[moved], 0.0)  # late, but not lost
+    usual_s = float(np.median(still_s[:-1])) if len(moved) else 0.0
+    stuck = (still_s > max(_LONGEST_STEP_S, _UPDATES * usual_s)) & (drawn - caught > least_j)
+    longest = int(np.argmax(drawn * stuck))
+    return float((still_s * stuck)[longest]), float(drawn[longest])
 
 
-def _uncertainty(run: Run, device: str, record: Readings, response: StepResponse) -> float:
-    """Relative half-width of the record's own energy: readings far apart may have missed what the counter counted."""
-    # Readings speak of the time that lies the sensor's delay before them.
-    segment = record.time_ns[_longest(record, record.time_ns)] - round(1e9 * response.delay_s)
-    found = energies(run, device, segment[:1], segment[-1:]).estimate()
-    return np.inf if found.value is None or found.half_width is None else found.half_width / found.value
+def _reads(run: Run, device: str, record: Readings | None = None) -> CounterReads:
+    """Reads of a device's counter; those in the longest segment without a hole of a record, where one is given."""
+    time, joules = run.series(device, ENERGY_COUNTER)
+    if record is not None and len(record.holes):
+        start, end = _longest(record)
+        time, joules = (some[(time >= start) & (time <= end)] for some in (time, joules))
+    return sound_reads(time, joules, most_w=most_w(run, device))
 
 
-def _reads(run: Run, device: str) -> CounterReads:
-    return sound_reads(*run.series(device, ENERGY_COUNTER), most_w=most_w(run, device))
-
-
-def _longest(record: Readings, stamps: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """True where a stamp lies in the longest segment of a record without a hole."""
-    if not len(record) or not len(record.holes):
-        return np.ones(len(stamps), bool)
-    begin = np.append(record.time_ns[0], record.holes[:, 1])
-    end = np.append(record.holes[:, 0], record.time_ns[-1])
-    longest = int(np.argmax(end - begin))
-    return np.asarray((stamps >= begin[longest]) & (stamps <= end[longest]))
+def _longest(record: Readings) -> NDArray[np.int64]:
+    """Start and end of the longest segment of a record without a hole."""
+    edges = np.sort(np.append(record.time_ns[[0, -1]], record.holes)).reshape(-1, 2)
+    return np.asarray(edges[np.argmax(edges[:, 1] - edges[:, 0])])
 
 
 def _reset_text(reads: CounterReads) -> str:

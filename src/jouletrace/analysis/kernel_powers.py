@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jouletrace.analysis.kernel_times import IDLE, KernelTimes, by_operator
-from jouletrace.analysis.power import known_rate_hz, most_kernels_w, no_power_reason, power_record
+from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
@@ -206,12 +206,12 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    codes, most_w = ("not_attributed", "powers_doubtful"), most_kernels_w(run, times.device)
+    codes, limit_w = ("not_attributed", "powers_doubtful"), most_w(run, times.device)
     run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
     try:
-        found = KernelPowers.of(recorded(run, times, rest), times, most_w)
+        found = KernelPowers.of(recorded(run, times, rest), times, limit_w)
     except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)

@@ -14,19 +14,21 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
-from jouletrace.arrays import Floats
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.power_record import spliced
+from jouletrace.sensor.power_record import printed_step, spliced
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""
+
+_FEWEST = 3
+"""Readings of a log from which on it shows whether time is missing between two."""
 
 _ENDS = 0.01
 """Share of a log from which on it is stated that its ends are left out."""
@@ -99,7 +101,7 @@ def _why_missing(run: Run, device: str) -> str:
     found = power_record(run, device)
     if found is None:
         return no_power_reason(run, device)
-    if len(found[0]) < 2:
+    if len(found[0]) < (_FEWEST if run.kind == "import" else 2):
         none = IMPLAUSIBLE if len(found[0].implausible_ns) else "no_samples"
         return "too_few_values" if run.kind == "import" and len(found[0]) else none
     return "" if found[0].value.any() else "power_all_zero"
@@ -129,7 +131,7 @@ def _energy(
     found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
     method = "record" if sensor_known(run, device) else "samples"
     flags = tuple("holes_bridged" if code == "hole_in_record" else code for code in found.flags[0])
-    if found.reason[0] == "hole_in_record" and len(record.holes) < len(record) - 1:
+    if found.reason[0] == "hole_in_record" and record.issues.get("hole", 0) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
         # an end within the last hole lies behind all that the one reading after it speaks of
         edges = np.minimum(edges, whole.time_ns[-1] - int((response.delay_s + response.middle_s) * 1e9))
@@ -152,17 +154,6 @@ def sensor_known(run: Run, device: str) -> bool:
     """False for a log of a meter of which nothing is known but what it read."""
     channel = run.channel(device, POWER)
     return run.kind != "import" or channel is None or bool(channel.sensor)
-
-
-def printed_step(power_w: Floats) -> float:
-    """Step in watts to which readings were rounded, 0 if to less than a milliwatt.
-
-    All readings of a steady level are off by the same: their spread says nothing of it.
-    """
-    for step in (1.0, 0.1, 0.01, 0.001):
-        if np.all(np.abs(power_w / step - np.round(power_w / step)) < 1e-6):
-            return step
-    return 0.0
 
 
 def _watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
-from jouletrace.sensor.power_record import MOST_W, at_slots, clean, most_kernel_w, most_power_w
+from jouletrace.sensor.power_record import MOST_W, at_slots, clean, most_power_w
 from jouletrace.sensor.stamps import published
 
 METHOD = "windows"
@@ -120,26 +120,16 @@ def sensor_flags(response: StepResponse) -> list[str]:
 
 
 def most_w(run: Run, device: str) -> float:
-    """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name.
+    """The most that a device can draw, in watts, by what is known of its limits, or by its name.
 
     A meter may be that of many machines: its own readings say what it measures.
     """
-    if _about(run, device).kind == "meter":
+    info = _about(run, device)
+    if info.kind == "meter":
         watts = run.series(device, POWER)[1]
         read = watts[np.isfinite(watts)]
         return max(MOST_W, _OVER_MEDIAN * float(np.median(read))) if len(read) else MOST_W
-    return most_power_w(*_limits(run, device))
-
-
-def most_kernels_w(run: Run, device: str) -> float:
-    """The most that a device can draw while a kernel runs, in watts, by the same."""
-    return most_kernel_w(*_limits(run, device))
-
-
-def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
-    """The largest power limit of a device and the one in force, in watts, None where unknown; its name."""
-    info = _about(run, device)
-    return info.power_limits_w.get("max"), info.power_limit_w, info.name
+    return most_power_w(info.power_limits_w.get("max"), info.power_limit_w, info.name)
 
 
 def _oversampled(stamps: Ints, period_s: float) -> bool:

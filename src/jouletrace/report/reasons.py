@@ -75,7 +75,7 @@ FLAGS: dict[str, str] = {
     "hole_in_record": "the power record has a hole there",
     "counter_alone": "by the energy counter alone",
     "covered_alone": "energy, power and time are of what the power record covers, without its holes",
-    "holes_bridged": "energy, power and time are of the whole span: holes of the power record are bridged",
+    "holes_bridged": "energy, power and time are of the whole span: holes of the record are bridged",
     "implausible_readings": "readings beyond what the GPU can draw were left out",
     "nominal_response": "the sensor's response is not calibrated",
     "unmodelled": "readings do not fit the model of the sensor's response",

@@ -5,7 +5,7 @@ A valid Parquet file may still violate them, if another program wrote it or a us
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,13 @@ _COUNTS = {
 }
 """Columns of non-negative numbers."""
 
+_ONCE = {
+    "spans": ("id",),
+    "units": ("id",),
+    "windows": ("start_ns", "end_ns", "unit", "block", "order"),
+    "requests": ("level", "id", "scheduled_ns", "sent_ns", "first_ns", "last_ns", "input_tokens", "output_tokens"),
+}
+"""Columns that no two rows share."""
 
 _LONGEST_NS = 10**15
 """Eleven days: the first kernel of a recording lies no further away."""
@@ -146,6 +153,8 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         yield _beyond(table, column, 0, _MOST_ID), f"{column} is below zero, or no number"
     if {"start_ns", "end_ns"} <= set(table.column_names):
         yield _nulls(table, "start_ns") != _nulls(table, "end_ns"), "it has only one of start_ns and end_ns"
+    if name in _ONCE:
+        yield _twice(table, _ONCE[name]), "it is there twice"
     if name == "units":
         yield from _tree(table)
     if name == "windows":
@@ -172,6 +181,9 @@ def _steps(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     """A step takes time, and begins when the one before it has ended."""
     start, end = (pc.fill_null(table[column], 0).to_numpy() for column in ("start_ns", "end_ns"))
     yield end <= start, "it takes no time"
+    new = pc.fill_null(table["new_tokens"], 0).to_numpy()
+    stated = pc.fill_null(table["prefilling"], -1).to_numpy()
+    yield (stated > new) | ((stated == 0) & (new > 0)), "its new_tokens are not of so many sequences prefilling"
     yield np.append(False, start[1:] < end[:-1])[: len(start)], "it begins before the step above it has ended"
 
 
@@ -182,6 +194,14 @@ def _bins(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield apart | (end <= start), "it doesn't end where the next one begins"
     low, power, high = (pc.fill_null(table[column], 0.0).to_numpy() for column in ("low_w", "power_w", "high_w"))
     yield ~((low <= power) & (power <= high) & np.isfinite(high - low)), "its power is not within its interval"
+
+
+def _twice(table: pa.Table, names: Sequence[str]) -> Mask:
+    """True for a row that repeats an earlier one in these columns, shape (n,)."""
+    columns = np.stack([pc.fill_null(table[name].cast("int64"), -_MOST_ID - 1).to_numpy() for name in names])
+    order, again = np.lexsort(columns), np.zeros(len(table), bool)
+    again[order[1:]] = (columns[:, order[1:]] == columns[:, order[:-1]]).all(axis=0)
+    return again
 
 
 def _nulls(table: pa.Table, column: str) -> Mask:
@@ -196,12 +216,9 @@ def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) ->
 
 
 def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    """Unit ids are unique, parents exist, and there is no cycle. The analysis adds the whole, which may be missing."""
+    """Parents exist, and there is no cycle. The analysis adds the whole, which may be missing."""
     ids, parent = table["id"].to_numpy(), pc.fill_null(table["parent"], -_MOST_ID - 1).to_numpy()
     order = np.argsort(ids, kind="stable")
-    twice = np.zeros(len(ids), bool)
-    twice[order[1:]] = ids[order[1:]] == ids[order[:-1]]
-    yield twice, "its id is there twice"
     if not len(ids):
         return
     place = order[np.minimum(np.searchsorted(ids[order], parent), len(ids) - 1)]

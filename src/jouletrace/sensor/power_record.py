@@ -14,8 +14,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.stamps import find_grid
 
-HOLE_PERIODS = 2.5
-"""Stamps farther apart than this many periods leave time that no reading speaks for."""
+HOLE_PERIODS, LONGEST_S = 2.5, 3600.0
+"""Stamps farther apart than this many periods leave time that no reading speaks for; the longest that counts as one."""
 
 MOST_W = 20_000.0
 """More than any GPU draws."""
@@ -41,28 +41,21 @@ _OVER_LIMIT = 1.6
 """A power limit is held over tens of milliseconds, and a kernel is shorter: in eleven recordings of H100s and H200s,
 with a limit of 700 W, rows known to 10 % draw up to 1023 W, 1.46 times that (docs/results/accuracy-programs.md)."""
 
+_OVER_ENFORCED = 10.0
+"""The same where nothing but the limit in force is known."""
+
 
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
-    """The most that a reading of a GPU can be, in watts: glitches of a sensor or its driver are far beyond.
+    """The most that a GPU can draw, in watts: readings beyond are glitches of a sensor or its driver.
 
     Args:
         largest_limit_w: The largest power limit that the GPU takes; None if unknown.
-        enforced_limit_w: The one that is in force; None if unknown.
+        enforced_limit_w: The one that is in force, which may have been another one before; None if unknown.
         name: Of the GPU, by which its power is rated where the largest limit isn't known.
     """
-    largest_w, rated_w = largest_limit_w, _rated_w(name)
-    if enforced_limit_w and rated_w:  # which may have been another one before
-        largest_w = largest_w or rated_w
-    if largest_w:
-        return min(MOST_W, 3.0 * max(largest_w, enforced_limit_w or 0.0))
-    one_w = enforced_limit_w or rated_w
-    return min(MOST_W, 10.0 * one_w) if one_w else MOST_W
-
-
-def most_kernel_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
-    """The most that a GPU can draw while a kernel runs, in watts; arguments as of ``most_power_w``."""
-    limit_w = max(largest_limit_w or _rated_w(name) or 0.0, enforced_limit_w or 0.0)
-    return min(MOST_W, _OVER_LIMIT * limit_w) if limit_w else MOST_W
+    largest_w = largest_limit_w or _rated_w(name)
+    limit_w = max(largest_w or 0.0, enforced_limit_w or 0.0)
+    return min(MOST_W, (_OVER_LIMIT if largest_w else _OVER_ENFORCED) * limit_w) if limit_w else MOST_W
 
 
 def _rated_w(name: str) -> float | None:
@@ -115,6 +108,7 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     spacing = np.diff(time) / 1e9
     if period_s is None:
         period_s = float(np.median(np.diff(time))) / 1e9 if len(time) > 1 else float("nan")
+    period_s = min(period_s, LONGEST_S)
     wide = spacing > HOLE_PERIODS * period_s
     issues |= {"hole": wide, "skipped": (spacing > 1.5 * period_s) & ~wide}
     issues |= {"no_samples": np.array([len(time) == 0]), "one_sample": np.array([len(time) == 1])}
@@ -183,6 +177,15 @@ def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, Ints]:
     if true_s is not None:
         true_s = true_s + (time - kept.time_ns) / 1e9
     return replace(kept, time_ns=time, true_s=true_s, holes=record.holes[:0]), moved(np.asarray(time_ns, np.int64))
+
+
+def printed_step(values: Floats, steps: Sequence[float] = (1.0, 0.1, 0.01, 0.001)) -> float:
+    """The first of some steps, the largest first, to which all values were rounded; 0 if to none.
+
+    All readings of a steady level are off by the same: their spread says nothing of it.
+    """
+    rounded = (step for step in steps if np.all(np.abs(values / step - np.round(values / step)) < 1e-6))
+    return next(rounded, 0.0)
 
 
 def cumulative_energy(time_ns: Ints, power_w: Floats) -> Floats:

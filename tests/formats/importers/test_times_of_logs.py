@@ -202,6 +202,45 @@ def test_where_the_clock_of_a_log_steps_back_its_rows_go_on(tmp_path, back_s):
     assert said.startswith(f"the clock stepped back by {back_s} s after 2026-11-25 20:30:39.000 UTC")
 
 
+@pytest.mark.parametrize("back_s", [0.5, 1, 1.7, 30])
+@pytest.mark.parametrize("places", [(1,), (50,), (99,), (20, 40, 60, 98)])
+@pytest.mark.parametrize("swapped", [(), (30, 31)])
+def test_a_clock_may_step_back_anywhere_beside_rows_in_another_order(tmp_path, back_s, places, swapped):
+    """By one interval, so that two rows share a stamp, or by more; at the first and last rows too."""
+    begun, order = EVENING.timestamp(), np.arange(100)
+    order[list(swapped)] = order[list(swapped[::-1])]
+    stamps = begun + 0.5 * order - back_s * np.searchsorted(places, order, side="right")
+    rows = "".join(f"{at:.3f},{200 + k % 7}\n" for at, k in zip(stamps, order, strict=True))
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    run = import_files([tmp_path / "t.csv"])
+    time, watts = run.series("imported:0", "power_w")
+    assert np.array_equal(np.sort(time), round(1e9 * begun) + np.arange(100) * 500_000_000)
+    assert np.array_equal(watts[np.argsort(time)], 200 + np.arange(100) % 7)
+    assert "clock_stepped" in {one.code for one in run.warnings}
+
+
+def test_rows_that_come_late_or_at_once_are_no_step_of_the_clock(tmp_path):
+    """One by four rows; after a pause of three rows, all of which then share a stamp."""
+    order = [*range(30), 31, 32, 33, 34, 30, *range(35, 60)]
+    stamps = [
+        f"{EVENING.timestamp() + 0.5 * k + (0.5 * (63 - k) if 60 <= k < 63 else 0):.3f}"
+        for k in [*order, *range(60, 90)]
+    ]
+    rows = "".join(f"{at},{200 + k}\n" for k, at in enumerate(stamps))
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    assert "clock_stepped" not in {one.code for one in import_files([tmp_path / "t.csv"]).warnings}
+
+
+@pytest.mark.parametrize("hours", [(0, 24), (0, 24, 48), (0, 1 / 60)])
+def test_two_readings_have_no_energy_and_neither_have_those_of_single_days(tmp_path, hours):
+    """Of two no one knows whether others are missing between them."""
+    rows = "".join(f"{EVENING.timestamp() + 3600 * hour:.0f},{300 + hour:.1f}\n" for hour in hours)
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    run = analyse(import_files([tmp_path / "t.csv"]))
+    assert run.result("energy_total_j", 1).value is None
+    assert ("hole_in_record" in {one.code for one in run.warnings}) == (hours[1] == 24)
+
+
 def test_a_log_with_a_hole_before_its_last_row_keeps_the_energy_before_it(tmp_path):
     """Readings are means over a second: what the last one speaks of begins within the hole."""
     begun, name = datetime(2026, 11, 1, 12, tzinfo=UTC), "NVIDIA H100 80GB HBM3"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from commands import command
-from import_logs import boxes, left_out, query
+from import_logs import boxes, codes, left_out, query, read
 from jouletrace.run import load
 from thinned import thinned
 
@@ -392,3 +392,11 @@ def test_a_glitch_of_a_meter_of_a_large_rack_is_left_out(capsys, tmp_path):
     _, said = imported(capsys, tmp_path, text)
     assert "60000 W" in said
     assert "left out" in said
+
+
+def test_a_cell_without_a_value_is_no_column_without_a_reading(tmp_path):
+    """Also where the column counts as another: power.draw.instant as the power."""
+    rows = [f"2026/11/25 20:30:{k:02d}.000, {'[N/A]' if k == 5 else f'{200 + k} W'}" for k in range(40)]
+    run = read(tmp_path, "nvidia_smi", "\n".join(["timestamp, power.draw.instant [W]", *rows]) + "\n")
+    assert "no_reading" not in codes(run)
+    assert left_out(run)["missing_cells"] == 1

@@ -319,7 +319,7 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
     inside, found = (r.sent >= start) & (r.sent <= end), dict[str, str]()
     if failed := int((~r.ok).sum()):
         why = Counter(run.requests.take(r.row[~r.ok])["error"].to_pylist()).most_common(1)[0][0]
-        found["requests_failed"] = f"{failed} of {len(r)} requests failed: {why}"
+        found["requests_failed"] = f"{failed} of {len(r)} requests failed: {why or 'no reason is stated'}"
     if not is_steady:
         few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
         found["load_not_steady"] = f"no steady state ({few})"

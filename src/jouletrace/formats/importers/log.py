@@ -17,13 +17,12 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
 from jouletrace.formats.importers.power_sensor import describe
-from jouletrace.formats.importers.shared_times import readings_at_once, repeated
+from jouletrace.formats.importers.shared_times import readings_at_once, repeated, steps_back
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
 from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
-from jouletrace.sensor.power_record import clock_steps
 
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of every tool that prints none."""
@@ -173,6 +172,8 @@ class Log:
     def rename(self, device: str, channel: str, to: str) -> None:
         """Rename a channel of a device."""
         self._readings[device, to] = self._readings.pop((device, channel))
+        if heading := self._empty.pop((device, channel), ""):
+            self._empty[device, to] = heading
 
     def run(
         self,
@@ -248,24 +249,22 @@ class Log:
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
     def _onward(self, run: Run, stamps: Stamps) -> Ints:
-        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance.
-
-        Of rows that are out of order elsewhere, too, no one knows what followed what: they stay.
-        """
+        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance."""
         time, said = stamps.time_ns.copy(), dict[str, None]()
         for device in self.devices:
             own = [series.rows for (of, _), series in self._readings.items() if of == device]
-            rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
+            if not own:
+                continue
+            rows = np.frombuffer(max(own, key=len), np.int64)
             rows = rows[stamps.valid[rows]]
-            steps = clock_steps(time[rows])
-            for i in steps if len(steps) == np.sum(np.diff(time[rows]) < 0) else ():
-                apart = np.diff(time[rows[:i]])
-                usual_ns = int(np.median(apart[apart > 0])) if np.any(apart > 0) else 0
-                last_ns = int(time[rows[:i]].max())
-                by_ns = last_ns + usual_ns - int(time[rows[i]])
-                time[rows[i:]] += by_ns
-                text = f"the clock stepped back by {seconds_text(by_ns / 1e9)} after {moment(last_ns)}"
+            steps, by_ns, usual_ns = steps_back(time[rows], stamps.resolution_s)
+            if len(steps):
+                many = f"{len(steps)} times, first " if len(steps) > 1 else ""
+                after = moment(int(time[rows[steps[0] - 1]]))
+                text = f"the clock stepped back {many}by {seconds_text(by_ns[0] / 1e9)} after {after}"
                 said[f"{text}: rows from there on are taken to go on {seconds_text(usual_ns / 1e9)} later"] = None
+                gone_ns = np.append(0, np.cumsum(by_ns))
+                time += gone_ns[np.searchsorted(rows[steps], np.arange(len(time)), side="right")]
         for text in said:
             run.warn("clock_stepped", text, self._path.name)
         return time

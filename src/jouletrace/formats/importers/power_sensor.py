@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from jouletrace.analysis.monitor import printed_step
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import PowerField
+from jouletrace.sensor.power_record import printed_step
 
 LONG_WINDOW_S = 0.2
 """Averaging windows longer than this get a warning: shorter loads than the window read too low."""

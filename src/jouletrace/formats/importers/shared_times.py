@@ -20,6 +20,9 @@ _AT_ONCE = 0.1
 _MOST_DEVICES = 16
 """Devices of a machine."""
 
+_LONG, _ROWS = 2.5, 5
+"""Distances from which on rows are missing between two, in usual ones; rows by which it is seen whether time passed."""
+
 _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
@@ -49,6 +52,32 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
         return again
     again[order[1:]] = shared & equal
     return again
+
+
+def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
+    """Rows before which a clock stepped back, by how many ns rows from there on are early, and the usual distance.
+
+    Rows of times that were lived twice lie among those before the step, and less time passed than so many rows take.
+    A row that comes late lies between two others. Of rows in no order at all no one knows what followed what.
+
+    Args:
+        time: Times of one device's readings in ns, in the order of the file, shape (n,).
+        resolution_s: Resolution of the printed stamps; rows that share a coarse one followed each other.
+    """
+    apart, none = np.diff(time), np.empty(0, np.int64)
+    back = np.flatnonzero(apart < (0 if _coarse(time, resolution_s) else 1)) + 1
+    if not np.any(apart > 0) or len(back) > max(1, (1 - _MOST) * len(time)):
+        return none, none, 0
+    usual = float(np.median(apart[apart > 0]))
+    each = float(apart[(apart >= 0) & (apart < _LONG * usual)].mean())  # of a row, where several share a stamp
+    ordered = np.sort(time)
+    near = np.searchsorted(ordered, time + usual / 2, "right") - np.searchsorted(ordered, time - usual / 2)
+    twice = np.maximum(near[back], near[back - 1]) >= 1.5 * usual / each
+    since = np.maximum(back - _ROWS, 0)
+    short = (back - since) * each - (time[back] - time[since]) > each / 2
+    before = time[back] < np.minimum.accumulate(time)[back - 1]
+    steps = back[short & (twice | before) & (np.append(apart, 0)[back] < 1.5 * usual)]
+    return steps, np.round(usual - apart[steps - 1]).astype(np.int64), round(usual)
 
 
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:

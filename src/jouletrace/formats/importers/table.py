@@ -30,6 +30,8 @@ from jouletrace.formats.importers.table_headings import (
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.power_record import MOST_W as LARGEST_W
+from jouletrace.sensor.power_record import most_power_w
 
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 
@@ -276,10 +278,11 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
 
 
 def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Columns) -> bool:
-    """True if the table says that a power is that of one GPU: by its UUID, or a number of GPUs."""
+    """True if the table, or the user, states a power of one GPU: by its UUID, a number of GPUs, or a known name."""
     names = [table.header[column] for role, column in meaning.device if role != HOST]
     numbered = re.search(r"gpu[ _#-]*\d", source, re.I) is not None
-    return device.id.startswith(("GPU-", "MIG-")) or numbered or any("gpu" in name.lower() for name in names)
+    known = device.id.startswith(("GPU-", "MIG-")) or most_power_w(None, None, device.name) < LARGEST_W
+    return known or numbered or any("gpu" in name.lower() for name in names)
 
 
 def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: str | None) -> str:
