@@ -167,7 +167,7 @@ def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
     assert run.result("energy_total_j").value == pytest.approx(30.15, rel=1e-3)
 
 
-def test_an_interrupted_process_is_told_and_waited_for(monkeypatch, tmp_path):
+def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_path):
     code = """
         import sys, time
         from pathlib import Path
