@@ -17,13 +17,13 @@ from collections.abc import Callable
 import numpy as np
 
 from jouletrace.analysis import analyse
+from jouletrace.campaign.repeats import merge
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
 from jouletrace.profiler.calibrations import SIMULATED_SCATTER
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.repeats import merge
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run

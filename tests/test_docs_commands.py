@@ -24,9 +24,10 @@ from documented import PAGES, blocks, commands
 from jouletrace.addons.mig import sweep as mig_sweep
 from jouletrace.addons.toolchain import convert, trace
 from jouletrace.analysis import analyse
+from jouletrace.campaign import repeats, sweep
 from jouletrace.cli import app, fleet, main
 from jouletrace.compare.paired import paired
-from jouletrace.profiler import ab, calibrate, profile, repeats, sweep
+from jouletrace.profiler import ab, calibrate, profile
 from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program
 from jouletrace.profiler.serving import bench as serving
@@ -156,7 +157,7 @@ def desk(tmp_path_factory):
 
 def stand_in(patch):
     """What would measure gives a recorded Run, or ends the command."""
-    for module in ("jouletrace.profiler.profile", "jouletrace.addons.fleet.child"):
+    for module in ("jouletrace.profiler.profile", "jouletrace.campaign.child"):
         import_module(module)  # imported now, they keep the real functions
     one = load(RECORDED / "deit-b-64-graph-h100.zip")
     two = load(REPOSITORY / "docs" / "results" / "runs" / "eager-graph-h100.zip")

@@ -9,9 +9,9 @@ from covering import fewest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.between_runs import OF_WINDOWS
 from jouletrace.analysis.budget import budgets
+from jouletrace.campaign.repeats import merge
 from jouletrace.devices import open_device
 from jouletrace.profiler.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
-from jouletrace.profiler.repeats import merge
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import load, tables
 from jouletrace.run.parts import STORED_SCATTER, Parts

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jouletrace
-from commands import FOREVER_S, PATIENCE_S, children_of, gone, wait_for
+from commands import FOREVER_S, children_of, gone, wait_for
 from jouletrace.processes import with_parent
 from jouletrace.processes.children import Child
 from places import SUPPORT
@@ -33,7 +33,10 @@ from fleet_data import gpus
 from jouletrace.addons.fleet import engine
 from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
-engine.MODULE = "fake_fleet_child"
+from jouletrace.campaign import worker
+from jouletrace.devices import open_device
+worker.MODULE = "fake_campaign_child"
+engine.open_device = lambda spec: open_device("cpu")
 some = gpus(1, 2)
 node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
 begun = set()
@@ -46,18 +49,19 @@ node.at_once([Task(gpu, 0) for gpu in some], print, hear)
 
 MIG = f"""
 from pathlib import Path
-from jouletrace.addons.mig.bench import Child
-child = Child("toy", None)
-child.ask({{"do": "memory"}}, {PATIENCE_S})
+from jouletrace.campaign.worker import Worker, listen
+worker = Worker("toy")
+worker.begin({{"do": "memory"}})
+listen([worker])
 Path("up").touch()
 {HEIR}
 """
 
 REPEATS = """
 from pathlib import Path
-from jouletrace.profiler.repeats import in_fresh_process
+from jouletrace.campaign.worker import profile_apart
 from jouletrace.profiler.settings import ProfileSettings
-in_fresh_process("gemm", ProfileSettings(device="cpu"), Path("up"))
+profile_apart("gemm", ProfileSettings(device="cpu"), Path("up"))
 """
 
 

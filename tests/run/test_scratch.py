@@ -100,7 +100,10 @@ from fleet_data import gpus
 from jouletrace.addons.fleet import engine
 from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Task
-engine.MODULE = "fake_fleet_child"
+from jouletrace.campaign import worker
+from jouletrace.devices import open_device
+worker.MODULE = "fake_campaign_child"
+engine.open_device = lambda spec: open_device("cpu")
 some = gpus(1, 2)
 node = Node(FleetSettings("hangs"), some, ".")
 node.at_once([Task(gpu, 0) for gpu in some], print, lambda gpu, message: None)

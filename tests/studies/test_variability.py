@@ -12,13 +12,13 @@ from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
 from jouletrace.addons.fleet import engine
 from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import Noise
+from jouletrace.campaign.sweep import run_sweep
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api
 from jouletrace.errors import NotPossibleError
 from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.sweep import run_sweep
 from jouletrace.run import load
 
 torch = pytest.importorskip("torch")

@@ -33,9 +33,9 @@ def profile(
     Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
     measured in separate passes without other instrumentation.
     """
+    from jouletrace.campaign.repeats import profile_repeats
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.profile import profile_workload
-    from jouletrace.profiler.repeats import profile_repeats
     from jouletrace.recording.session import command_line
     from jouletrace.workloads import resolve
 

@@ -46,9 +46,9 @@ def sweep(
     After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
     exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
+    from jouletrace.campaign.sweep import OUT_OF_MEMORY, POINTS, Grid, run_sweep
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
-    from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, run_sweep
     from jouletrace.report.sweep import DONE, FORMATS, render
     from jouletrace.run.places import fresh_folder
 

@@ -85,6 +85,11 @@ class Child:
         """True if the process runs."""
         return self._process.poll() is None
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
     def tell(self, order: Mapping[str, Any]) -> None:
         """Send an object; ``hear`` reports a child that has ended, this method doesn't."""
         assert self._process.stdin is not None

@@ -151,10 +151,14 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         BadInputError: If the options don't fit the workload.
         NotPossibleError: If a library, memory or a CUDA device is missing.
     """
-    known = {one.name for one in fields(WorkloadOptions)}
-    options = WorkloadOptions(**{name: value for name, value in asdict(settings).items() if name in known})
-    prepared: Prepared = _backend_of(device, settings).prepare(workload, device, settings, options)
+    prepared: Prepared = _backend_of(device, settings).prepare(workload, device, settings, options_of(settings))
     return prepared
+
+
+def options_of(settings: ProfileSettings) -> WorkloadOptions:
+    """How to build the workload of a profile."""
+    known = {one.name for one in fields(WorkloadOptions)}
+    return WorkloadOptions(**{name: value for name, value in asdict(settings).items() if name in known})
 
 
 def _backend_of(device: Device, settings: ProfileSettings) -> ModuleType:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands import command
-from jouletrace.addons.fleet.child import power_step
+from jouletrace.addons.fleet.power_step import power_step
 from jouletrace.profiler import board_store
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 

@@ -6,7 +6,6 @@ from commands import command
 from fleet_data import gpus, run_of
 from jouletrace.addons.fleet import engine
 from jouletrace.addons.fleet.engine import Node, Outcome
-from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import Task
 from jouletrace.errors import BadInputError
 
@@ -18,7 +17,7 @@ def broken_off(monkeypatch, request):
     class Breaks(Node):
         def at_once(self, group, note, hear):
             task = Task(self._gpus[0], 0)
-            Folder(self._store).add(task, run_of(task))
+            self._store.add(task, run_of(task))
             note(Outcome(task))
             raise request.param
 

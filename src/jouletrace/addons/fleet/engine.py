@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import selectors
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Container, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import ALL, FleetGpu, FleetSettings, Key, Task, busy, find_gpus, rounds
+from jouletrace.addons.fleet.power_step import power_step
+from jouletrace.campaign.repeats import numbered
+from jouletrace.campaign.worker import Worker, listen
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.processes import children, locks
-from jouletrace.profiler.prepare import check_has_phases
+from jouletrace.processes import locks
+from jouletrace.profiler import board_store
+from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
+from jouletrace.profiler.prepare import check_has_phases, options_of
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import Run, load
+from jouletrace.run.channels import POWER
 from jouletrace.run.scratch import Scratch
 from jouletrace.workloads import resolve
 from jouletrace.workloads.kernels import AUTO, GEMMS, whole
-
-MODULE = "jouletrace.addons.fleet.child"
 
 HEAD_START_S = 0.2
 """Time from the readiness of all processes to their common start, within which every process must receive its order."""
@@ -161,7 +169,7 @@ class Node:
     def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
         self._settings = settings
         self._gpus = gpus
-        self._store = store
+        self._store = Folder(store)
         self._command = command
 
     def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
@@ -174,112 +182,109 @@ class Node:
             scratch = Scratch()
         except OSError as error:
             raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
-        noises: list[Child] = []
-        measuring: list[Child] = []
+        noises: list[Worker] = []
+        measuring: list[Worker] = []
         with scratch, locks.Watch():  # in our process, since a child that is killed leaves its recording
             try:
-                self._make_noise(noises, hear)
+                self._make_noise(noises)
                 silent = next((one for one in noises if one.over), None)
                 if silent is not None:
                     for task in group:
-                        note(Outcome(task, "no_noise", f"noise on {silent.gpu} failed: {silent.said.get('text')}"))
+                        note(Outcome(task, "no_noise", f"noise on {silent.name} failed: {silent.said.get('text')}"))
                     return
                 for task in group:
-                    measuring.append(Child(task.gpu, self._order(task, str(scratch.path))))
-                limit_s = self._settings.limit_s
-                listen(measuring, ("ready",), limit_s, hear)
-                at_ns = time.time_ns() + round(HEAD_START_S * 1e9)
-                for child in measuring:
-                    child.tell({"at_ns": at_ns})
-                listen(measuring, ("done",), limit_s, hear)
-                for task, child in zip(group, measuring, strict=True):
-                    note(_outcome(task, child, noises))
+                    measuring.append(_worker(task.gpu))
+                    measuring[-1].begin(self._order(task, scratch.path))
+                at_ns = self._run(group, measuring, hear)
+                for task, worker in zip(group, measuring, strict=True):
+                    note(self._outcome(task, worker, noises, scratch.path, at_ns))
             finally:
-                for child in measuring:
-                    if not child.over:
-                        child.interrupt()
-                for child in [*noises, *measuring]:
-                    child.stop()
-                for child in [*noises, *measuring]:
-                    child.close()
+                for worker in measuring:
+                    if not worker.over:
+                        worker.interrupt()
+                for worker in [*noises, *measuring]:
+                    worker.stop()
+                for worker in [*noises, *measuring]:
+                    worker.close()
 
-    def _make_noise(self, made: list[Child], hear: Hear) -> None:
+    def _run(self, group: Sequence[Task], measuring: Sequence[Worker], hear: Hear) -> int:
+        """Let all begin at once and wait for their ends; returns the common start in ns."""
+        gpus = {worker.pid: task.gpu for task, worker in zip(group, measuring, strict=True)}
+
+        def heard(worker: Worker, message: dict[str, Any]) -> None:
+            hear(gpus[worker.pid], message)
+
+        listen(measuring, "ready", self._settings.limit_s, heard)
+        at_ns = time.time_ns() + round(HEAD_START_S * 1e9)
+        for worker in measuring:
+            worker.tell({"at_ns": at_ns})
+        listen(measuring, "done", self._settings.limit_s, heard)
+        return at_ns
+
+    def _make_noise(self, made: list[Worker]) -> None:
         """Start noise on every requested GPU; it runs when this returns."""
-        profile = asdict(self._settings.noise_profile)
+        profile = self._settings.noise_profile
+        options = asdict(options_of(profile))
         for noise in self._settings.noise:
             for gpu in filter(noise.on, self._gpus):
-                order = {"workload": noise.workload, "profile": profile, "device": gpu.device}
-                made.append(Child(gpu, {"noise": order}))
-        listen(made, ("ready",), self._settings.limit_s, hear)
-        for child in made:
-            child.tell({"at_ns": time.time_ns()})
+                made.append(_worker(gpu))
+                order = {"do": "load", "workload": noise.workload, "options": options, "mode": profile.mode}
+                made[-1].begin({**order, "device": "cpu" if gpu.device == "cpu" else "cuda:0"})
+        listen(made, limit_s=self._settings.limit_s)
+        if not any(worker.said["is"] == "failed" for worker in made):
+            for worker in made:
+                worker.begin({"do": "run", "at_ns": time.time_ns()})
 
-    def _order(self, task: Task, scratch: str) -> dict[str, Any]:
-        places = {"store": self._store, "scratch": scratch, "command": self._command}
-        return {"measure": {**asdict(task), "settings": asdict(self._settings), **places}}
+    def _order(self, task: Task, scratch: Path) -> dict[str, Any]:
+        settings = numbered(replace(self._fixed_length(task.gpu), device=task.gpu.device), task.repeat + 1)
+        order = {"do": "profile", "workload": self._settings.workload, "settings": asdict(settings), "at_once": True}
+        return {**order, "folder": str(scratch / str(task.gpu.index)), "command": self._command}
+
+    def _fixed_length(self, gpu: FleetGpu) -> ProfileSettings:
+        """Options of a profile whose energy pass has the same length on every GPU, whatever its spread."""
+        settings = self._settings
+        with closing(open_device(gpu.device)) as device:
+            channels = [channel for source in device.sources() for channel in source.channels]
+        period_s = next((channel.period_s or 0.0 for channel in channels if channel.name == POWER), 0.0)
+        window_s = min(max(LEAST_WINDOW_S, LEAST_PERIODS * period_s), settings.seconds / 2)
+        return replace(
+            settings.profile,
+            window_s=window_s,
+            first_stage=max(2, int(settings.seconds / window_s)),
+            max_time_s=settings.seconds,
+            latency_s=min(settings.profile.latency_s, settings.seconds / 2),
+            target_ci=0.99,  # the length is fixed, whatever the interval
+        )
+
+    def _outcome(self, task: Task, worker: Worker, noises: Sequence[Worker], scratch: Path, at_ns: int) -> Outcome:
+        if worker.said.get("is") != "done":
+            return Outcome(task, str(worker.said.get("reason", "failed")), str(worker.said.get("text", "")))
+        ended = next((noise for noise in noises if not noise.alive), None)
+        if ended is not None:
+            return Outcome(task, "no_noise", f"noise on {ended.name} ended before the measurement did")
+        self._keep(task, load(scratch / str(task.gpu.index)), at_ns)
+        return Outcome(task)
+
+    def _keep(self, task: Task, run: Run, at_ns: int) -> None:
+        """Store the Run of a task, with its place in the fleet."""
+        run.settings["fleet"] = {
+            "node": task.gpu.node,
+            "repeat": task.repeat,
+            "order": task.order,
+            "placement": self._settings.placement,
+            "noise": [str(noise) for noise in self._settings.noise],
+            "noise_here": any(noise.on(task.gpu) for noise in self._settings.noise),
+            "at_ns": at_ns,
+        }
+        if not run.devices[0].host:
+            run.devices[0].host = task.gpu.node
+        step = power_step(run)
+        if step["step_settled_w"] is not None:  # for ``doctor``, which applies no load
+            facts = {**step, "load": run.workload.get("name", ""), "time_ns": time.time_ns()}
+            board_store.remember(run.devices[0].id, power_step=facts)
+        self._store.add(task, run)
 
 
-def _outcome(task: Task, child: Child, noises: Sequence[Child]) -> Outcome:
-    if child.said.get("is") != "done":
-        return Outcome(task, str(child.said.get("reason", "failed")), str(child.said.get("text", "")))
-    ended = next((noise for noise in noises if not noise.alive), None)
-    if ended is not None:
-        return Outcome(task, "no_noise", f"noise on {ended.gpu} ended before the measurement did")
-    return Outcome(task)
-
-
-class Child(children.Child):
-    """One ``jouletrace.addons.fleet.child``, to which CUDA shows one GPU.
-
-    ``said`` is its last message other than progress; {} before the first.
-    """
-
-    def __init__(self, gpu: FleetGpu, order: Mapping[str, Any]) -> None:
-        # this GPU only, by UUID, whatever the order
-        super().__init__(MODULE, {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {})
-        self.gpu = gpu
-        self.said: dict[str, Any] = {}
-        self.tell(order)
-
-    @property
-    def over(self) -> bool:
-        """True if it has sent its last message."""
-        return self.said.get("is") in ("done", "failed")
-
-    def hear(self) -> list[dict[str, Any]]:
-        """See ``processes.children.Child``; its end counts as a message too."""
-        heard = super().hear()
-        if heard is None:
-            if not self.over:
-                text = f"the process on {self.gpu} {self.how_it_ended()}"
-                self.said = {"is": "failed", "reason": "vanished", "text": text}
-            return [self.said]
-        for message in heard:
-            if message.get("is") != "phase":
-                self.said = message
-        return heard
-
-
-def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:
-    """Wait until every child has sent one of ``until``, or is over; one that takes over ``limit_s`` has failed."""
-    end = time.monotonic() + limit_s
-    waiting = [child for child in children if not child.over and child.said.get("is") not in until]
-    with selectors.DefaultSelector() as selector:
-        for child in waiting:
-            selector.register(child.output, selectors.EVENT_READ, child)
-        while waiting:
-            ready = selector.select(max(0.0, end - time.monotonic()))
-            for key, _ in ready:
-                heard: Child = key.data
-                for message in heard.hear():
-                    hear(heard.gpu, message)
-                if heard.over or heard.said.get("is") in until:
-                    selector.unregister(heard.output)
-                    waiting.remove(heard)
-            if not ready and waiting:
-                for late in waiting:
-                    text = f"{late.gpu}: no result after {limit_s:g} s"
-                    late.said = {"is": "failed", "reason": "timed_out", "text": text}
-                    late.close(now=True)
-                    hear(late.gpu, late.said)
-                return
+def _worker(gpu: FleetGpu) -> Worker:
+    """A process to which CUDA shows this GPU only, by UUID, whatever the order."""
+    return Worker(str(gpu), gpu.id if gpu.id.startswith("GPU-") else None)

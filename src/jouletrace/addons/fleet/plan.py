@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Self
 
 import numpy as np
 
@@ -159,13 +158,6 @@ class FleetSettings:
         for name, value, least in (("seconds", self.seconds, 0.5), ("limit", self.limit_s, 1.0)):
             if not least <= value < math.inf:
                 raise BadInputError(f"--{name} {value:g}: must be at least {least:g} s")
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The settings from ``dataclasses.asdict`` of them."""
-        noise = tuple(Noise(one["workload"], tuple(one["gpus"])) for one in data["noise"])
-        profiles = {name: ProfileSettings(**data[name]) for name in ("profile", "noise_profile")}
-        return cls(**{**data, **profiles, "noise": noise})
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from jouletrace.addons.mig.activity import Activity, ActivitySource, DcgmExporter
-from jouletrace.addons.mig.jobs import Job, JobFailedError, Served, Slice, reason_of
+from jouletrace.addons.mig.jobs import Job, JobFailedError, Served, Slice
+from jouletrace.campaign.worker import VANISHED, Worker, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
 from jouletrace.devices.mig import MigBackend
 from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_workload
-from jouletrace.processes import children
 from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
 from jouletrace.simulator.boards.load import Iterations, Together
 from jouletrace.workloads import WorkloadOptions, resolve
@@ -112,42 +111,6 @@ def activity_sources(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str
     return [exporter]
 
 
-class Child(children.Child):
-    """A ``addons.mig.worker`` that CUDA shows the slice ``visible``; None leaves ``CUDA_VISIBLE_DEVICES`` unchanged."""
-
-    def __init__(self, name: str, visible: str | None) -> None:
-        super().__init__("jouletrace.addons.mig.worker", None if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
-        self._name = name
-        self._answers: list[dict[str, Any]] = []
-
-    def receive(self, timeout_s: float) -> dict[str, Any]:
-        """Its next answer.
-
-        Raises:
-            JobFailedError: If it reports an error, has ended, or doesn't answer in time (it is ended then).
-        """
-        end = time.monotonic() + timeout_s
-        while not self._answers:
-            if not self.speaks(end - time.monotonic()):
-                self.close(now=True)
-                raise JobFailedError("failed", f"{self._name}: no answer for {timeout_s:g} s")
-            heard = self.hear()
-            if heard is None:
-                raise JobFailedError(
-                    "vanished", f"{self._name}: its process {self.how_it_ended()}; the slice may be gone"
-                )
-            self._answers += heard
-        answer = self._answers.pop(0)
-        if "error" in answer:
-            raise JobFailedError(answer["reason"], f"{self._name}: {answer['error']}")
-        return answer
-
-    def ask(self, order: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """``tell`` and ``receive``."""
-        self.tell(order)
-        return self.receive(timeout_s)
-
-
 class RealBench(Bench):
     """Slices of a real GPU, with a process each, so that no memory of another job is left on a slice.
 
@@ -161,16 +124,17 @@ class RealBench(Bench):
         self.slices: Sequence[Slice] = list(slices)
         self.activity = activity
         self._torch_device = torch_device
-        self._children: dict[int, Child] = {}
+        self._workers: dict[int, Worker] = {}
 
     def load(self, slot: int, job: Job) -> int:
         """Prepare a job in a new process."""
         self._end(slot)
         visible = self.slices[slot].uuid if self._torch_device.startswith("cuda") else None
-        child = self._children[slot] = Child(f"{job} on {self.slices[slot].profile.name}", visible)
-        order = {"do": "load", "job": asdict(job), "device": self._torch_device}
+        worker = self._workers[slot] = Worker(f"{self.slices[slot].profile.name} ({job})", visible)
+        options = {"task": job.task, "batch": job.batch, "seq_len": job.seq_len, "dtype": job.dtype}
+        order = {"do": "load", "workload": job.workload, "options": options, "mode": job.mode}
         try:
-            return int(child.ask(order, _LOAD_S)["items"])
+            return int(_answer(worker, {**order, "device": self._torch_device}, _LOAD_S)["items"])
         except JobFailedError:
             self._end(slot)
             raise
@@ -178,20 +142,15 @@ class RealBench(Bench):
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
         """Run jobs at once, with a common start."""
         at_ns = time.time_ns() + round(_HEAD_START_S * 1e9)
+        workers = [self._workers[slot] for slot in slots]
+        for worker in workers:
+            worker.begin({"do": "run", "seconds": seconds, "at_ns": at_ns})
+        listen(workers, limit_s=seconds + _ANSWER_S)
         for slot in slots:
-            self._children[slot].tell({"do": "run", "seconds": seconds, "at_ns": at_ns})
-        served = []
-        failure: JobFailedError | None = None
-        for slot in slots:  # read every answer, or the next order would receive an old one
-            try:
-                answer = self._children[slot].receive(seconds + _ANSWER_S)
-                served.append(Served(np.array(answer["latency_s"]), int(answer["start_ns"]), int(answer["end_ns"])))
-            except JobFailedError as error:
+            if self._workers[slot].said["is"] == "failed":
                 self._end(slot)
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return served
+        answers = [_answer(worker) for worker in workers]
+        return [Served(np.array(one["latency_s"]), int(one["start_ns"]), int(one["end_ns"])) for one in answers]
 
     def memory_bytes(self, slot: int) -> float | None:
         """Memory in use on the slice, by the driver."""
@@ -199,19 +158,35 @@ class RealBench(Bench):
         if len(seen):
             return float(seen[-1])
         with suppress(JobFailedError):
-            used = self._children[slot].ask({"do": "memory"}, _ANSWER_S)["bytes"]
+            used = _answer(self._workers[slot], {"do": "memory"}, _ANSWER_S)["bytes"]
             return None if used is None else float(used)
         return None
 
     def unload(self) -> None:
         """End all processes."""
-        for slot in list(self._children):
+        for slot in list(self._workers):
             self._end(slot)
 
     def _end(self, slot: int) -> None:
-        child = self._children.pop(slot, None)
-        if child is not None:
-            child.close()
+        worker = self._workers.pop(slot, None)
+        if worker is not None:
+            worker.close()
+
+
+def _answer(worker: Worker, order: dict[str, Any] | None = None, limit_s: float | None = None) -> dict[str, Any]:
+    """The answer to an order, or to the last one.
+
+    Raises:
+        JobFailedError: If it failed, its process ended, or it took more than ``limit_s`` seconds (it is ended then).
+    """
+    if order is not None:
+        worker.begin(order)
+        listen([worker], limit_s=limit_s)
+    said = worker.said
+    if said["is"] == "failed":
+        lost = "; the slice may be gone" if said["reason"] == VANISHED else ""
+        raise JobFailedError(said["reason"], f"{worker.name}: {said['text']}{lost}")
+    return said
 
 
 class SimulatedBench(Bench):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jouletrace.arrays import Floats
 from jouletrace.devices.mig import Profile
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import resolve
 
 _MODELS = {
@@ -86,19 +86,12 @@ class JobFailedError(NotPossibleError):
     """A job could not be run on a slice.
 
     Attributes:
-        reason: "out_of_memory", "vanished", "failed" or "not_possible".
+        reason: As ``campaign.worker.reason_of``, "vanished" or "timed_out".
     """
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason = reason
-
-
-def reason_of(error: Exception) -> str:
-    """Why a job failed, as ``JobFailedError.reason``."""
-    if "out of memory" in str(error).lower():
-        return "out_of_memory"
-    return "not_possible" if isinstance(error, JouletraceError) else "failed"
 
 
 def read_jobs(

@@ -45,7 +45,11 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "dtype": (_TEXT, "", "number format; empty for the workload's own"),
     "mode": (_TEXT, "", "how a request is launched"),
     "status": (_TEXT, "", "done or failed; a failed row has no figures"),
-    "reason": (_TEXT, "", "why it failed: out_of_memory, vanished, not_possible, failed"),
+    "reason": (
+        _TEXT,
+        "",
+        "why it failed: out_of_memory, vanished, timed_out, lost_gpu, not_possible, bad_input, failed",
+    ),
     "detail": (_TEXT, "", "the same in words"),
     "device": (_TEXT, "", "UUID of the slice"),
     "latency_mean_s": (_NUMBER, "s", "mean latency of a request"),

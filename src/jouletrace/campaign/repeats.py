@@ -6,36 +6,24 @@ process; only fresh processes show them.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError, RecorderDiedError
-from jouletrace.known_secrets import hidden
-from jouletrace.processes.children import our_child, python_path
-from jouletrace.profiler.profile import finish, profile_workload
+from jouletrace.campaign.worker import profile_apart
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import RUN_JSON
-from jouletrace.run.loading import load_header
 from jouletrace.run.store import remove_own, save_header
 
 FOLDER = "repeats"
-PATIENCE_S = 10.0
-"""Seconds within which an interrupted process must save its record."""
-
-_SAYS = "jouletrace: "
-_INTERRUPTED = 130
 
 
 def profile_repeats(
@@ -63,7 +51,7 @@ def profile_repeats(
     try:
         for number, place in enumerate(places, start=1):
             progress.begin(f"run {number} of {repeats}", 0)
-            in_fresh_process(workload, numbered(settings, number), place)
+            profile_apart(workload, numbered(settings, number), place)
     except BaseException as error:
         there = [place for place in places if (place / RUN_JSON).exists()]
         if there:
@@ -153,76 +141,3 @@ def numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
         return settings  # opening the device reports the error
     others = [part for part in parts if not part.startswith("run=")]
     return replace(settings, device=f"{name}?{'&'.join([*others, f'run={int(first) + number - 1}'])}")
-
-
-def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
-    """Profile in a separate process; ``folder`` receives its Run.
-
-    Raises:
-        BadInputError, NotPossibleError, RecorderDiedError: With the message of the process.
-        BrokenOffError: If the workload ended the process, whatever its exit code.
-        TimeoutError: If it took longer than ``limit_s``; it has been ended.
-        RuntimeError: If it failed with an unexpected exception, with its output.
-    """
-    task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
-    process = subprocess.Popen(
-        our_child("jouletrace.profiler.repeats"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,  # the workload's prints aren't results
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PYTHONPATH": python_path()},
-        process_group=0,  # this process forwards Ctrl-C, exactly once
-    )
-    try:
-        _, said = process.communicate(json.dumps(task), timeout=limit_s)
-    except BaseException as error:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise TimeoutError(f"it did not end within {limit_s:g} s") from None
-        raise
-    code, last = process.returncode, (said.strip().splitlines() or [""])[-1]
-    if code == 0 and _is_complete(folder):
-        return
-    if last.startswith(_SAYS):  # otherwise the workload has chosen the exit code
-        if code == _INTERRUPTED:
-            raise KeyboardInterrupt
-        if code == NotPossibleError.exit_code:
-            raise NotPossibleError(last.removeprefix(_SAYS))
-        if code == BadInputError.exit_code:
-            raise BadInputError(last.removeprefix(_SAYS))
-    if code < 0:
-        raise RecorderDiedError(f"a run was killed by signal {-code}; the data written so far is kept in {folder}")
-    if "Traceback" in said:
-        raise RuntimeError(f"a run failed:\n{said}")
-    raise BrokenOffError(f"{workload} ended its process with exit code {code} before it was measured")
-
-
-def _is_complete(folder: Path) -> bool:
-    try:
-        return load_header(folder).complete
-    except BadInputError:
-        return False
-
-
-def _child() -> int:
-    task = json.load(sys.stdin)
-    try:
-        profile_workload(task["workload"], ProfileSettings(**task["settings"]), folder=Path(task["folder"]))
-    except JouletraceError as error:
-        print(_SAYS + hidden(" ".join(str(error).split())), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(_SAYS + "interrupted", file=sys.stderr)
-        return _INTERRUPTED
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_child())

@@ -10,6 +10,7 @@ import pytest
 
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
+from jouletrace.campaign.sweep import Grid, run_sweep
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.identity import NvmlPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
@@ -17,7 +18,6 @@ from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.profiler.sweep import Grid, run_sweep
 from jouletrace.report.sweep import Entry, render
 from jouletrace.run import MODEL_UNIT, Estimate, load, save, tables
 from jouletrace.simulator.boards.device import SimulatedPowerLimit

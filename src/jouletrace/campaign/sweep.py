@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from jouletrace.campaign.repeats import numbered
+from jouletrace.campaign.worker import profile_apart
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import LOCK, alone_in
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
@@ -29,7 +29,7 @@ POINTS = "points"
 OUT_OF_MEMORY, FAILED, TIMED_OUT = "out_of_memory", "failed", "timed_out"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
-"""Profiles in a separate process: ``repeats.in_fresh_process``, or a substitute."""
+"""Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run_sweep(
     limit_s: float = 600.0,
     permitted: bool = False,
     progress: Progress | None = None,
-    runner: Runner = in_fresh_process,
+    runner: Runner = profile_apart,
 ) -> list[Entry]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order.
 
@@ -113,7 +113,7 @@ def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Pa
     try:
         runner(workload, settings, place, limit_s)
         return DONE, ""
-    except (TimeoutError, subprocess.TimeoutExpired):
+    except TimeoutError:
         return TIMED_OUT, f"it did not end within {limit_s:g} s"
     except (JouletraceError, BrokenOffError) as error:
         return (OUT_OF_MEMORY if "out of memory" in str(error) else FAILED), str(error)

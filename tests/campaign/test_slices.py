@@ -5,16 +5,16 @@ import json
 import os
 import signal
 import threading
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.bench import Child, RealBench
+from jouletrace.addons.mig.bench import RealBench
 from jouletrace.addons.mig.jobs import Job, JobFailedError, Slice
 from jouletrace.addons.mig.point import PointSettings, measure_point
-from jouletrace.addons.mig.worker import main
+from jouletrace.campaign.child import main
+from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples
 from jouletrace.errors import NotPossibleError
@@ -57,63 +57,65 @@ def answers(*orders):
 
 
 def load(name):
-    return {"do": "load", "job": asdict(job(name)), "device": "cpu"}
+    return {"do": "load", "workload": f"toy.py:{name}", "options": {}, "mode": "eager", "device": "cpu"}
+
+
+def said(worker, order, limit_s=120):
+    worker.begin(order)
+    listen([worker], limit_s=limit_s)
+    return worker.said
 
 
 def test_a_worker_loads_runs_and_reports_latencies():
     loaded, ran = answers(load("nap"), {"do": "run", "seconds": 0.2, "at_ns": 0})
-    assert loaded == {"items": 1}
+    assert (loaded["is"], loaded["items"]) == ("done", 1)
     assert all(seconds >= 0.01 for seconds in ran["latency_s"])
     assert sum(ran["latency_s"]) <= (ran["end_ns"] - ran["start_ns"]) / 1e9
     assert ran["end_ns"] - ran["start_ns"] > 0.2e9
 
 
-@pytest.mark.parametrize(("name", "reason"), [("hungry", "out_of_memory"), ("visible", "not_possible")])
+@pytest.mark.parametrize(("name", "reason"), [("hungry", "out_of_memory"), ("visible", "bad_input")])
 def test_a_worker_says_why_a_job_fails_and_goes_on(name, reason, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     failed, loaded = answers(load(name), load("nap"))
-    assert failed["reason"] in (reason, "failed")
-    assert "\n" not in failed["error"]
-    assert loaded == {"items": 1}
+    assert failed["reason"] == reason
+    assert "\n" not in failed["text"]
+    assert loaded["items"] == 1
 
 
 def test_a_worker_refuses_what_it_does_not_know():
     unknown, early = answers({"do": "dance"}, {"do": "run", "seconds": 1, "at_ns": 0})
-    assert "unknown order" in unknown["error"]
-    assert "nothing is loaded" in early["error"]
+    assert "unknown order" in unknown["text"]
+    assert "nothing is loaded" in early["text"]
+
+
+@pytest.fixture
+def worker():
+    """A process that CUDA shows one slice."""
+    worker = Worker("toy", "MIG-12345678")
+    yield worker
+    worker.close()
 
 
 @pytest.mark.thorough
-def test_a_process_sees_its_slice_alone_and_its_prints_are_no_answers():
-    child = Child("toy", "MIG-12345678")
-    try:
-        with pytest.raises(JobFailedError, match="sees MIG-12345678"):
-            child.ask(load("visible"), 120)
-        assert child.ask(load("loud"), 60) == {"items": 1}
-        os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(JobFailedError, match="was killed by signal 9") as error:
-            child.ask({"do": "run", "seconds": 1, "at_ns": 0}, 10)
-        assert error.value.reason == "vanished"
-    finally:
-        child.close()
+def test_a_process_sees_its_slice_alone_and_its_prints_are_no_answers(worker):
+    assert "sees MIG-12345678" in said(worker, load("visible"))["text"]
+    assert said(worker, load("loud")) == {"is": "done", "items": 1}
+    os.kill(worker.pid, signal.SIGKILL)
+    killed = said(worker, {"do": "run", "seconds": 1, "at_ns": 0})
+    assert (killed["reason"], killed["text"]) == ("vanished", "the process on toy was killed by signal 9")
 
 
-def test_a_process_that_does_not_answer_is_ended():
-    child = Child("toy", None)
-    with pytest.raises(JobFailedError, match=r"no answer for 0\.01 s"):
-        child.ask(load("nap"), 0.01)
-    assert child._process.poll() is not None
+def test_a_process_that_does_not_answer_is_ended(worker):
+    assert said(worker, load("nap"), 0.01)["text"] == "toy: no result after 0.01 s"
+    assert not worker.alive
 
 
-def test_what_lies_in_the_folder_does_not_stand_in_for_our_modules(tmp_path, monkeypatch):
+def test_what_lies_in_the_folder_does_not_stand_in_for_our_modules(tmp_path):
     (tmp_path / "jouletrace.py").write_text("raise SystemExit(3)")
-    monkeypatch.chdir(tmp_path)
-    child = Child("toy", None)
-    try:
-        with pytest.raises(JobFailedError, match="unknown order"):
-            child.ask({"do": "dance"}, 120)
-    finally:
-        child.close()
+    worker = Worker("toy")
+    assert "unknown order" in said(worker, {"do": "dance"})["text"]
+    worker.close()
 
 
 class Steady:
@@ -161,7 +163,7 @@ def test_two_slices_work_at_once_and_one_that_vanishes_is_reported_to():
         first = bench.run([0, 1], 0.5)
         begun, ended = max(one.start_ns for one in first), min(one.end_ns for one in first)
         assert begun < ended, "they run at once"
-        killer = threading.Timer(0.3, os.kill, (bench._children[1].pid, signal.SIGKILL))
+        killer = threading.Timer(0.3, os.kill, (bench._workers[1].pid, signal.SIGKILL))
         killer.start()
         with pytest.raises(JobFailedError, match="may be gone") as error:
             bench.run([0, 1], 1.0)
@@ -169,4 +171,4 @@ def test_two_slices_work_at_once_and_one_that_vanishes_is_reported_to():
         assert len(bench.run([0], 0.1)) == 1, "the other slice's answer was taken, and it goes on"
     finally:
         bench.close()
-    assert not bench._children
+    assert not bench._workers

@@ -1,16 +1,18 @@
 """The same profile in fresh processes, and several Runs as one."""
 
-import signal
+import json
+from textwrap import dedent
 
 import numpy as np
 import pytest
 
 from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
+from jouletrace.campaign import repeats, worker
+from jouletrace.campaign.repeats import merge, numbered, profile_repeats
+from jouletrace.campaign.worker import profile_apart
 from jouletrace.errors import BrokenOffError, RecorderDiedError
-from jouletrace.profiler import repeats
 from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.repeats import in_fresh_process, merge, numbered, profile_repeats
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
@@ -102,7 +104,7 @@ def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fre
     pytest.importorskip("torch")
     if not fresh:
         here = lambda workload, settings, folder, *_: profile_workload(workload, settings, folder=folder)  # noqa: E731
-        monkeypatch.setattr(repeats, "in_fresh_process", here)
+        monkeypatch.setattr(repeats, "profile_apart", here)
     run = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
     assert run.complete
     assert (run.command, run.settings["repeats"]) == ("typed", 2)
@@ -117,59 +119,47 @@ def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fre
     assert load(toy / "run").results.equals(run.results)
 
 
-class Process:
-    """Stands in for a fresh process: ends as asked."""
-
-    def __init__(self, code, said="", interrupt=False):
-        self.returncode = code
-        self._said, self._interrupt = said, interrupt
-        self.signals = []
-
-    def communicate(self, task, timeout=None):
-        if self._interrupt:
-            raise KeyboardInterrupt
-        return "", self._said
-
-    def send_signal(self, number):
-        self.signals.append(number)
-
-    def wait(self, timeout=None):
-        return self.returncode
+def failed(reason, text, code, trace=""):
+    said = json.dumps({"is": "failed", "reason": reason, "text": text, "code": code, "trace": trace})
+    return f"print({said!r}, flush=True)"
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "kind", "text"),
+    ("code", "kind", "text"),
     [
-        (2, "noise\njouletrace: no such thing\n", BadInputError, "^no such thing$"),
-        (3, "jouletrace: no GPU\n", NotPossibleError, "^no GPU$"),
-        (-9, "", RecorderDiedError, "killed by signal 9"),
-        (1, "Traceback\nValueError: bug", RuntimeError, "ValueError: bug"),
-        (130, "jouletrace: interrupted\n", KeyboardInterrupt, "^$"),
-        (130, "noise\n", BrokenOffError, "^x ended its process with exit code 130 before it was measured$"),
-        (0, "noise\n", BrokenOffError, "^x ended its process with exit code 0 before it was measured$"),
+        (failed("bad_input", "no such thing", 2), BadInputError, "^no such thing$"),
+        (failed("not_possible", "no GPU", 3), NotPossibleError, "^no GPU$"),
+        ("import os; os.kill(os.getpid(), 9)", RecorderDiedError, "killed by signal 9"),
+        (
+            failed("failed", "ValueError: bug", 1, "Traceback\nValueError: bug"),
+            RuntimeError,
+            "Traceback\nValueError: bug",
+        ),
+        (failed("interrupted", "interrupted", 130), KeyboardInterrupt, "interrupted"),
+        ("raise SystemExit(130)", BrokenOffError, "^x ended its process with exit code 130 before it was measured$"),
+        ("print('noise')", BrokenOffError, "^x ended its process with exit code 0 before it was measured$"),
     ],
 )
-def test_how_a_process_failed_is_passed_on(monkeypatch, tmp_path, code, said, kind, text):
-    monkeypatch.setattr(repeats.subprocess, "Popen", lambda *_, **__: Process(code, said))
+def test_how_a_process_failed_is_passed_on(monkeypatch, tmp_path, code, kind, text):
+    (tmp_path / "its_child.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker, "MODULE", "its_child")
     with pytest.raises(kind, match=text):
         profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
-    """The first run is done when Ctrl-C comes in the second, which is informed and waited for."""
-    started = []
+    """The first run is done when Ctrl-C comes in the second, which has saved its record."""
 
-    def popen(*_, **__):
-        number = len(started) + 1
-        save(one_run(300.0 + number, simulated=True), tmp_path / "run" / "repeats" / str(number))
-        started.append(Process(0, interrupt=number == 2))
-        return started[-1]
+    def here(workload, settings, folder):
+        save(one_run(300.0 + int(folder.name), simulated=True), folder)
+        if folder.name == "2":
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(repeats.subprocess, "Popen", popen)
+    monkeypatch.setattr(repeats, "profile_apart", here)
     with pytest.raises(KeyboardInterrupt):
         profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
-    assert started[1].signals == [signal.SIGINT]
     run = load(tmp_path / "run")
     assert not run.complete
     assert [warning.code for warning in run.warnings] == ["interrupted"]
@@ -177,8 +167,34 @@ def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
     assert run.result("energy_total_j").value == pytest.approx(30.15, rel=1e-3)
 
 
+def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_path):
+    code = """
+        import sys, time
+        from pathlib import Path
+        try:
+            print('{"is": "phase"}', flush=True)
+            time.sleep(3600)
+        except KeyboardInterrupt:
+            time.sleep(0.2)
+            Path("saved").touch()
+    """
+    (tmp_path / "its_child.py").write_text(dedent(code))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker, "MODULE", "its_child")
+
+    def interrupted(workers, **_):
+        workers[0].hear()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "listen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profile_apart("x", QUICK, tmp_path / "run")
+    assert (tmp_path / "saved").exists()
+
+
 def test_a_workload_that_ends_its_process_is_no_finished_run(workspace, capfd):
     (workspace / "ends.py").write_text("import os\n\ndef make():\n    print('noise', flush=True)\n    os._exit(0)\n")
     with pytest.raises(BadInputError, match=r"os._exit\(0\) ends the process before it is measured"):
-        in_fresh_process("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
+        profile_apart("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
     assert capfd.readouterr().out == ""

@@ -1,0 +1,63 @@
+"""The response of a GPU's power to the begin of a fleet's load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+_PHASE = "latency"
+"""The phase that begins with the step: a rest precedes it, and it starts with the full load."""
+
+_REST_S, _EARLY_S, _WHOLE_S = 0.5, 0.4, 1.0
+_SLOWEST_S = 0.05
+"""Longest update period of a record that resolves a step."""
+
+_LEAST_READINGS = 5
+_RISEN = 0.9
+
+
+def power_step(run: Run) -> dict[str, float | None]:
+    """The response of a GPU's power to the begin of a profile's load; all None where it can't be resolved.
+
+    Under a power cap the load starts at once and the governor responds about 100 ms later: until then the GPU draws
+    more than its limit. All values are measured through the sensor, so rise and return include its lag.
+
+    ``step_rest_w`` and ``step_settled_w`` are medians before, and from 0.4 s on; ``step_peak_w`` is the maximum in
+    between, None if it may be noise; ``step_rise_s`` ends at 90 % of the rise, ``step_return_s`` where the power is
+    back at the settled level after a peak; both count from the begin of the load.
+    """
+    names = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
+    nothing: dict[str, float | None] = dict.fromkeys(names)
+    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], _PHASE))
+    phases = run.spans.filter(wanted).to_pylist()
+    device = run.devices[0].id
+    channel = run.channel(device, POWER)
+    if not phases or channel is None or (channel.period_s or 1.0) > _SLOWEST_S:
+        return nothing
+    start, end = phases[0]["start_ns"], phases[0]["end_ns"]
+    stamps, watts = run.series(device, POWER)
+    order = np.argsort(stamps, kind="stable")
+    at, power = (stamps[order] - start) / 1e9, watts[order]
+    length_s = min((end - start) / 1e9, _WHOLE_S)
+    rest = power[(at > -_REST_S) & (at <= 0)]
+    settled = power[(at >= _EARLY_S) & (at <= length_s)]
+    if len(rest) < _LEAST_READINGS or len(settled) < _LEAST_READINGS:
+        return nothing
+    low, high = float(np.median(rest)), float(np.median(settled))
+    early = (at > 0) & (at < _EARLY_S)
+    if not early.any() or high <= low:
+        return nothing
+    then, drawn = at[early], power[early]
+    risen = drawn >= low + _RISEN * (high - low)
+    found = nothing | {"step_rest_w": low, "step_settled_w": high}
+    found["step_rise_s"] = float(then[risen][0]) if risen.any() else None
+    top = int(drawn.argmax())
+    # with so many readings, the maximum of noise lies within three and a half standard deviations
+    if drawn[top] > high + 3.5 * float(np.std(settled)):
+        found["step_peak_w"] = float(drawn[top])
+        back = drawn[top:] <= high
+        found["step_return_s"] = float(then[top:][back][0]) if back.any() else None
+    return found
