@@ -19,11 +19,11 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
-from jouletrace.report.headline import headline
-from jouletrace.report.program import main_parts, verdict
-from jouletrace.report.reasons import no_energy, printed
+from jouletrace.report.program import main_parts
+from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import lines as trust_lines
+from jouletrace.report.verdict import verdict
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
@@ -135,23 +135,13 @@ ROWS, WIDTH = 6, 40
 
 
 def summary(run: Run, split: Run | None) -> str:
-    """The whole, and with a split what took most of it."""
-    name = str(run.workload.get("name", "recording"))
+    """The verdict as ``jouletrace show`` prints it, and with a split what took most of the energy."""
+    shown = split or run
+    results = Parts(shown)
+    known = facts_of(shown, results)
+    first, *rest = [*verdict(shown, results, known), *trust_lines(known.checks)]
     mark = "SIMULATED " if run.simulated else ""
-    if split is None:
-        time_s, energy = whole(run)
-        results = Parts(run)
-        first = headline(run, results, facts_of(run, results))
-        joules = figure(energy, "J") if energy.value is not None else no_energy(energy.reason)
-        absolute = first.behind if first is not None else ""
-        lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}{absolute}"]
-        lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
-    else:
-        results = Parts(split)
-        known = facts_of(split, results)
-        lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results, known))]
-        lines += trust_lines(known.checks)
-        lines += _largest(results)
+    lines = [f"{mark}{run.workload.get('name', 'recording')}: {first}", *rest, *(_largest(results) if split else [])]
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 
 
