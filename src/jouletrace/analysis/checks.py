@@ -204,7 +204,7 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
         yield warning.code, "", None, ""
     for warning in others(run):
         yield warning.code, warning.where, None, warning.message
-    if run.kind in ("profile", "program", "monitor", "record", "import"):  # they are made for an energy
+    if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):  # they are made for an energy
         devices = parts.units("device")
         for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
             own = part.get("energy_total_j")

@@ -58,8 +58,12 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[
         for metric in _LEVELS:
             figures.add(unit, metric, Estimate.null(missing, "record"))
         if not add_by_counter(run, figures, unit, device):
-            for metric in ("power_w", "energy_total_j", "time_s"):
+            starts, ends = spans_of(run, "phase").named("monitor").edges_ns
+            seconds = float(ends.max() - starts.min()) / 1e9 if len(starts) else None
+            time = Estimate.null(missing, "record") if seconds is None else Estimate(seconds, seconds, seconds, 1, "clock")
+            for metric in ("power_w", "energy_total_j"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
+            figures.add(unit, "time_s", time)
     if len(watched) > 1:
         _warn_of_shorter(run, devices, watched)
     return units

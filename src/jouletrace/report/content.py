@@ -12,7 +12,7 @@ from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
-from jouletrace.report.document import Footnotes, NoFootnotes
+from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import methods, said
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
@@ -135,6 +135,14 @@ def _why_not(run: Run, detail: str) -> str:
 
 def _unfinished(known: Facts, name: str = "") -> list[str]:
     return [f"{INCOMPLETE}{name}{said(warning)}" for warning in known.ended]
+
+
+def summary(run: Run) -> str:
+    """The verdict as ``print`` shows it of what a program has just measured, behind its name."""
+    results = Parts(run)
+    name = f"{'SIMULATED ' if run.simulated else ''}{run.workload.get('name') or run.kind}"
+    first, *rest = verdict_lines(run, results, facts_of(run, results))
+    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *rest))
 
 
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:

@@ -27,7 +27,7 @@ def message(one: Failure) -> str:
     if isinstance(one.figure, float):
         return f"clocks lowered {100 * one.figure:.0f}{NBSP}% of the time ({reasons.throttle(one.code)})"
     if isinstance(one.figure, Estimate) and one.figure.value is None:
-        return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "the energy is missing"
+        return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "energy unknown"
     if isinstance(one.figure, Estimate):
         return f"parts are {figure(one.figure, '')} of {one.where or 'the whole'}"
     return "it did not end by itself" if one.code in ENDINGS else reasons.flag(one.code)

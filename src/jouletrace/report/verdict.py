@@ -26,7 +26,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """The energy, power and time of a Run, and what shaped them."""
     if results.units("load"):
         return serving.verdict(run, results, known, _absolute(run, results, known))
-    if run.kind == "program":
+    if run.kind in ("program", "measure"):
         return program.verdict(run, results, known)
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]

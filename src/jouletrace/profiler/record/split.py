@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from jouletrace.analysis.facts import facts_of
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import gpus_of, within
@@ -22,8 +21,6 @@ from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts
 from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NBSP, figure, quantity
-from jouletrace.report.trust import lines as trust_lines
-from jouletrace.report.verdict import verdict
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
@@ -134,17 +131,6 @@ ROWS, WIDTH = 6, 40
 """Most rows, and characters of their names."""
 
 
-def summary(run: Run, split: Run | None) -> str:
-    """The verdict as ``jouletrace show`` prints it, and with a split what took most of the energy."""
-    shown = split or run
-    results = Parts(shown)
-    known = facts_of(shown, results)
-    first, *rest = [*verdict(shown, results, known), *trust_lines(known.checks)]
-    mark = "SIMULATED " if run.simulated else ""
-    lines = [f"{mark}{run.workload.get('name', 'recording')}: {first}", *rest, *(_largest(results) if split else [])]
-    return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
-
-
 def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
     time_s, energy = whole(run)
@@ -164,8 +150,9 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
-def _largest(results: Parts) -> list[str]:
+def largest(split: Run) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
+    results = Parts(split)
     units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
     rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
@@ -177,4 +164,4 @@ def _largest(results: Parts) -> list[str]:
         if unit.gpu:
             name = f"{unit.gpu}: {printed(name)}"
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
-    return lines
+    return [printable(line.replace(NBSP, " ")) for line in lines]
