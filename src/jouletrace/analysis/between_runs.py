@@ -22,7 +22,7 @@ from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
-SOURCE = "between runs, stored from {} runs of another GPU"
+SOURCE = "between runs, stored from {} others"
 
 ENERGIES = {
     "energy_total_j": None,

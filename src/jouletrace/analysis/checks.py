@@ -204,13 +204,8 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
         yield warning.code, "", None, ""
     for warning in others(run):
         yield warning.code, warning.where, None, warning.message
-    if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):  # they are made for an energy
-        devices = parts.units("device")
-        for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
-            own = part.get("energy_total_j")
-            if own.value is None and "energy_total_j" in part.figures:
-                where = part.name if part.level == "device" and len(devices) > 1 else ""
-                yield own.reason or "unknown", where, own, ""
+    for where, own in _missing(run, parts):
+        yield own.reason or "unknown", where, own, ""
     stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
     for code in dict.fromkeys(code for one in stated for code in one.flags):
         yield code, "", None, ""
@@ -224,6 +219,19 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
             continue
         if own.low > 1 + CLOSED or own.high < 1 - CLOSED:  # beyond their interval and what tracing costs
             yield "closure", where, own, ""
+
+
+def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:
+    """Places and figures of energies that are missing: what a Run is made for, or the price of a request."""
+    if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):
+        devices = parts.units("device")
+        for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
+            own = part.get("energy_total_j")
+            if own.value is None and "energy_total_j" in part.figures:
+                yield part.name if part.level == "device" and len(devices) > 1 else "", own
+    for own in [load.get("energy_per_request_j") for load in parts.units("load")][:1]:
+        if own.reason and rule(own.reason).check == "power sensor":
+            yield "", own
 
 
 def _level(run: Run, code: str, level: str) -> str:

@@ -73,7 +73,7 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
 
 
 def of_devices(parts: Parts, metric: str) -> Estimate:
-    """Energy or power of all devices that have one, in J or W, or the longest of their times, in s; null without any."""
+    """Energy or power of all devices that have one, in J or W, or their longest time, in s; null without any."""
     found = [one.get(metric) for one in parts.units("device") if metric in one.figures]
     known = [one for one in found if one.value is not None]
     if metric not in _TOGETHER or not found:

@@ -26,7 +26,7 @@ from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
 
-SPREAD = "spread of windows"
+SPREAD = "scatter of windows"
 IDLE = "idle power"
 """Sources of the uncertainty of a mean over windows, beside those of the estimator."""
 

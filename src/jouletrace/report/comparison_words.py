@@ -45,9 +45,9 @@ _NOTES = {
     "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
     "these.",
     "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
-    "stored from another GPU; verdicts hold with {confidence} over all rows together.",
-    "single_runs": "Differences of single runs: the spread between runs is unknown, so chance can't be assessed.",
-    "runs": "Differences of means over {} and {} runs, compared with the spread between runs; intervals and verdicts "
+    "stored from others; verdicts hold with {confidence} over all rows together.",
+    "single_runs": "Differences of single runs: the scatter between runs is unknown, so chance can't be assessed.",
+    "runs": "Differences of means over {} and {} runs, compared with the scatter between runs; intervals and verdicts "
     "hold with {confidence} over all rows together (half of the error is for the model's figures, half is shared by "
     "the levels of parts, by Holm within each).",
     "blocks": "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, "
@@ -249,6 +249,6 @@ def _doubt(found: Comparison) -> list[Failure]:
 
 
 def stored_scatter(action: str) -> Failure:
-    """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
+    """The failure that qualifies a verdict on single runs: how runs differ is known from others only."""
     message = "one run each: the scatter between runs is a stored one"
     return Failure("verdict", CARE, STORED_SCATTER, message=message, action=action)

@@ -278,6 +278,7 @@ def identity(run: Run) -> dict[str, str]:
 def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
     devices, whole = results.units("device"), dict(results.whole.figures)
+    whole |= {"time_s": results.get("iteration_time_s")} if run.kind == "program" else {}
     if not devices:
         return [(identity(run), whole)]
     found = [
@@ -289,7 +290,7 @@ def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str
         return found
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]
-    whole = {ENERGY: known.together, "time_s": results.get("iteration_time_s"), **whole}
+    whole = {ENERGY: known.together, **whole}
     whole = {name: one for name, one in whole.items() if one.value is not None}
     return [({**identity(run), "device": ", ".join(facts.counted(named))}, whole), *found] if whole else found
 
@@ -309,7 +310,7 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
         found, words = results.get(name), metric(name)
         how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
-        label = words.label.replace(" ", NBSP)
+        label = ("Time" if name == "iteration_time_s" and not steps else words.label).replace(" ", NBSP)
         section.rows.append([label, figure(found, words.unit), str(found.n or ""), how])
     if missing is not None:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])

@@ -88,7 +88,7 @@ def to_json_object(
         "headline": None if first is None else first.to_dict(stated(first.figure)),
         "model": model(results, known, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
-        "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
+        "checks": {name: stated(results.get(name)) for name in OF_PARTS},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],

@@ -51,10 +51,12 @@ def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
     first = headline(run, results, known)
     if first is not None and first.beside:
         beyond = "absolute: with the sensor's gain and offset (show --budget)"
-    elif known.gain and not run.simulated:
+    elif run.simulated:
+        return []
+    elif known.gain:
         beyond = f"the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it"
     else:
-        return []
+        beyond = "the sensor's gain is not known, and not in it"
     return [f"± is of {_measurand(of)}; {beyond}"]
 
 
@@ -144,7 +146,11 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     there = [one for one in energies if one.value is not None]
     times = sorted(one for unit in units if (one := unit.get("time_s").value) is not None)
     if not there:
-        return ["; ".join([*(quantity(one, "s") for one in times[-1:]), reasons.no_energy(*(one.reason for one in energies))])]
+        return [
+            "; ".join(
+                [*(quantity(one, "s") for one in times[-1:]), reasons.no_energy(*(one.reason for one in energies))]
+            )
+        ]
     unequal = any(warning.code == "record_shorter" for warning in run.warnings)
     lasted = f"{NBSP}to{NBSP}".join(quantity(one, "s") for one in (times[:1] if unequal else []) + times[-1:])
     some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
@@ -206,4 +212,3 @@ def _without_levels(units: list[Part]) -> list[str]:
         whose = f" of {', '.join(names)}" if len(names) < len(units) else ""
         lines.append(f"no idle and working level{whose}: {reason}")
     return lines
-
