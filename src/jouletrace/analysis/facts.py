@@ -51,6 +51,7 @@ class Facts:
     gain: float  # relative gain error that the sensors state; 0 where none does
     together: Estimate  # energy of all devices that have one, in J; null without any
     power: Estimate  # mean power of the same, in W: the sum of the means, each over the device's own time
+    longest: Estimate  # time of the one that was watched for longest, in s
     inference_s: Estimate  # seconds of an inference as given, stated or timed; null where no energy of one follows
     host_s: tuple[float, float] | None  # shortest and longest iteration among the windows, where the host limits
     doubted: frozenset[str]  # names of loads whose figures are not valid
@@ -103,6 +104,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         gain_of(run, unstated_pct=0.0),
         together,
         of_devices(parts, "power_w"),
+        of_devices(parts, "time_s"),
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),

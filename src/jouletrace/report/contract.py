@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -73,6 +74,9 @@ def to_json_object(
 
     first = headline(run, results, known)
     parts = divisions(run, results)
+    whole, *devices = parts["whole"]
+    missing = {name: one for name, one in _together(known).items() if whole.figures.get(name, ABSENT).value is None}
+    parts["whole"] = [replace(whole, figures={**whole.figures, **missing} if devices else whole.figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:
@@ -98,6 +102,11 @@ def to_json_object(
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))
+
+
+def _together(known: Facts) -> dict[str, Estimate]:
+    """Figures of all devices together, which are those of the whole where it has none."""
+    return {"energy_total_j": known.together, "power_w": known.power, "time_s": known.longest}
 
 
 def json_text(
@@ -138,7 +147,7 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
 
 def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
-    there, together = results.whole.figures, {"energy_total_j": known.together, "power_w": known.power}
+    there, together = results.whole.figures, _together(known)
     found: dict[str, Any] = {
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,

@@ -72,6 +72,11 @@ def _absolute(run: Run, results: Parts, known: Facts) -> str:
     return "" if first is None else first.behind
 
 
+def _timed(time: Estimate) -> str:
+    """A time with its interval, or as it was given."""
+    return quantity(time.value, "s") if time.half_width is None else figure(time, "s")
+
+
 def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     """The cost of an iteration: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
@@ -84,16 +89,16 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     if energy.value is None:
         why = f"; {reasons.no_energy(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
-        return [f"{figure(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results, known)
+        return [f"{_timed(time)}{each}{why}"] if time.value is not None else _watched(run, results, known)
     if whole and energy.method.startswith("stated by "):
         said = f"{figure(energy, 'J')} in {quantity(results.get('time_s').value, 's')}, {energy.method}"
         return [said, *_watched(run, results, known)]
     if whole:
         joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
-        return [f"{joules} in {figure(time, 's')}, {figure(power, 'W')} on average"]
+        return [f"{joules} in {_timed(time)}, {figure(power, 'W')} on average"]
     host = _of_host(results, known, time)
-    also = [(power, "W")] if host else [(power, "W"), (time, "s")]
-    beside = [figure(one, unit) for one, unit in also if one.value is not None]
+    beside = [figure(power, "W")] if power.value is not None else []
+    beside += [] if host else [_timed(time)]
     absolute = _absolute(run, results, known)
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
@@ -176,7 +181,7 @@ def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> s
     levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{figure(level, 'W')} above idle in " for level in levels if level.value is not None)
     absolute = _absolute(run, results, known)
-    return f"{figure(inference, 'J')} per inference{absolute}: {above}{figure(known.inference_s, 's')}"
+    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_timed(known.inference_s)}"
 
 
 def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
