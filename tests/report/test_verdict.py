@@ -49,7 +49,7 @@ def test_power_and_time_have_their_intervals():
     ]
     run.results = tables.from_rows(rows, "results")
     text = short(run).replace("\u00a0", " ")
-    assert "per iteration (± 5.7 % absolute): 693 ± 73 W, 6.71 ± 0.11 ms" in " ".join(text.split())
+    assert "per iteration (± 5.7 % absolute): 693 ± 73 W, 6.71 ± 0.12 ms" in " ".join(text.split())
 
 
 def test_tokens_stand_in_the_place_of_samples():

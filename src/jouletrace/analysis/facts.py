@@ -50,8 +50,7 @@ class Facts:
     untouched: Untouched  # what the energy of an iteration is the mean of
     gain: float  # relative gain error that the sensors state; 0 where none does
     together: Estimate  # energy of all devices that have one, in J; null without any
-    power: Estimate  # mean power of the same, in W: the sum of the means, each over the device's own time
-    longest: Estimate  # time of the one that was watched for longest, in s
+    of_devices: Mapping[str, Estimate]  # the same with their power, each over its own time, and the longest time
     inference_s: Estimate  # seconds of an inference as given, stated or timed; null where no energy of one follows
     host_s: tuple[float, float] | None  # shortest and longest iteration among the windows, where the host limits
     doubted: frozenset[str]  # names of loads whose figures are not valid
@@ -103,8 +102,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         gain_of(run, unstated_pct=0.0),
         together,
-        of_devices(parts, "power_w"),
-        of_devices(parts, "time_s"),
+        {metric: of_devices(parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),

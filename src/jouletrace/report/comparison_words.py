@@ -40,7 +40,7 @@ _NOTES = {
     "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
     # how the figures came about
     "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-    "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread between "
+    "arrivals and over the time that is steady in both, where both sides sent the same requests): the scatter between "
     "runs is unknown.",
     "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
     "these.",

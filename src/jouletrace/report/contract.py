@@ -75,8 +75,9 @@ def to_json_object(
     first = headline(run, results, known)
     parts = divisions(run, results)
     whole, *devices = parts["whole"]
-    missing = {name: one for name, one in _together(known).items() if whole.figures.get(name, ABSENT).value is None}
-    parts["whole"] = [replace(whole, figures={**whole.figures, **missing} if devices else whole.figures), *devices]
+    found_there = {name: one for name, one in whole.figures.items() if one.value is not None}
+    figures = {**whole.figures, **known.of_devices, **found_there} if devices else whole.figures
+    parts["whole"] = [replace(whole, figures=figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:
@@ -92,7 +93,7 @@ def to_json_object(
         "headline": None if first is None else first.to_dict(stated(first.figure)),
         "model": model(results, known, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
-        "checks": {name: stated(results.get(name)) for name in OF_PARTS},
+        "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
@@ -102,11 +103,6 @@ def to_json_object(
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))
-
-
-def _together(known: Facts) -> dict[str, Estimate]:
-    """Figures of all devices together, which are those of the whole where it has none."""
-    return {"energy_total_j": known.together, "power_w": known.power, "time_s": known.longest}
 
 
 def json_text(
@@ -147,7 +143,7 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
 
 def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
-    there, together = results.whole.figures, _together(known)
+    there, together = results.whole.figures, known.of_devices
     found: dict[str, Any] = {
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,

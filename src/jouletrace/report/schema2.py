@@ -38,7 +38,7 @@ def to_schema_2(
             found[name] = [_part(results, unit, level) for unit in units]
     found["closure"] = {name: stated(results.get(f"closure_{name}")) for name in ("layers", "kernels")}
     found["perturbation"] = stated(results.get("perturbation"))
-    found["checks"] = {name: stated(results.get(name)) for name in OF_PARTS}
+    found["checks"] = {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures}
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))

@@ -163,7 +163,7 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
     of += ", each over its own time" if unequal else ""
     joules = f"{figure(known.together, 'J')}{_behind(run, results, known, known.together)}"
-    lines = [f"{joules} in {lasted}, {figure(known.power, 'W')} on average{of}"]
+    lines = [f"{joules} in {lasted}, {figure(known.of_devices['power_w'], 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")

@@ -252,7 +252,7 @@ def test_power_that_was_measured_stands_beside_what_codecarbon_states(capsys, tm
     made = command(capsys, "import", source, str(tmp_path / "smi.csv"), "-o", str(tmp_path / "r"))
     said = made.out.replace("\xa0", " ").splitlines()
     assert "90.00 kJ in 300 s, stated by codecarbon" in said
-    assert any(" in 9.9 s, 301" in line and line.endswith(" W on average") for line in said)
+    assert any(" s, 301" in line and line.endswith(" W on average") for line in said)
 
 
 @pytest.mark.parametrize("columns", ["timestamp, index, utilization.gpu [%]", "EntityId,GRACT,FBUSD,TimeStamp"])

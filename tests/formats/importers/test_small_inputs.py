@@ -20,7 +20,7 @@ SAID = {
     "F1_zero_watts.csv": "energy unknown: its sensor reads 0 W at times, though the device is on trust: no",
     "F3_dcgm_all_zero.prom": "150.0 ± 6.4 W on average, by the energy counter",
     "F4_dcgm_blank_clock.prom": "150.00 ± 0.64 W on average",
-    "G1_rack_kw.csv": "6010.0 ± 4.3 W on average ± is of this run; the sensor's gain is not known, and not in it trust: yes",
+    "G1_rack_kw.csv": "6010.0 ± 4.3 W on average ± is of this run; the sensor's gain is not known, and not in it",
     "G2_rack_map.csv": "6001.00 ± 0.72 W on average ± is of this run",
     "H1_quoted.csv": "in 9 s, 100.93 ± 0.76 W on average",
     "I1_table_mig.log": "in 5 s, 167.00 ± 0.77 W on average",

@@ -21,13 +21,12 @@ from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts
 from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NBSP, figure, quantity
-from jouletrace.run import Estimate, Run, tables
+from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
-from jouletrace.stats.interval import total
 from jouletrace.tracer.process_trace import ProcessTrace
 
 SPAN = "program"
@@ -133,21 +132,13 @@ ROWS, WIDTH = 6, 40
 
 def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
-    time_s, energy = whole(run)
-    found = {"energy_j": energy.value, "power_w": energy.value / time_s if energy.value and time_s else None}
+    found = {"energy_j": run.result("energy_total_j").value, "power_w": run.result("power_w").value}
     if split is not None:
         for unit in main_parts(Parts(split)):
             name = f"energy_{unit.name.replace(' ', '_')}_j"
             if (joules := unit.get("energy_total_j").value) is not None:
                 found[name] = (found.get(name) or 0.0) + joules
     return {name: value for name, value in found.items() if value is not None}
-
-
-def whole(run: Run) -> tuple[float | None, Estimate]:
-    """How long was recorded in seconds, and the energy of all devices in joules."""
-    start, end = spans_of(run, "phase").named("monitor").edges_ns
-    time_s = float(end.max() - start.min()) / 1e9 if len(start) else None
-    return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
 def largest(split: Run) -> list[str]:
