@@ -59,10 +59,8 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[
             figures.add(unit, metric, Estimate.null(missing, "record"))
         if not add_by_counter(run, figures, unit, device):
             starts, ends = spans_of(run, "phase").named("monitor").edges_ns
-            seconds = float(ends.max() - starts.min()) / 1e9 if len(starts) else None
-            time = (
-                Estimate.null(missing, "record") if seconds is None else Estimate(seconds, seconds, seconds, 1, "clock")
-            )
+            seconds = float(np.ptp([*starts, *ends] or [0])) / 1e9
+            time = Estimate(seconds, seconds, seconds, 1, "clock") if seconds else Estimate.null(missing, "record")
             for metric in ("power_w", "energy_total_j"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
             figures.add(unit, "time_s", time)

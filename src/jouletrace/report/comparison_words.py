@@ -11,7 +11,7 @@ from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, 
 from jouletrace.compare.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, reason, unknown
+from jouletrace.report.reasons import ACTIONS, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER, Parts
@@ -199,7 +199,7 @@ def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
     change = row.change
     per = per or (each(found) if row.metric != "latency_s" else PER_ITERATION)
     if change.value is None:
-        return unknown(f"{noun} {per}", row.reason or change.reason)
+        return no_energy(row.reason or change.reason, whose=f" {per}", figure=noun)
     if row.verdict == SAME:
         return f"B takes as much {noun} {per} as A: equal within {percent(found.margin)}"
     if row.verdict == INCONCLUSIVE:

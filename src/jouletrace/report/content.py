@@ -290,7 +290,7 @@ def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str
         return found
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]
-    whole = {ENERGY: known.together, **whole}
+    whole = {**known.of_devices, **whole}
     whole = {name: one for name, one in whole.items() if one.value is not None}
     return [({**identity(run), "device": ", ".join(facts.counted(named))}, whole), *found] if whole else found
 

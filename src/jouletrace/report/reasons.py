@@ -271,14 +271,9 @@ def reason(code: str | None) -> str:
     return REASONS.get(code or "unknown", code or "")
 
 
-def unknown(figure: str, *codes: str | None) -> str:
-    """That there is no such figure, and why: in one phrase everywhere."""
-    return f"{figure} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
-
-
-def no_energy(*codes: str | None, whose: str = "") -> str:
-    """The same of an energy."""
-    return unknown(f"energy{whose}", *codes)
+def no_energy(*codes: str | None, whose: str = "", figure: str = "energy") -> str:
+    """That there is no energy, or another figure, and why: in one phrase everywhere."""
+    return f"{figure}{whose} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
 
 
 def flag(code: str) -> str:

@@ -142,9 +142,8 @@ class Recording(Shown):
         if self.run is not None:
             from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
 
-            lines = [summary(self.split or self.run), *(largest(self.split) if self.split is not None else [])]
             place = [f"saved {self.place} · more: jouletrace show {self.place}"] if self.place else []
-            return "\n".join([*lines, *place])
+            return "\n".join([summary(self.split or self.run), *(largest(self.split) if self.split else []), *place])
         on = self._outer if self._start_ns == 0 else self
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
 
