@@ -213,3 +213,10 @@ def test_an_idle_level_says_whether_a_process_was_there():
     assert "99.98 ± 0.11 W idle (no CUDA context at start and end), " in " ".join(verdict_of(run)).replace(
         "\u00a0", " "
     )
+
+
+def test_the_whole_of_a_recording_is_all_its_devices_in_its_unit():
+    run = monitored(readings(300.0, 12.2, noise=0.3))
+    for metric, unit in (("energy_total_j", "kJ"), ("power_w", "W"), ("time_s", "s")):
+        assert run.result(metric) == run.result(metric, 1)
+        assert str(run.result(metric)).endswith(f" {unit}")
