@@ -85,6 +85,13 @@ __all__ = [
 ]
 
 
+def _of_devices(run: Run, metric: str) -> Estimate:
+    from jouletrace.analysis.facts import of_devices
+    from jouletrace.run.parts import Parts
+
+    return of_devices(Parts(run), metric)
+
+
 def _text_of(value: Any) -> str:
     from jouletrace.report import text_of
 
@@ -97,7 +104,7 @@ def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
     return save(run, path, overwrite=overwrite)
 
 
-Above.text_of, Above.save = _text_of, _save
+Above.of_devices, Above.text_of, Above.save = _of_devices, _text_of, _save
 Above.vendors = ("jouletrace.simulator.boards.device",)
 Above.runtimes = "jouletrace.addons.runtimes.backend"
 

@@ -13,12 +13,14 @@ class Above:
     """Functions and names that were handed down.
 
     Attributes:
+        of_devices: Returns a figure of all devices of a recording together (``analysis.facts``).
         text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
         save: Writes a Run to a path and returns that.
         vendors: Modules of devices above ``devices`` (see ``devices.registry``).
         runtimes: The module of the backend above ``profiler`` that runs models in other runtimes.
     """
 
+    of_devices: ClassVar[Callable[[Any, str], Any]]
     text_of: ClassVar[Callable[[Any], str]]
     save: ClassVar[Callable[..., Path]]
     vendors: ClassVar[tuple[str, ...]]

@@ -72,7 +72,7 @@ def test_the_budget_and_the_object_state_the_measurand(alone):
     for one in found.values():
         (term,) = (term for term in one.terms if "between runs" in term.source)
         assert term.stated
-        assert term.source.endswith("stored from 10 runs of another GPU")
+        assert term.source.endswith("stored from 10 others")
         whole = found["power_w" if one.metric == "power_w" else "energy_total_j"].figure.value
         assert term.u == pytest.approx(0.002 * whole)  # above idle it is the same in J
     assert not any("between runs" in term.source for term in budgets(alone)[0].terms)

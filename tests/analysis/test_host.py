@@ -57,7 +57,7 @@ def test_a_late_host_leaves_work_certain(late):
 
 def test_the_headline_separates_work_and_host(late):
     text = verdict(late)
-    assert " mJ of work + 120 W × 13.0 ms of this host (10 to 15) = " in text
+    assert " mJ of work + 120.09 ± 0.63 W × 13.02 ms of this host (10 to 15) = " in text
     assert " J per iteration here (± " in text
     other = to_json_object(late)["model"]["other"]
     assert other["energy_work_j"]["value"] == late.result("energy_work_j").value
@@ -85,7 +85,7 @@ def test_work_of_several_processes_is_their_mean(late):
     assert found.method == "runs"
     assert found.value == pytest.approx(one.value, rel=1e-3)
     assert found.half_width >= 0.9 * one.half_width, "what a sensor hides is hidden in both"
-    assert "of work + 120 W" in verdict(both)
+    assert "of work + 120.0 ± 1.4 W" in verdict(both)
 
 
 def test_work_is_withdrawn_where_idle_time_does_not_explain_longer_windows():

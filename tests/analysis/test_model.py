@@ -105,7 +105,7 @@ def test_what_windows_share_is_in_energies_and_power_in_full():
     for metric in ("energy_total_j", "power_w", "energy_active_over_context_idle_j"):
         figure = run.result(metric)
         sources = dict(figure.budget)
-        own = student(0.975, 7) * sources.pop("spread of windows")
+        own = student(0.975, 7) * sources.pop("scatter of windows")
         assert figure.half_width == pytest.approx(math.hypot(own, *(Z95 * u for u in sources.values())))
         assert figure.half_width > 1.1 * own
 

@@ -133,8 +133,10 @@ def test_several_devices_are_units_of_their_own():
 )
 def test_a_device_without_readings_says_why(rows, channels, reason):
     run = monitored(rows, channels=channels)
-    for metric in ("power_idle_w", "power_w", "energy_total_j", "time_s"):
+    for metric in ("power_idle_w", "power_w", "energy_total_j"):
         assert run.result(metric, 1).reason == reason
+    assert run.result("time_s", 1).value == pytest.approx(11.9)
+    assert run.result("energy_total_j").reason == reason
 
 
 def test_a_recording_shorter_than_the_sensor_is_null():
@@ -208,6 +210,13 @@ def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
 def test_an_idle_level_says_whether_a_process_was_there():
     run = monitored(readings(square, 12.2, noise=1.0))
     run.devices[0].details["processes"] = False
-    assert "100.0 W idle (no CUDA context at start and end), 500 W at work" in " ".join(verdict_of(run)).replace(
+    assert "99.98 ± 0.11 W idle (no CUDA context at start and end), " in " ".join(verdict_of(run)).replace(
         "\u00a0", " "
     )
+
+
+def test_the_whole_of_a_recording_is_all_its_devices_in_its_unit():
+    run = monitored(readings(300.0, 12.2, noise=0.3))
+    for metric, unit in (("energy_total_j", "kJ"), ("power_w", "W"), ("time_s", "s")):
+        assert run.result(metric) == run.result(metric, 1)
+        assert str(run.result(metric)).endswith(f" {unit}")

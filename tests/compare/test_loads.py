@@ -66,7 +66,7 @@ def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
     assert verdict(found)[0].startswith("2/s: B took 1.")
     assert "less energy per output token in these runs: better" in verdict(found)[0]
     assert [one.code for one in trusted(found).failed] == ["one_run"]
-    assert "spread between runs is unknown" in stated(found)["method"]
+    assert "scatter between runs is unknown" in stated(found)["method"]
 
 
 def test_equal_servers_with_the_same_requests_are_equal(base):

@@ -222,7 +222,7 @@ MUTANTS = [
         "analysis/model.py",
         ["analysis/test_budget.py"],
         ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
-        ("spread of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
+        ("scatter of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
     ),
     *_of(
         "analysis/model.py",

@@ -106,7 +106,7 @@ def test_the_command_compares_the_runs_it_is_given(tmp_path: Path, capsys):
     text = Page((tmp_path / "r.html").read_text()).text
     assert "mode graph" in text or "graph → B" in text
     assert "inconclusive" in text
-    assert "one run per side doesn't show the spread" in text
+    assert "one run per side doesn't show the scatter" in text
 
 
 @pytest.fixture

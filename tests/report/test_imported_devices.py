@@ -79,7 +79,7 @@ def test_a_log_without_a_reading_of_power_is_not_trusted(said, text):
 
 def test_of_several_columns_the_empty_one_is_a_device(said):
     words, _ = said(table("gpu0_power_w,gpu1_power_w,gpu2_power_w", [(200, "", 100)] * 10))
-    assert "300 W on average, 2 of 3 devices together" in words
+    assert "300.00 ± 0.87 W on average, 2 of 3 devices together" in words
     assert "no reading of power: device 1" in words
 
 
@@ -93,7 +93,7 @@ def test_an_exporter_that_leaves_out_the_power_of_a_gpu_loses_no_gpu(said):
 
 def test_columns_of_others_make_no_device_without_power(said):
     words, _ = said(table("gpu1_power_w,gpu2_power_w,ambient_temp_c", [(100, 200, 21)] * 10))
-    assert "300 W on average, 2 devices together" in words
+    assert "300.00 ± 0.87 W on average, 2 devices together" in words
     assert "trust: yes" in words
 
 
@@ -102,7 +102,7 @@ def test_power_from_another_file_is_a_reading(workspace, capsys):
     (workspace / "a.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, [N/A], 97 %") for k in range(10)], head))
     (workspace / "b.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, 200.00 W, 97 %") for k in range(10)], head))
     words = " ".join(command(capsys, "import", "a.csv", "b.csv").out.split())
-    assert "200 W on average" in words
+    assert "200.00 ± 0.66 W on average" in words
     assert "no reading of power" not in words
 
 
@@ -239,7 +239,10 @@ def test_records_of_unequal_length_have_the_power_of_each(said):
     rows = ["time_s,device,power_w", *(f"{START_S + k},a,100" for k in range(21))]
     rows += [f"{START_S + k},b,100" for k in range(16)]
     words, _ = said("\n".join(rows) + "\n")
-    assert "3.500 ± 0.015 kJ in 20.0 s, 200 W on average, 2 devices together" in words
+    assert (
+        "3.500 ± 0.015 kJ in 15 s to 20 s, 200.00 ± 0.84 W on average, 2 devices together, each over its own time"
+        in words
+    )
     assert "of 20 s the power records lack 5 s of device b" in words
     assert "trust: with care" in words
 

@@ -3,6 +3,7 @@
 import re
 
 from jouletrace.report import render
+from jouletrace.report.contract import to_json_object
 from jouletrace.report.html.tables import of_parts as parts
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.parts import Parts
@@ -90,3 +91,15 @@ def test_the_picture_of_a_recording_has_its_ranges_as_often_as_they_ran_within_w
     assert nodes["load"].energy.value == 100.0
     assert nodes["mine"].energy.value == 3400.0
     assert nodes["mine"].time.value == 8.0
+
+
+def test_ranges_are_listed_with_what_all_took_and_each_in_every_format():
+    run = recording(ONCE, STEPS)
+    step = next(line.split() for line in shown(run).splitlines() if line.startswith("step"))
+    assert step[1:3] == ["500", "6.500"]
+    assert {"2.50", "5.00", "0.01300"} <= {*step}
+    found = to_json_object(run)["parts"]["range"][1]
+    assert (found["count"], found["time_s"]["value"], found["energy_j"]["value"]) == (500, 6.5, 2500.0)
+    assert found["other"]["energy_each_j"]["value"] == 5.0
+    assert ",500,6.5,6.5,6.5,2500.0,2400.0,2600.0,5.0," in render([run], "csv")
+    assert Parts(run).units("range")[1].get("energy_total_j").value == 5.0, "as it is stored"

@@ -17,7 +17,7 @@ from jouletrace import load
 from jouletrace.cli import main
 from mutation import DOUBT, SAME, Mutation
 
-_STATED = re.compile(r"([\d.]+) (m|k|)W on average")
+_STATED = re.compile(r"([\d.]+)(?: ±\s[\d.]+)? (m|k|)W on average")
 _SI = {"m": 1e-3, "": 1.0, "k": 1e3}
 
 

@@ -49,10 +49,7 @@ def figures_of(run: Run) -> Figures:
     figures = Figures()
     for name in ("waveform", *tables.SOLVED):
         setattr(run, name, tables.empty(name))
-    _warn_of_record(run)
-    for device in run.devices:
-        warn_of_counter(run, device.id)
-    _warn_of_clock(run)
+    check_record(run)
     if run.kind in ("monitor", "record"):
         add_devices(run, figures)
         if run.kind == "record":
@@ -103,6 +100,14 @@ def analyse_recorded(run: Run) -> Run:
         raise
     except JouletraceError as error:
         raise BrokenOffError(f"it was recorded, but its figures can't be computed: {error}") from error
+
+
+def check_record(run: Run) -> None:
+    """Warn of what is wrong with the readings themselves, with counters and with the clock."""
+    _warn_of_record(run)
+    for device in run.devices:
+        warn_of_counter(run, device.id)
+    _warn_of_clock(run)
 
 
 def _warn_of_record(run: Run) -> None:

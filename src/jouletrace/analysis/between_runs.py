@@ -18,7 +18,7 @@ from jouletrace.run.estimate import widened
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.quantiles import student
 
-SOURCE = "between runs, stored from {} runs of another GPU"
+SOURCE = "between runs, stored from {} others"
 
 ENERGIES = {
     "energy_total_j": None,

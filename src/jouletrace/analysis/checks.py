@@ -204,15 +204,8 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
         yield warning.code, "", None, ""
     for warning in others(run):
         yield warning.code, warning.where, None, warning.message
-    devices, loads = parts.units("device"), parts.units("load")
-    asked = [] if any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
-    if run.kind in ("profile", "program", "monitor", "record", "import"):  # they are made for an energy
-        asked += [parts.whole] if "energy_total_j" in parts.whole.figures else devices
-    for part in asked:
-        own = part.get("energy_total_j")
-        if own.value is None and "energy_total_j" in part.figures:
-            where = part.name if part.level == "device" and len(devices) > 1 else ""
-            yield own.reason or "unknown", where, own, ""
+    for where, own in _missing(run, parts):
+        yield own.reason or "unknown", where, own, ""
     stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
     for code in dict.fromkeys(code for one in stated for code in one.flags):
         yield code, "", None, ""
@@ -226,6 +219,18 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
             continue
         if own.low > 1 + CLOSED or own.high < 1 - CLOSED:  # beyond their interval and what tracing costs
             yield "closure", where, own, ""
+
+
+def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:
+    """Places and figures of energies that are missing: what a Run is made for, or those of all loads."""
+    devices, loads = parts.units("device"), parts.units("load")
+    asked = [] if any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
+    if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):
+        asked += [parts.whole] if "energy_total_j" in parts.whole.figures else devices
+    for part in asked:
+        own = part.get("energy_total_j")
+        if own.value is None and "energy_total_j" in part.figures:
+            yield part.name if part.level == "device" and len(devices) > 1 else "", own
 
 
 def _level(run: Run, code: str, level: str) -> str:

@@ -23,6 +23,9 @@ from jouletrace.stats.interval import total
 _FIRST = ("energy_total_j", "energy_per_inference_j", "energy_per_request_j")
 """Figures that may be stated first."""
 
+_TOGETHER = ("energy_total_j", "power_w", "time_s")
+"""Figures of devices that a recording has of all of them together."""
+
 
 class Untouched(NamedTuple):
     """The windows in which a workload ran with nothing attached: how many, their iterations and seconds in all."""
@@ -46,6 +49,7 @@ class Facts:
     untouched: Untouched  # what the energy of an iteration is the mean of
     gain: float  # relative gain error that the sensors state; 0 where none does
     together: Estimate  # energy of all devices that have one, in J; null without any
+    of_devices: Mapping[str, Estimate]  # the same with their power, each over its own time, and the longest time
     inference_s: Estimate  # seconds of an inference as given, stated or timed; null where no energy of one follows
     host_s: tuple[float, float] | None  # shortest and longest iteration among the windows, where the host limits
     doubted: frozenset[str]  # names of loads whose figures are not valid
@@ -62,11 +66,20 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
     for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
         found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
     if whole.get(_FIRST[0]).value is None and together.value is not None:
-        times = [device.get("time_s") for device in devices if device.get(_FIRST[0]).value is not None]
-        figures = {"iteration_time_s": max(times, key=lambda time: time.value or 0.0)} if times else {}
-        all_of_them = replace(whole, figures=figures)
+        all_of_them = replace(whole, figures={"iteration_time_s": of_devices(parts, "time_s")})
         found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
     return found
+
+
+def of_devices(parts: Parts, metric: str) -> Estimate:
+    """Energy or power of all devices that have one, in J or W, or their longest time, in s; null without any."""
+    found = [one.get(metric) for one in parts.units("device") if metric in one.figures]
+    known = [one for one in found if one.value is not None]
+    if metric not in _TOGETHER or not found:
+        return ABSENT
+    if metric == "time_s":
+        return max(known, key=lambda one: one.value or 0.0, default=found[0])
+    return total(known) if len(known) > 1 else [*known, *found][0]
 
 
 def facts_of(run: Run, parts: Parts) -> Facts:
@@ -74,9 +87,8 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
-    known = [one for part in parts.units("device") if (one := part.get("energy_total_j")).value is not None]
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
-    together = total(known) if known else ABSENT
+    together = of_devices(parts, _FIRST[0])
     times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
@@ -89,6 +101,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         gain_of(run, unstated_pct=0.0),
         together,
+        {metric: of_devices(parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),

@@ -25,7 +25,7 @@ from jouletrace.run.spans import spans_of
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
-SPREAD = "spread of windows"
+SPREAD = "scatter of windows"
 IDLE = "idle power"
 """Sources of the uncertainty of a mean over windows, beside those of the estimator."""
 

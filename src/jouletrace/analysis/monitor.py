@@ -60,8 +60,12 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[
         for metric in _LEVELS:
             figures.add(unit, metric, Estimate.null(missing, "record"))
         if not add_by_counter(run, figures, unit, device):
-            for metric in ("power_w", "energy_total_j", "time_s"):
+            starts, ends = spans_of(run, "phase").named("monitor").edges_ns
+            seconds = float(np.ptp([*starts, *ends] or [0])) / 1e9
+            time = Estimate(seconds, seconds, seconds, 1, "clock") if seconds else Estimate.null(missing, "record")
+            for metric in ("power_w", "energy_total_j"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
+            figures.add(unit, "time_s", time)
     if len(watched) > 1:
         _warn_of_shorter(run, devices, watched)
     return units
@@ -142,7 +146,9 @@ def _energy(
     if energy.value is None:
         # it is all that there is, however long
         slow = run.kind == "import" and energy.reason == "sensor_too_slow"
-        return Estimate.null("too_uncertain", method) if slow else energy, (end - start) / 1e9
+        fails = any(one.code == "power_zero" and one.where == device for one in run.warnings)
+        why = "power_zero" if fails else "too_uncertain" if slow else energy.reason
+        return Estimate.null(why or "unknown", method), (end - start) / 1e9
     if method != "record":
         flags = tuple(code for code in flags if code != "nominal_response")  # none is assumed
     rounding_j = seconds * printed_step(record.value) / math.sqrt(12)

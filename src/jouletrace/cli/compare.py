@@ -37,8 +37,8 @@ def compare(
 ) -> None:
     """Compare two Runs, or several Runs per side.
 
-    A difference counts only if it exceeds the spread between runs. With one run per side, energy, power and time back
-    to back of a profile are judged by a stored spread, all else is inconclusive: profile with --repeats 3, or give
+    A difference counts only if it exceeds the scatter between runs. With one run per side, energy, power and time back
+    to back of a profile are judged by a stored scatter, all else is inconclusive: profile with --repeats 3, or give
     several Runs.
     """
     from jouletrace.compare.compare import compare as compare_runs

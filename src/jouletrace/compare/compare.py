@@ -166,7 +166,8 @@ def _runs(*sides: Side) -> list[Run]:
 def _doubts(*sides: Side) -> list[Note]:
     """Notes on what makes a comparison doubtful: sensors calibrated in some Runs, other workloads and GPUs."""
     found = []
-    if len({response(source.run) for side in sides for source in side.sources if not source.watched}) > 1:
+    origins = {response(source.run) for side in sides for source in side.sources if not source.watched} - {None}
+    if len(origins) > 1:
         found.append(Note("calibration_differs"))
     names = [{(source.run.workload.get("name"), source.run.kind) for source in side.sources} for side in sides]
     gpus = [{device.name for device in side.boards.values()} for side in sides]

@@ -278,7 +278,7 @@ class Comparison(Shown):
 
     @property
     def single_loads(self) -> bool:
-        """True if loads of one run a side are compared, whose spread between runs isn't known."""
+        """True if loads of one run a side are compared, whose scatter between runs isn't known."""
         return self.a.count == self.b.count == 1 and any(row.level == LOAD for row in self.rows)
 
     @property

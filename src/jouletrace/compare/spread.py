@@ -1,6 +1,6 @@
-"""The spread between runs of one thing, with which every verdict is compared.
+"""The scatter between runs of one thing, with which every verdict is compared.
 
-The spread between runs is never estimated from a single run, but from the runs of both sides.
+The scatter between runs is never estimated from a single run, but from the runs of both sides.
 
 **Whole model.** Runs of each side scatter around their mean. The relative spread is assumed to be the
 same on both sides and is pooled, since three runs determine a spread poorly. If the two spreads differ

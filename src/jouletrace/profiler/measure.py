@@ -16,19 +16,21 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Self
 
 from jouletrace import analysis
+from jouletrace.analysis.analyse import check_record
+from jouletrace.analysis.budget import absolute
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices import one_or_several, open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.recording.session import Session
-from jouletrace.report.headline import ENERGY, Headline
-from jouletrace.report.scale import NBSP
-from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.parts import Part
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.parts import Parts
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import total
 
@@ -146,12 +148,22 @@ class Measurement(Shown):
     @property
     def absolute_j(self) -> float | None:
         """Half-width in joules of the 95 % interval of what an ideal meter would read; None without an interval."""
-        return self._headline().absolute_j
+        run = self._block()
+        return absolute(run, Parts(run).whole, "energy_total_j", self.energy_j)
 
-    def _headline(self) -> Headline:
-        figures = {ENERGY: self.energy_j, "iteration_time_s": self.time_s}
-        whole = Part(MODEL_UNIT, None, "model", self.label, figures=figures)
-        return Headline.of(self._recording.session.run, whole, ENERGY)
+    def _block(self) -> Run:
+        """The block as a Run, its figures those of the whole, with what is wrong with its record as warnings."""
+        shared, figures, phase = self._recording.session.snapshot(), Figures(), {"id": 0, "kind": "phase"}
+        phase |= {"name": "block", "start_ns": self.start_ns, "end_ns": self.end_ns or self.start_ns}
+        run = replace(shared, warnings=list(shared.warnings), complete=True, workload={"name": self.label})
+        run.spans = tables.from_rows([phase], "spans")
+        check_record(run)
+        warn_of_idle(run, self._recording.devices)
+        figures.model(self.label)
+        figures.add(MODEL_UNIT, "iteration_time_s", self.time_s)
+        figures.add_energy(MODEL_UNIT, self.energy_j, self.time_s.value or 0.0)
+        run.results, run.units = figures.results(), figures.units.table()
+        return run
 
     def device_energy_j(self, device: str) -> Estimate:
         """Energy of one device in joules, by its id."""
@@ -162,16 +174,13 @@ class Measurement(Shown):
         return self._energies[device]
 
     def __str__(self) -> str:
-        """Energy with its absolute uncertainty, mean power and time in a line, and where."""
-        # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
-        devices = ", ".join(device.info.name for device in self._recording.devices)
-        idle = next((f"; {text}" for device in self._recording.devices if (text := idle_simulated(device))), "")
-        first = self._headline()
-        behind = first.behind.replace(NBSP, " ")
-        return f"{self.label}: {first.figure}{behind}, {self.power_w}, {self.time_s} on {devices}{idle}"
+        """The verdict: energy with its absolute uncertainty, time and mean power, and how far to trust them."""
+        from jouletrace.report.content import summary
+
+        return summary(self._block())
 
     def __repr__(self) -> str:
-        return f"Measurement({self})"
+        return f"Measurement({str(self).partition(chr(10))[0]})"
 
 
 def measure(

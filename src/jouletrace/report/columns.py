@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jouletrace.report import reasons
+from jouletrace.report.divisions import EACH, listed
 from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, Unit, cell, figure, unit_for
 from jouletrace.report.table import Cell, Column, Table
@@ -70,11 +71,12 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
 
 
 def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
-    """A unit for each column; energies share one, and times, so that columns can be compared."""
+    """A unit for each column; energies share one, and times, so that columns can be compared, but those of each."""
     found: dict[str, Unit] = {}
     for name in names:
         unit = metric(name).unit
-        leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
+        leads = () if name in EACH.values() else _LEADING
+        leading = next((one for one in (*leads, name) if one in names and metric(one).unit == unit), name)
         found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
     return found
 
@@ -116,7 +118,7 @@ def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list
     figures = [unit.figures for unit in units]
     if run.kind not in ("record", "monitor"):
         return figures, []
-    every = results.units("range")
+    every = listed(run, results, "range", ranked=False)
     kinds = [{name: _alone(name, unit, every) for name in unit.figures} for unit in units]
     there = {alone for row in kinds for alone in row.values()} - {None}
     if there != {True, False}:

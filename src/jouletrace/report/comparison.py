@@ -205,6 +205,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
         words = metric(row.metric).short or metric(row.metric).label
+        words = f"{words}, each" if level == "range" and found.runs[0].kind == "record" else words
         names = [name, *([row.where] if in_places else []), Cell(words, full=row.metric)]
         section.rows.append([*names, *_figures(row, footnotes)])
     section.notes = footnotes.lines()

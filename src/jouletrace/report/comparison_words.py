@@ -11,7 +11,7 @@ from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, 
 from jouletrace.compare.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, reason
+from jouletrace.report.reasons import ACTIONS, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER, Parts
@@ -40,14 +40,14 @@ _NOTES = {
     "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
     # how the figures came about
     "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-    "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread between "
+    "arrivals and over the time that is steady in both, where both sides sent the same requests): the scatter between "
     "runs is unknown.",
     "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
     "these.",
     "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
-    "stored from another GPU; verdicts hold with {confidence} over all rows together.",
-    "single_runs": "Differences of single runs: the spread between runs is unknown, so chance can't be assessed.",
-    "runs": "Differences of means over {} and {} runs, compared with the spread between runs; intervals and verdicts "
+    "stored from others; verdicts hold with {confidence} over all rows together.",
+    "single_runs": "Differences of single runs: the scatter between runs is unknown, so chance can't be assessed.",
+    "runs": "Differences of means over {} and {} runs, compared with the scatter between runs; intervals and verdicts "
     "hold with {confidence} over all rows together (half of the error is for the model's figures, half is shared by "
     "the levels of parts, by Holm within each).",
     "blocks": "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, "
@@ -199,7 +199,7 @@ def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
     change = row.change
     per = per or (each(found) if row.metric != "latency_s" else PER_ITERATION)
     if change.value is None:
-        return f"{noun} {per}: {reason(row.reason or change.reason)}"
+        return no_energy(row.reason or change.reason, whose=f" {per}", figure=noun)
     if row.verdict == SAME:
         return f"B takes as much {noun} {per} as A: equal within {percent(found.margin)}"
     if row.verdict == INCONCLUSIVE:
@@ -249,6 +249,6 @@ def _doubt(found: Comparison) -> list[Failure]:
 
 
 def stored_scatter(action: str) -> Failure:
-    """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
+    """The failure that qualifies a verdict on single runs: how runs differ is known from others only."""
     message = "one run each: the scatter between runs is a stored one"
     return Failure("verdict", CARE, STORED_SCATTER, message=message, action=action)

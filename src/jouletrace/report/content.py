@@ -12,7 +12,7 @@ from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
-from jouletrace.report.document import Footnotes, NoFootnotes
+from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import methods, said
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
@@ -135,6 +135,14 @@ def _why_not(run: Run, detail: str) -> str:
 
 def _unfinished(known: Facts, name: str = "") -> list[str]:
     return [f"{INCOMPLETE}{name}{said(warning)}" for warning in known.ended]
+
+
+def summary(run: Run) -> str:
+    """The verdict as ``print`` shows it of what a program has just measured, behind its name."""
+    results = Parts(run)
+    name = f"{'SIMULATED ' if run.simulated else ''}{run.workload.get('name') or run.kind}"
+    first, *rest = verdict_lines(run, results, facts_of(run, results))
+    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *rest))
 
 
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
@@ -270,6 +278,7 @@ def identity(run: Run) -> dict[str, str]:
 def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
     devices, whole = results.units("device"), dict(results.whole.figures)
+    whole |= {"time_s": results.get("iteration_time_s")} if run.kind == "program" else {}
     if not devices:
         return [(identity(run), whole)]
     found = [
@@ -281,7 +290,7 @@ def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str
         return found
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]
-    whole = {ENERGY: known.together, "time_s": results.get("iteration_time_s"), **whole}
+    whole = {**known.of_devices, **whole}
     whole = {name: one for name, one in whole.items() if one.value is not None}
     return [({**identity(run), "device": ", ".join(facts.counted(named))}, whole), *found] if whole else found
 
@@ -301,7 +310,7 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
         found, words = results.get(name), metric(name)
         how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
-        label = words.label.replace(" ", NBSP)
+        label = ("Time" if name == "iteration_time_s" and not steps else words.label).replace(" ", NBSP)
         section.rows.append([label, figure(found, words.unit), str(found.n or ""), how])
     if missing is not None:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -23,7 +24,7 @@ from jouletrace.report.headline import headline
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import ABSENT, Parts
 
 SCHEMA = 3
 
@@ -73,6 +74,10 @@ def to_json_object(
 
     first = headline(run, results, known)
     parts = divisions(run, results)
+    whole, *devices = parts["whole"]
+    found_there = {name: one for name, one in whole.figures.items() if one.value is not None}
+    figures = {**whole.figures, **known.of_devices, **found_there} if devices else whole.figures
+    parts["whole"] = [replace(whole, figures=figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:
@@ -138,14 +143,14 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
 
 def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
-    there = results.whole.figures
+    there, together = results.whole.figures, known.of_devices
     found: dict[str, Any] = {
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
     for name, place in _MODEL.items():
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = stated(results.get(name))
+        (found.setdefault(group, {}) if group else found)[key] = stated(there.get(name, together.get(name, ABSENT)))
     return found | {
         "flags": {(_PLAIN | _MODEL).get(name, name): list(one.flags) for name, one in there.items() if one.flags},
         "other": {name: stated(one) for name, one in there.items() if name not in (*_PLAIN, *_MODEL, *OF_PARTS)},

@@ -96,6 +96,4 @@ def together(results: Parts, known: Facts) -> Part:
     there = [unit for unit in results.units("device") if unit.get(ENERGY).value is not None]
     if len(there) == 1:
         return there[0]
-    seconds = max((unit.get("time_s") for unit in there), key=lambda time: time.value or 0.0, default=None)
-    figures = {} if seconds is None else {"iteration_time_s": seconds}
-    return replace(results.whole, figures={**figures, ENERGY: known.together})
+    return replace(results.whole, figures={"iteration_time_s": known.of_devices["time_s"], ENERGY: known.together})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
-from jouletrace.report.divisions import OWN
+from jouletrace.report.divisions import EACH, OWN, listed
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
@@ -158,7 +158,7 @@ def table(
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
         that no part accounts for.
     """
-    units = results.ranked(level) if ranked else results.units(level)
+    units = listed(run, results, level, ranked=ranked)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
         if not ranked:
@@ -197,6 +197,7 @@ def _complete(
     spreads = tuple(name for name in names if "_std" in name)
     # active energy first, where the total says how much
     secondary = (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
+    secondary += tuple(EACH.values()) if section.id == "range" else ()
     add_figures(section, figures, names, marks, secondary)
 
 

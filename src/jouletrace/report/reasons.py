@@ -35,6 +35,7 @@ REASONS: dict[str, str] = {
     "idle_unseen": "no idle time was recorded beside the windows",
     "one_level": "there was one level only",
     "too_few_values": "too few readings",
+    "power_zero": "its sensor reads 0 W at times, though the device is on",
     "counter_did_not_step": "too short for the energy counter's steps",
     "aliased_with_log": "its load repeats in the log's own rhythm: readings don't show what lies between",
     "outside_record": "the power record does not cover that time",
@@ -59,11 +60,11 @@ REASONS: dict[str, str] = {
     "no_requests": "no request was answered in that time",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
-    "one_run": "one run per side doesn't show the spread between runs",
+    "one_run": "one run per side doesn't show the scatter between runs",
     "not_given": "no price or carbon intensity was given",
     "load_not_valid": "the load is not valid",
     "sensor_gain": "not distinguishable from sensor gain",
-    "spread_between_runs": "the spread between runs leaves it open",
+    "spread_between_runs": "the scatter between runs leaves it open",
     "few_blocks": "too few blocks for a verdict",
 }
 """By reason code: why a value is null, or a verdict inconclusive."""
@@ -71,7 +72,7 @@ REASONS: dict[str, str] = {
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
     "times_left_out": "without those of it that have impossible times in the file",
-    "between_runs_stored": "± holds the scatter between runs as stored from another GPU: --repeats measures it",
+    "between_runs_stored": "± holds the scatter between runs as stored from others: --repeats measures it",
     "hole_in_record": "the power record has a hole there",
     "counter_alone": "by the energy counter alone",
     "covered_alone": "energy, power and time are of what the power record covers, without its holes",
@@ -270,9 +271,9 @@ def reason(code: str | None) -> str:
     return REASONS.get(code or "unknown", code or "")
 
 
-def no_energy(*codes: str | None, whose: str = "") -> str:
-    """That there is no energy, and why: in one phrase everywhere."""
-    return f"energy{whose} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
+def no_energy(*codes: str | None, whose: str = "", figure: str = "energy") -> str:
+    """That there is no energy, or another figure, and why: in one phrase everywhere."""
+    return f"{figure}{whose} unknown: {', '.join(dict.fromkeys(map(reason, codes)))}"
 
 
 def flag(code: str) -> str:

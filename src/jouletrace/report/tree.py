@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.report.divisions import in_all
 from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
@@ -171,7 +172,8 @@ def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
         together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
     """
     whole = _whole(run, results, together)
-    rows = _rows(results, _dividing(run, results, whole)) or _of_trace(run) or _of_baselines(results)
+    units = [in_all(run, unit) for unit in _dividing(run, results, whole)]
+    rows = _rows(results, units) or _of_trace(run) or _of_baselines(results)
     return nested([whole, *(replace(row, path=whole.path + row.path) for row in rows)])
 
 
@@ -231,9 +233,7 @@ def _rows(results: Parts, units: Sequence[Part]) -> list[Node]:
         if not elsewhere and _has_figure(unit):  # else shown within its layer, or within a pool as a whole
             kept[unit.id] = unit
 
-    # a range states what it takes on average
-    times = {id: float(unit.count or 1) if unit.level == "range" else 1.0 for id, unit in kept.items()}
-    found = [_row(unit, _way(unit, kept, in_modules=not layered), times[unit.id]) for unit in kept.values()]
+    found = [_row(unit, _way(unit, kept, in_modules=not layered)) for unit in kept.values()]
     kernels: dict[int | None, list[Part]] = {}
     for unit in results.all():
         if unit.level == "kernel":
@@ -307,7 +307,7 @@ def _has_figure(unit: Part) -> bool:
     return any(unit.get(name).value is not None for name in (ENERGY, TIME))
 
 
-def _row(unit: Part, path: Path, share: float) -> Node:
+def _row(unit: Part, path: Path, share: float = 1.0) -> Node:
     """A share of what a part takes."""
     energy, time = (unit.get(name) for name in (ENERGY, TIME))
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"

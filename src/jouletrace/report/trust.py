@@ -27,7 +27,7 @@ def message(one: Failure) -> str:
     if isinstance(one.figure, float):
         return f"clocks lowered {100 * one.figure:.0f}{NBSP}% of the time ({reasons.throttle(one.code)})"
     if isinstance(one.figure, Estimate) and one.figure.value is None:
-        return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "the energy is missing"
+        return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "energy unknown"
     if isinstance(one.figure, Estimate):
         return f"parts are {figure(one.figure, '')} of {one.where or 'the whole'}"
     return "it did not end by itself" if one.code in ENDINGS else reasons.flag(one.code)
@@ -44,8 +44,8 @@ def action(one: Failure) -> str:
     measuring = one.check == "sensor response" or usual == reasons.AGAIN or _OF_MEASURING.search(usual)
     if made.kind == "import" and measuring:
         return ""  # the GPU may be anywhere, and last night can't be logged again
-    if made.simulated and one.check == "idle power":
-        return ""  # a simulated GPU does not cool down between commands
+    if made.simulated and one.check in ("idle power", "the server's GPU"):
+        return ""  # a simulated GPU does not cool down between commands, and serves no requests
     calibrate = reasons.AGAIN if made.calibrated else "run jouletrace calibrate on an idle GPU"
     if made.kind == "calibrate":  # that was just done
         calibrate = f"{reasons.AGAIN} on an idle GPU"

@@ -12,9 +12,6 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
 
-_DIGITS, _ROUGH = 3, 0.02
-"""Significant digits of what stands beside the energy, and the relative half-width from which it has its interval."""
-
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
 
@@ -29,7 +26,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """The energy, power and time of a Run, and what shaped them."""
     if results.units("load"):
         return serving.verdict(run, results, known, _absolute(run, results, known))
-    if run.kind == "program":
+    if run.kind in ("program", "measure"):
         return program.verdict(run, results, known)
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
@@ -54,10 +51,12 @@ def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
     first = headline(run, results, known)
     if first is not None and first.beside:
         beyond = "absolute: with the sensor's gain and offset (show --budget)"
-    elif known.gain and not run.simulated:
+    elif run.simulated:
+        return []
+    elif known.gain:
         beyond = f"the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it"
     else:
-        return []
+        beyond = "the sensor's gain is not known, and not in it"
     return [f"± is of {_measurand(of)}; {beyond}"]
 
 
@@ -73,18 +72,9 @@ def _absolute(run: Run, results: Parts, known: Facts) -> str:
     return "" if first is None else first.behind
 
 
-def brief(value: float | None, unit: str) -> str:
-    """A figure that stands beside others, to three digits: "687 W"."""
-    scale = unit_for([value], unit)
-    return "unknown" if value is None else f"{number(value / scale.factor, _DIGITS)}{NBSP}{scale.name}".rstrip(NBSP)
-
-
-def _beside(estimate: Estimate, unit: str) -> str:
-    """A figure that stands beside others; with its interval, where three digits would promise more than is known."""
-    half = estimate.half_width
-    if estimate.value is None or half is None or half <= _ROUGH * abs(estimate.value):
-        return brief(estimate.value, unit)
-    return figure(estimate, unit)
+def _timed(time: Estimate) -> str:
+    """A time with its interval, or as it was given."""
+    return quantity(time.value, "s") if time.half_width is None else figure(time, "s")
 
 
 def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
@@ -99,16 +89,16 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     if energy.value is None:
         why = f"; {reasons.no_energy(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
-        return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results, known)
+        return [f"{_timed(time)}{each}{why}"] if time.value is not None else _watched(run, results, known)
     if whole and energy.method.startswith("stated by "):
-        said = f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"
+        said = f"{figure(energy, 'J')} in {quantity(results.get('time_s').value, 's')}, {energy.method}"
         return [said, *_watched(run, results, known)]
     if whole:
         joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
-        return [f"{joules} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
+        return [f"{joules} in {_timed(time)}, {figure(power, 'W')} on average"]
     host = _of_host(results, known, time)
-    also = [(power, "W")] if host else [(power, "W"), (time, "s")]
-    beside = [_beside(one, unit) for one, unit in also if one.value is not None]
+    beside = [figure(power, "W")] if power.value is not None else []
+    beside += [] if host else [_timed(time)]
     absolute = _absolute(run, results, known)
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
@@ -122,7 +112,7 @@ def _of_host(results: Parts, known: Facts, time: Estimate) -> str:
         return ""
     scale = unit_for([time.value], "s")
     ends = f"{NBSP}to{NBSP}".join(number(one / scale.factor, 2) for one in known.host_s)
-    host = f"{brief(idle.value, 'W')} × {brief(time.value, 's')} of this host ({ends})"
+    host = f"{figure(idle, 'W')} × {quantity(time.value, 's')} of this host ({ends})"
     return f"{figure(work, 'J')} of work + {host} = "
 
 
@@ -137,11 +127,11 @@ def _of_each(run: Run, results: Parts) -> list[str]:
 
 def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
     """How much of the energy is active, and what of it is idle power; whether the power cap held it."""
-    active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w").value
+    active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w")
     parts = []
-    if active is not None and energy.value and idle is not None:
+    if active is not None and energy.value and idle.value is not None:
         share = round(100 * active / energy.value)
-        drawn = f"{100 - share}{NBSP}% is the GPU's idle power ({brief(idle, 'W')})"
+        drawn = f"{100 - share}{NBSP}% is the GPU's idle power ({figure(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
     capped = (known.conditions["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
     if capped >= _CAPPED:
@@ -159,18 +149,21 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
         return []
     energies = [unit.get("energy_total_j") for unit in units]
     there = [one for one in energies if one.value is not None]
-    seconds = max(unit.get("time_s").value or 0.0 for unit in units)
+    times = sorted(one for unit in units if (one := unit.get("time_s").value) is not None)
     if not there:
-        return [_without(energies, seconds)]
-    energy = there[0] if len(there) == 1 else known.together
-    # device by device: records may be of different lengths
-    powers = [one for unit in units if (one := unit.get("power_w").value) is not None]
-    power = sum(powers) if powers else None
+        return [
+            "; ".join(
+                [*(quantity(one, "s") for one in times[-1:]), reasons.no_energy(*(one.reason for one in energies))]
+            )
+        ]
+    unequal = any(warning.code == "record_shorter" for warning in run.warnings)
+    lasted = f"{NBSP}to{NBSP}".join(quantity(one, "s") for one in (times[:1] if unequal else []) + times[-1:])
     some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices{' together' if len(there) > 1 else ''}"
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
-    joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
-    lines = [f"{joules} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    of += ", each over its own time" if unequal else ""
+    joules = f"{figure(known.together, 'J')}{_behind(run, results, known, known.together)}"
+    lines = [f"{joules} in {lasted}, {figure(known.of_devices['power_w'], 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
@@ -186,9 +179,9 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
 def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
     levels = [unit.get("power_difference_w") for unit in results.units("device")]
-    above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
+    above = "".join(f"{figure(level, 'W')} above idle in " for level in levels if level.value is not None)
     absolute = _absolute(run, results, known)
-    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_beside(known.inference_s, 's')}"
+    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_timed(known.inference_s)}"
 
 
 def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
@@ -207,7 +200,7 @@ def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     context = "" if used is None else f"{'a' if used else 'no'} CUDA context at start and end"
     if idle.value is None or working.value is None:
         return [context] if context else []
-    said = f"{brief(idle.value, 'W')} idle{f' ({context})' if context else ''}, {brief(working.value, 'W')} at work"
+    said = f"{figure(idle, 'W')} idle{f' ({context})' if context else ''}, {figure(working, 'W')} at work"
     twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit.module]
     return [said, *twice]
 
@@ -224,9 +217,3 @@ def _without_levels(units: list[Part]) -> list[str]:
         whose = f" of {', '.join(names)}" if len(names) < len(units) else ""
         lines.append(f"no idle and working level{whose}: {reason}")
     return lines
-
-
-def _without(energies: list[Estimate], seconds: float) -> str:
-    """The line of devices none of which has an energy."""
-    why = reasons.no_energy(*(one.reason for one in energies))
-    return f"{brief(seconds, 's')}; {why}" if seconds else why

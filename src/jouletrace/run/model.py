@@ -147,6 +147,8 @@ class Run(Shown):
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it is missing.
 
+        Energy, power and time of a recording of devices, which has none as a whole, are those of all devices together.
+
         Raises:
             BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; the nearest are named.
         """
@@ -158,6 +160,8 @@ class Run(Shown):
                 hint = f"; did you mean {' or '.join(near)}?" if near else ""
                 raise BadInputError(f"no metric {metric!r}{hint}")
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        if row is None and unit == MODEL_UNIT:
+            found = Above.of_devices(self, metric)
         return found.in_unit(METRICS[metric].unit) if metric in METRICS else found
 
     def _result_row(self, metric: str, unit: int) -> dict[str, Any] | None:

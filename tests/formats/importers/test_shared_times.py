@@ -34,7 +34,7 @@ def figures(run):
 
 def test_no_mean_exceeds_all_readings(capsys, tmp_path):
     made = command(capsys, "import", str(FAULTS / "M1_rows_twice.csv"), "-o", str(tmp_path / "r"))
-    assert "in 19.5 s, 200 W on average" in made.out.replace("\xa0", " ")
+    assert "in 19.5 s, 200.00 ± 0.59 W on average" in made.out.replace("\xa0", " ")
 
 
 @pytest.mark.thorough

@@ -126,7 +126,7 @@ def test_stamps_without_seconds_are_spread_over_their_minute(tmp_path):
 
 def test_am_and_pm_are_read(capsys, tmp_path):
     made = command(capsys, "import", str(FAULTS / "K1_am_pm.csv"), "-o", str(tmp_path / "r"))
-    assert "in 9.00 s, 200 W on average" in made.out.replace("\xa0", " ")
+    assert "in 9 s, 200.00 ± 0.66 W on average" in made.out.replace("\xa0", " ")
 
 
 @pytest.mark.parametrize("text", ["11/25/2026 13:00:00 PM", "11/25/2026 0:30:00 AM", "Foo 25, 2026 08:30:00 PM"])
@@ -184,7 +184,7 @@ def test_the_newest_row_may_be_first(capsys, tmp_path, rows):
     for name, text in (("oldest", oldest), ("newest", newest)):
         (tmp_path / f"{name}.csv").write_text(text)
         found.append(command(capsys, "import", str(tmp_path / f"{name}.csv"), "-o", str(tmp_path / name)).out)
-    assert f"in {rows - 1}.0 s" in found[0]
+    assert f"in {rows - 1} s" in found[0]
     assert found[0].splitlines()[:3] == found[1].splitlines()[:3]
 
 

@@ -116,7 +116,7 @@ def test_a_power_limit_that_is_none_is_no_limit(capsys, tmp_path, blank):
     rows = [[str(1786553852 + k), "150", "50", "1410", "97", "512", f"{1000 + 150 * k}", blank] for k in range(6)]
     run, said = imported(capsys, tmp_path, scrapes(rows)[0], name="page.prom")
     assert run.devices[0].power_limit_w is None
-    assert "150 W" in said
+    assert "150.00 ± 0.73 W" in said
 
 
 def test_blanks_of_dcgm_are_neither_clocks_nor_temperatures(capsys, tmp_path):
@@ -371,9 +371,9 @@ def test_two_columns_of_one_heading_are_asked_about_where_they_differ(capsys, tm
     if heading == "gpu":
         found, said = imported(capsys, tmp_path, differ, "--map", "device=3")
         assert len(found.devices) == 2
-        assert "400 W" in said
+        assert "400.00 ± 0.86 W" in said
     alike = text(lambda k, gpu: k if heading == "time_s" else 0)
-    assert "200 W" in imported(capsys, tmp_path, alike)[1]
+    assert "200.00 ± 0.61 W" in imported(capsys, tmp_path, alike)[1]
 
 
 def test_the_number_of_a_column_is_in_ascii_digits(capsys, tmp_path):
@@ -383,14 +383,14 @@ def test_the_number_of_a_column_is_in_ascii_digits(capsys, tmp_path):
 @pytest.mark.parametrize("heading", ["power (kW)", "Rack Power (KW)"])
 def test_a_meter_of_a_large_rack_has_its_energy(capsys, tmp_path, heading):
     _, said = imported(capsys, tmp_path, powers(heading, "60"))
-    assert "60000 W" in said
+    assert "60000.0 ± 0.7 W" in said
     assert TRUSTED in said
 
 
 def test_a_glitch_of_a_meter_of_a_large_rack_is_left_out(capsys, tmp_path):
     text = powers("power (kW)", "60", 30).replace("\n7,60\n", "\n7,999\n")
     _, said = imported(capsys, tmp_path, text)
-    assert "60000 W" in said
+    assert "60000.0 ± 0.6 W" in said
     assert "left out" in said
 
 

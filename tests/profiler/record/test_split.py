@@ -9,7 +9,8 @@ import pytest
 import jouletrace as jt
 from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
-from jouletrace.profiler.record.split import summary, totals
+from jouletrace.profiler.record.split import largest, totals
+from jouletrace.report.content import summary
 from jouletrace.run import DeviceInfo
 from jouletrace.run.recording_names import recording_of
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
@@ -265,9 +266,8 @@ def test_without_kernels_there_is_no_split(tmp_path, options):
 @pytest.mark.thorough
 def test_the_largest_parts_are_printed_and_logged():
     found = jt.load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip")
-    lines = summary(found, found).splitlines()
-    assert "backward 56 %" in lines[1]
-    shares = [int(line.split(" %")[0].split()[-1]) for line in lines[3:]]
+    assert "backward 56 %" in summary(found).splitlines()[1]
+    shares = [int(line.split(" %")[0].split()[-1]) for line in largest(found)]
     assert len(shares) == 6
     assert shares == sorted(shares, reverse=True)
     logged = totals(found, found)
@@ -320,7 +320,7 @@ def test_the_first_rank_says_how_long_each_waits_for_the_other(tmp_path):
     assert ("rank-1", "waiting for other ranks") not in seconds
     assert [(gpu["last"], gpu["collectives"]) for gpu in found.workload["recordings"]] == [(0, 100), (100, 100)]
     assert not list((tmp_path / "kernels").glob("*/")), "one Run holds both"
-    lines = summary(run, found).splitlines()
+    lines = [*summary(found).splitlines(), *largest(found)]
     assert "rank-1 comes last in 100 % of 100 collectives" in "\n".join(lines)
     assert len(lines) <= 12
 

@@ -115,7 +115,7 @@ def test_a_device_without_power_makes_no_quiet_sum():
     sums.update([span(1, "a", 1.0, 3.0)], [])
     found = sums.so_far("x")
     assert found.energy_j is None
-    assert "–" in str(found)
+    assert "energy unknown: no power sensor here" in str(found)
 
 
 def test_names_without_number_are_summed_together(monkeypatch):
@@ -160,7 +160,10 @@ def test_without_a_power_sensor_the_line_says_time_and_ranges():
     found = sums.so_far("mine")
     assert found.energy_j is None
     assert found.time_s == pytest.approx(5.0)
-    assert str(found).replace("\u00a0", " ") == "mine: 5 s, –, big 2 s × 2, small 500 ms × 1"
+    assert (
+        str(found).replace("\u00a0", " ")
+        == "mine: 5 s, energy unknown: no power sensor here, big 2 s × 2, small 500 ms × 1"
+    )
 
 
 # --- in a recording --------------------------------------------------------------------------------

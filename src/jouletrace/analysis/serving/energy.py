@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.power import power_record
 from jouletrace.analysis.serving.measured import VARIES, Factors, Kind, Record, apart, joined, rates
 from jouletrace.analysis.serving.steady import (
     Bill,
@@ -69,7 +70,7 @@ def add_energies(
     origin_ns = levels[0].requests.origin_ns
     record = Record.of(run, origin_ns, np.array([_extent(level.requests, origin_ns) for level in levels]))
     steps, by_steps = steps_in(run), None
-    if steps is not None and isinstance(record, str):
+    if steps is not None and isinstance(record, str) and any(power_record(run, one.id) for one in run.devices):
         run.warn(NO_STEPS, f"the steps were not used: {record.replace('_', ' ')}; bills are by the request timeline")
     elif steps is not None and not isinstance(record, str):
         by_steps = factors_of(run, steps.since(origin_ns), record)
@@ -78,17 +79,21 @@ def add_energies(
     def by_requests() -> tuple[Factors, list[Factors]]:
         return regress(record, [level.requests for level in levels])
 
+    every = by_steps or by_requests()[0]
+    elsewhere = _warn_of_other_gpu(run, every.estimate(_IDLE), levels)
+
+    def stated(one: Factors, k: int) -> Estimate:
+        return Estimate.null("load_not_valid", one.method) if elsewhere else one.estimate(k)
+
     if by_steps is not None:  # what the requests alone would say is less than that
-        figures.add_each(MODEL_UNIT, {metric: by_steps.estimate(k) for k, metric in enumerate(FACTORS)})
+        figures.add_each(MODEL_UNIT, {metric: stated(by_steps, k) for k, metric in enumerate(FACTORS)})
     else:
         pooled, own = by_requests()
         for unit, one in [(MODEL_UNIT, pooled), *((level.unit, own[k]) for k, level in enumerate(levels))]:
             first = _IDLE if unit == MODEL_UNIT and pooled.n else _BUSY
-            figures.add_each(unit, {metric: one.estimate(k) for k, metric in enumerate(_METRICS) if k >= first})
-    every = by_steps or by_requests()[0]
+            figures.add_each(unit, {metric: stated(one, k) for k, metric in enumerate(_METRICS) if k >= first})
     if every.n:
         figures.add(MODEL_UNIT, "residual_w", Estimate(every.residual_w, method=every.method))
-    _warn_of_other_gpu(run, every.estimate(_IDLE), levels)
     columns = {name: np.full(len(run.requests), np.nan) for name in tables.BILL}
     for k, level in enumerate(levels):
         bills: Bill | None = None
@@ -132,13 +137,16 @@ def _warn_of_steps(run: Run, level: Steady, bills: Bill | None) -> None:
         run.warn(NOT_CLOSED, message, name)
 
 
-def _warn_of_other_gpu(run: Run, idle_w: Estimate, levels: Sequence[Steady]) -> None:
-    """Warn if no load raises the power, though requests were answered: then the server runs elsewhere."""
+def _warn_of_other_gpu(run: Run, idle_w: Estimate, levels: Sequence[Steady]) -> bool:
+    """Warn if no load raises the power, though requests were answered: then the server runs elsewhere. True if so."""
     loaded = [level.energy.value / level.seconds for level in levels if level.energy.value is not None]
     answered = any(level.requests.ok.any() for level in levels)
-    if answered and idle_w.high is not None and loaded and max(loaded) < (1 + _RAISES) * idle_w.high:
-        names = ", ".join(device.name for device in run.devices)
-        run.warn(OTHER_GPU, f"requests don't raise the power of {names}")
+    if not answered or idle_w.high is None or not loaded or max(loaded) >= (1 + _RAISES) * idle_w.high:
+        return False
+    names = ", ".join(device.name for device in run.devices)
+    why = ", on which no server runs" if run.simulated else ""
+    run.warn(OTHER_GPU, f"requests don't raise the power of {names}{why}")
+    return True
 
 
 def bill(level: Steady, own: Factors, pooled: Factors) -> Bill | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.analysis.power import energies, readings
+from jouletrace.analysis.power import energies, no_power_reason, readings
 from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.amounts import Units, attribute_amounts
 from jouletrace.attribution.prior import MOVING
@@ -142,7 +142,8 @@ class Record:
         loads = union(*loads.T)
         found = [one for device in run.devices if (one := readings(run, device.id)) is not None]
         if not found or len(found) < len(run.devices):
-            return "no_power_sensor"
+            unread = [device.id for device in run.devices if readings(run, device.id) is None]
+            return no_power_reason(run, unread[0] if unread else "")
         each = [(one.time_s - float(one.seconds(np.array([origin_ns]))[0]), one.value, by) for one, by in found]
         return cls(tuple(each), loads)._within(loads[0, 0] - lead_s, loads[-1, 1] + lead_s, loads)
 

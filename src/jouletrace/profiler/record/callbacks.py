@@ -90,8 +90,7 @@ class _Loop:
         if self.run is None:  # it was within another recording
             return {}
         if recording.rank is None or not recording.rank.rank:
-            place = recording.place
-            _print(f"{recording}\nsaved {place} · more: jouletrace show {place}" if place else str(recording))
+            _print(str(recording))
         return _prefixed(totals(self.run, self.split), self.run.simulated)
 
 

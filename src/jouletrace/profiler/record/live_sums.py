@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace import analysis
-from jouletrace.analysis.power import most_w, tail_s
+from jouletrace.analysis.power import most_w, no_power_reason, tail_s
 from jouletrace.arrays import Floats, Ints
 from jouletrace.profiler.monitoring.watch import Meter
 from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.recording.collector import SampleStream
 from jouletrace.report.document import printable
+from jouletrace.report.reasons import no_energy
 from jouletrace.report.scale import quantity
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
@@ -37,7 +38,7 @@ class RangeSoFar:
         energy_j: Mean energy in joules over all devices, without correction for the sensor; None with a ``reason``.
         last_time_s, last_energy_j: Figures of the last range; joules None if it is too short for the sensor.
         reason: Why there is no energy: "sensor_too_slow" for short ranges (use ``Recording.recent`` for
-            those), "no_power_sensor", "outside_record".
+            those), "outside_record", or why a device reports no power.
     """
 
     count: int
@@ -61,6 +62,7 @@ class SoFar(Shown):
         ranges: Figures by path: names from the outermost range inwards, separated by "/"; steps are "step".
         simulated: Whether a device is a simulated GPU.
         problem: Why recording has stopped; None while it runs.
+        reason: Why there is no energy: as of ``RangeSoFar``.
     """
 
     label: str
@@ -71,17 +73,18 @@ class SoFar(Shown):
     ranges: Mapping[str, RangeSoFar] = field(default_factory=dict)
     simulated: bool = False
     problem: str | None = None
+    reason: str | None = None
 
     def __str__(self) -> str:
         """One line: time, energy, power, and the ranges with the most energy, or the most time without energy."""
-        parts = [quantity(self.time_s, "s"), quantity(self.energy_j, "J")]
+        parts = [quantity(self.time_s, "s"), no_energy(self.reason) if self.reason else quantity(self.energy_j, "J")]
         if self.power_w is not None:
             parts.append(quantity(self.power_w, "W"))
         known = [(path, found) for path, found in self.ranges.items() if found.energy_j is not None]
         known.sort(key=lambda item: -(item[1].energy_j or 0.0) * item[1].count)
         for path, found in known[:_SHOWN]:
             parts.append(f"{path} {quantity(found.energy_j, 'J')} × {found.count}")
-        if all(found.reason == "no_power_sensor" for found in self.ranges.values()):
+        if self.reason:
             longest = sorted(self.ranges.items(), key=lambda item: -item[1].time_s * item[1].count)
             parts += [f"{path} {quantity(found.time_s, 's')} × {found.count}" for path, found in longest[:_SHOWN]]
         if self.hole_s:
@@ -142,7 +145,8 @@ class LiveSums:
         self._meters = [
             Meter(channel, start_ns, most_w(run, channel.device), _CURVE_S, _delay_s(channel)) for channel in power
         ]
-        self._whole = len(power) == len(run.devices)
+        unread = [one.id for one in run.devices if run.channel(one.id, POWER) is None]
+        self._missing = no_power_reason(run, unread[0]) if unread else None
         self._period_s = max((channel.period_s or 0.02 for channel in power), default=0.02)
         self._started: dict[int, float] = {}
         self._waiting: list[Span] = []
@@ -175,7 +179,7 @@ class LiveSums:
 
     def so_far(self, label: str) -> SoFar:
         """The current sums."""
-        known = self._whole and bool(self._meters)
+        known = self._missing is None
         reached = self._reached()
         seconds = max((reached - self._start_ns) / 1e9, 0.0)
         energy = float(self._energy(reached)) if known and seconds > 0 else None
@@ -191,6 +195,7 @@ class LiveSums:
             {"/".join(path): self._range(sums) for path, sums in self._sums.items()},
             self._run.simulated,
             self.problem,
+            self._missing,
         )
 
     def recent(self, seconds: float) -> Run:
@@ -266,13 +271,11 @@ class LiveSums:
 
     def _range(self, sums: _Sums) -> RangeSoFar:
         long_s = _LONG * self._period_s
-        last = sums.last_j if sums.last_s >= long_s and np.isfinite(sums.last_j) and self._whole else None
-        reason = None
-        if not self._whole or not self._meters:
-            reason = "no_power_sensor"
-        elif sums.lost:
+        last = sums.last_j if sums.last_s >= long_s and np.isfinite(sums.last_j) and self._missing is None else None
+        reason = self._missing
+        if reason is None and sums.lost:
             reason = "outside_record"
-        elif sums.seconds < long_s * sums.stretches:
+        elif reason is None and sums.seconds < long_s * sums.stretches:
             reason = "sensor_too_slow"
         each = sums.joules / sums.count if reason is None else None
         return RangeSoFar(sums.count, sums.seconds / sums.count, each, sums.last_s, last, reason)

@@ -25,7 +25,7 @@ from jouletrace.profiler.record.launch_marks import LaunchMarks
 from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
-from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of, summary
+from jouletrace.profiler.record.split import SPAN, has_kernels, largest, leave, split_of
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import RUN_JSON, shown
@@ -138,11 +138,17 @@ class Recording(Shown):
             raise self._failed
 
     def __str__(self) -> str:
-        """The figures so far in a line; after the end the largest parts of its energy, in a dozen lines at most."""
+        """The figures so far in a line; after the end the verdict, the largest parts of its energy, and its place."""
         if self.run is not None:
-            return summary(self.run, self.split)
+            from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
+
+            place = [f"saved {self.place} · more: jouletrace show {self.place}"] if self.place else []
+            return "\n".join([summary(self.split or self.run), *(largest(self.split) if self.split else []), *place])
         on = self._outer if self._start_ns == 0 else self
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
+
+    def __repr__(self) -> str:
+        return f"Recording({str(self).partition(chr(10))[0]})"
 
     @property
     def place(self) -> str:

@@ -13,24 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from jouletrace.analysis.facts import facts_of
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
-from jouletrace.report.headline import headline
-from jouletrace.report.program import main_parts, verdict
-from jouletrace.report.reasons import no_energy, printed
+from jouletrace.report.program import main_parts
+from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NBSP, figure, quantity
-from jouletrace.report.trust import lines as trust_lines
-from jouletrace.run import Estimate, Run, tables
+from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
-from jouletrace.stats.interval import total
 from jouletrace.tracer.process_trace import ProcessTrace
 
 SPAN = "program"
@@ -134,31 +130,9 @@ ROWS, WIDTH = 6, 40
 """Most rows, and characters of their names."""
 
 
-def summary(run: Run, split: Run | None) -> str:
-    """The whole, and with a split what took most of it."""
-    name = str(run.workload.get("name", "recording"))
-    mark = "SIMULATED " if run.simulated else ""
-    if split is None:
-        time_s, energy = whole(run)
-        results = Parts(run)
-        first = headline(run, results, facts_of(run, results))
-        joules = figure(energy, "J") if energy.value is not None else no_energy(energy.reason)
-        absolute = first.behind if first is not None else ""
-        lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}{absolute}"]
-        lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
-    else:
-        results = Parts(split)
-        known = facts_of(split, results)
-        lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results, known))]
-        lines += trust_lines(known.checks)
-        lines += _largest(results)
-    return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
-
-
 def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
-    time_s, energy = whole(run)
-    found = {"energy_j": energy.value, "power_w": energy.value / time_s if energy.value and time_s else None}
+    found = {"energy_j": run.result("energy_total_j").value, "power_w": run.result("power_w").value}
     if split is not None:
         for unit in main_parts(Parts(split)):
             name = f"energy_{unit.name.replace(' ', '_')}_j"
@@ -167,15 +141,9 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def whole(run: Run) -> tuple[float | None, Estimate]:
-    """How long was recorded in seconds, and the energy of all devices in joules."""
-    start, end = spans_of(run, "phase").named("monitor").edges_ns
-    time_s = float(end.max() - start.min()) / 1e9 if len(start) else None
-    return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
-
-
-def _largest(results: Parts) -> list[str]:
+def largest(split: Run) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
+    results = Parts(split)
     units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
     rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
@@ -187,4 +155,4 @@ def _largest(results: Parts) -> list[str]:
         if unit.gpu:
             name = f"{unit.gpu}: {printed(name)}"
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
-    return lines
+    return [printable(line.replace(NBSP, " ")) for line in lines]
