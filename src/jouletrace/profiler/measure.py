@@ -22,7 +22,6 @@ from typing import Self
 from jouletrace import analysis
 from jouletrace.analysis.analyse import check_record
 from jouletrace.analysis.budget import absolute
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices import one_or_several, open_devices
 from jouletrace.devices.base import Device
@@ -153,16 +152,15 @@ class Measurement(Shown):
 
     def _block(self) -> Run:
         """The block as a Run, its figures those of the whole, with what is wrong with its record as warnings."""
-        shared, figures, phase = self._recording.session.snapshot(), Figures(), {"id": 0, "kind": "phase"}
-        phase |= {"name": "block", "start_ns": self.start_ns, "end_ns": self.end_ns or self.start_ns}
+        shared = self._recording.session.snapshot()
+        edges = {"start_ns": self.start_ns, "end_ns": self.end_ns or self.start_ns}
+        figures = {"iteration_time_s": self.time_s, "energy_total_j": self.energy_j, "power_w": self.power_w}
+        rows = [{"unit": MODEL_UNIT, "metric": name, **one.to_dict()} for name, one in figures.items()]
         run = replace(shared, warnings=list(shared.warnings), complete=True, workload={"name": self.label})
-        run.spans = tables.from_rows([phase], "spans")
+        run.spans = tables.from_rows([{"id": 0, "kind": "phase", "name": "block", **edges}], "spans")
+        run.results = tables.from_rows(rows, "results")
         check_record(run)
         warn_of_idle(run, self._recording.devices)
-        figures.model(self.label)
-        figures.add(MODEL_UNIT, "iteration_time_s", self.time_s)
-        figures.add_energy(MODEL_UNIT, self.energy_j, self.time_s.value or 0.0)
-        run.results, run.units = figures.results(), figures.units.table()
         return run
 
     def device_energy_j(self, device: str) -> Estimate:
