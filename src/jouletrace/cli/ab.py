@@ -17,7 +17,11 @@ from jouletrace.profiler.settings import ProfileSettings
 WORKLOADS = "As for profile: a built-in name, hf:, torchvision:, timm:, file.py:callable, a transformers folder."
 
 
-@options.from_settings(ProfileSettings, "device", "task", "batch", "seq_len", "dtype", "mode", "warmup_s", "seed")
+@options.from_settings(
+    ProfileSettings,
+    *("device", "task", "batch", "seq_len", "max_new_tokens", "dtype", "mode", "config", "optimizer"),
+    *("label_smoothing", "data", "warmup_s", "random", "seed", "input_sets"),
+)
 def ab(
     settings: ProfileSettings,
     a: Annotated[str, typer.Argument(metavar="A", help=WORKLOADS)],

@@ -38,7 +38,8 @@ Top = Annotated[int, typer.Option(min=1, help="Number of best and of worst GPUs 
 
 @options.from_settings(
     ProfileSettings,
-    *("device", "task", "batch", "seq_len", "dtype", "mode", "detail", "config", "warmup_s", "idle_s", "seed"),
+    *options.all_but(ProfileSettings, "target_ci", "max_time_s", "backend", "threads", "streams", "hint"),
+    "idle_s",
 )
 def run(
     settings: ProfileSettings,

@@ -75,6 +75,11 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
     return decorate
 
 
+def all_but(kind: type, *names: str) -> list[str]:
+    """Names of all shown fields of a dataclass but some: what a campaign takes of the options of its points."""
+    return [one.name for one in fields(kind) if one.metadata["shown"] and one.name not in names]
+
+
 def _named(one: Field[Any]) -> str:
     """Name of a field on the command line, without the unit."""
     return one.name.removesuffix("_s")

@@ -16,12 +16,14 @@ from jouletrace.option import number, whole
 from jouletrace.profiler.settings import ProfileSettings
 
 
-@options.from_settings(ProfileSettings, "device", "task", "target_ci", "max_time_s", "warmup_s", "seed")
+@options.from_settings(ProfileSettings, *options.all_but(ProfileSettings, "batch", "seq_len", "dtype", "mode"))
 def sweep(
     settings: ProfileSettings,
     workloads: Annotated[list[str] | None, typer.Argument(metavar="WORKLOAD...", help="As for profile.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Samples per iteration: 1,8,64.")] = None,
-    seq_len: Annotated[str | None, typer.Option(metavar="N,N,...", help="Tokens per sample.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option("--seq-len", "--prompt-len", metavar="N,N,...", help="Tokens per sample.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
     mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
     power_limit: Annotated[
