@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples
 from jouletrace.errors import NotPossibleError
+from jouletrace.profiler.prepare import options_of
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards.mig_state import profiles
 
 pytest.importorskip("torch")
@@ -72,6 +75,13 @@ def test_a_worker_loads_runs_and_reports_latencies():
     assert all(seconds >= 0.01 for seconds in ran["latency_s"])
     assert sum(ran["latency_s"]) <= (ran["end_ns"] - ran["start_ns"]) / 1e9
     assert ran["end_ns"] - ran["start_ns"] > 0.2e9
+
+
+def test_a_load_takes_all_options_of_a_profile():
+    options = asdict(options_of(ProfileSettings(config={"size": "64"})))
+    order = {"do": "load", "workload": "gemm", "options": options, "mode": "eager", "device": "cpu"}
+    (found,) = answers(order)
+    assert found == {"is": "done", "items": 1}
 
 
 @pytest.mark.parametrize(("name", "reason"), [("hungry", "out_of_memory"), ("visible", "bad_input")])

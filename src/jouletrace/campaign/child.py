@@ -111,7 +111,8 @@ class Doing:
         from jouletrace.workloads import WorkloadOptions, resolve
 
         self.free()
-        built = resolve(order["workload"]).build(order["device"], WorkloadOptions(**order["options"]))
+        options = {name: tuple(one) if isinstance(one, list) else one for name, one in order["options"].items()}
+        built = resolve(order["workload"]).build(order["device"], WorkloadOptions(**options))
         self._step = make_step(built, order["device"], order["mode"])
         return {"items": built.items}
 
