@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.lazily import parquet as pq
-from jouletrace.run.pages import DELTA_BYTE_ARRAY, pages
 
 VARIABLE = "JOULETRACE_OPEN_GIB"
 """Environment variable: GiB that any Run may unpack to, for users who trust a very large one."""
@@ -36,7 +35,6 @@ OTHER_FREE_ROWS, ROWS_PER_BYTE = 1_000_000, 2
 byte; a simulated program without jitter has more kernels per byte, and at most about two million."""
 
 MOST_FOOTER_BYTES = 4 * _MIB
-MOST_PAGE_BYTES = 64 * _MIB
 MOST_JSON_BYTES, MOST_JSON_VALUES, DEEPEST_JSON = 64 * _MIB, 2_000_000, 100
 MOST_ENTRIES = 20_000
 """Files in a zip: a Run has seven, and may contain the Runs that it was made from."""
@@ -132,7 +130,7 @@ def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowan
             if min(group.num_rows, chunk.num_values) < 0:
                 raise ValueError(f"column {chunk.path_in_schema!r} has a negative number of rows")
             laid_out += widths[i] * max(group.num_rows, chunk.num_values)
-            unpacked += _unpacked(file, chunk, size)
+            unpacked += _unpacked(chunk, size)
             allowance.check(max(laid_out, unpacked))
     return [metadata.schema.column(i).path for i in wanted]
 
@@ -147,19 +145,12 @@ def _width(column: pq.ColumnSchema) -> int:
     return FIXED[column.physical_type]
 
 
-def _unpacked(file: BinaryIO, chunk: pq.ColumnChunkMetaData, size: int) -> int:
-    """Bytes of the pages of a column in one row group after decompression."""
+def _unpacked(chunk: pq.ColumnChunkMetaData, size: int) -> int:
+    """Bytes of the pages of a column in one row group after decompression, as the file states."""
     # Arrow begins to read at the dictionary in front of the data.
     offsets = [offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if offset > 0]
     start = min(offsets, default=0)
     end = start + chunk.total_compressed_size
     if start < 0 or end > size or end < start:
         raise ValueError(f"column {chunk.path_in_schema!r} extends beyond the file")
-    total = 0
-    for page in pages(file, start, end):
-        if max(page.packed, page.unpacked) > MOST_PAGE_BYTES:
-            raise ValueError(f"a page of {max(page.packed, page.unpacked) / _MIB:.0f} MiB is impossible")
-        if page.encoding == DELTA_BYTE_ARRAY:  # a few bytes may encode a text of any length
-            raise ValueError(f"column {chunk.path_in_schema!r} is encoded in a way that is not supported")
-        total += page.unpacked
-    return total
+    return int(chunk.total_uncompressed_size)
