@@ -111,7 +111,8 @@ class Doing:
         from jouletrace.workloads import WorkloadOptions, resolve
 
         self.free()
-        options = {name: tuple(one) if isinstance(one, list) else one for name, one in order["options"].items()}
+        options: dict[str, Any] = order["options"]
+        options = {name: tuple(one) if isinstance(one, list) else one for name, one in options.items()}
         built = resolve(order["workload"]).build(order["device"], WorkloadOptions(**options))
         self._step = make_step(built, order["device"], order["mode"])
         return {"items": built.items}
