@@ -69,7 +69,7 @@ class Marks:
 
     def __init__(self, time_ns: Callable[[], int]) -> None:
         self._time_ns = time_ns
-        self._ids = itertools.count(1)  # 0 is the recording's own phase
+        self._ids = itertools.count(2)  # 0 and 1 are the phases of the recording and of its trace
         self._ended: deque[Span] = deque()
         self._open: dict[int, Opened] = {}
         self._kept = self._left_out = self._crossings = 0
