@@ -120,9 +120,8 @@ class _Listed:
 
     def _launched(self, ones: Sequence[Part], *, own: bool = False) -> list[tuple[object, Floats]]:
         """What some layers launch, or they themselves, and its seconds of each kind."""
-        modules = [one.module or one.name for one in ones]
-        labels = [one.name.removeprefix(name).strip(" ()") or None for one, name in zip(ones, modules, strict=True)]
-        keys = [(one.gpu, name, label, own) for one, name, label in zip(ones, modules, labels, strict=True)]
+        names = [(one.gpu, one.module or one.name, one.name) for one in ones]
+        keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, own) for gpu, module, name in names]
         return [launched for key in keys for launched in self.launched[key].items()]
 
     def _figures(self, ones: Sequence[Part]) -> dict[str, Estimate]:
@@ -133,14 +132,12 @@ class _Listed:
         division, found = self.divisions[first.gpu], dict[str, Estimate]()
         for own in (True, False) if all("time_own_s" in one.figures for one in ones) else (False,):
             seconds = np.sum([some for _, some in self._launched(ones, own=own)], axis=0)
-            time, energy = (
-                Estimate(float(seconds.sum()), n=first.get("time_s").n, method="trace"),
-                division.energy(seconds),
-            )
+            time, energy = replace(first.get("time_s"), value=float(seconds.sum())), division.energy(seconds)
             found |= {"time_own_s": time, "energy_own_j": energy} if own else {"time_s": time, "energy_total_j": energy}
         found["power_w"] = energy.scaled(1 / (time.value or 1.0))
-        share, whole = (time, "iteration_time_s") if of_time(first.figures) else (energy, "energy_total_j")
-        found["share"] = share.scaled(1 / (get(whole).value or 1.0))
+        share, of = (time, "iteration_time_s") if of_time(first.figures) else (energy, "energy_total_j")
+        if whole := get(of).value:
+            found["share"] = share.scaled(1 / whole)
         idle_w = get("baseline_context_idle_w")
         if division.powers is not None and energy.value is not None and idle_w.value is not None:
             idle = idle_w.scaled(float(seconds[:-1] @ division.powers.own))
