@@ -38,6 +38,7 @@ DATA = "run"
 MARK = "marked_kernel"
 FORMS = {
     "show": str,
+    "show --detail layer": lambda run: render([run], detail="layer"),
     "show -v --detail kernel": lambda run: render([run], verbose=True, detail="kernel"),
     "show --json": lambda run: render([run], "json"),
 }

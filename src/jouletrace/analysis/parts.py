@@ -7,7 +7,7 @@ are power times time. All are per untouched iteration: repeats of an operator se
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +25,12 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.division import METHOD, Division, Launched, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, SAMPLE_RATE
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.layers import calls_of, layers_of
+from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
 Layer = tuple[str, str | None, bool]
 """A module, the name of one of its calls, and whether it is what it calls itself."""
-
-_BY_OTHERS = "called by others"
 
 _MOST_CALLS = 16
 """Calls of a module with rows of their own: of very many, a row for each would be of no use."""
@@ -192,7 +190,7 @@ class Recorded:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
         by_phase, units = "generation" in self.run.workload, self.times.units
         sites = {row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site >= 0}
-        inside = self.division.grouped(lambda row: _modules(sites.get(row.site, ())))
+        inside = self.division.grouped(lambda row: layers_of(sites.get(row.site, ())))
         numbers = defaultdict[str, dict[str, set[str]]](dict)
         for name, number, label in (call for calls in sites.values() for call in calls):
             if number is not None and label is not None:
@@ -267,26 +265,3 @@ class Recorded:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
         elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
-
-
-def calls_of(site: UnitRow, by_phase: bool) -> list[tuple[str, str | None, str | None]]:
-    """Modules around a site, outer ones first, each with the number and the name of its call; None if unknown.
-
-    ``by_phase`` names calls by phases in place of numbers.
-    """
-    words = (site["module"] or OUTSIDE).split(".")
-    names = [".".join(words[:depth]) for depth in range(1, len(words) + 1)]
-    numbers = [word for word in (site["call"] or "").split(".") if word]
-    if len(numbers) != len(names):
-        return [(name, None, None) for name in names]
-    labels = [site["phase"] or "" if by_phase else f"call {one}" if int(one) else _BY_OTHERS for one in numbers]
-    return list(zip(names, numbers, labels, strict=True))
-
-
-def _modules(calls: Sequence[tuple[str, str | None, str | None]]) -> Iterator[Layer]:
-    """Modules of a site, and their calls: all that runs in each, and what the innermost one calls itself."""
-    for place, (name, _, label) in enumerate(calls, start=1):
-        for one in dict.fromkeys((None, label)):
-            yield name, one, False
-            if place == len(calls):
-                yield name, one, True

@@ -16,6 +16,7 @@ from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run, device_labels
+from jouletrace.run.layers import listed
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
@@ -97,10 +98,11 @@ def sections(
     left: list[str] = []
     if as_tree:
         least = _SMALL if run.kind == "program" else 0.0
+        layers = listed(run, results) if brief else results.units("layer")
         if brief and least:
-            few = (one for one in _LEAST if len(_tree_rows(results, one, how)) <= MOST_ROWS)
+            few = (one for one in _LEAST if len(_tree_rows(results, layers, one, how)) <= MOST_ROWS)
             least = next(few, _LEAST[-1])
-        found = _tree_section(results, marks, least, how)
+        found = _tree_section(results, layers, marks, least, how)
     else:
         ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
         found, rest, without = table(
@@ -238,9 +240,9 @@ def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, marks: Footnotes, least: float, how: _Listing) -> Table:
+def _tree_section(results: Parts, layers: Sequence[Part], marks: Footnotes, least: float, how: _Listing) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = _tree_rows(results, least, how)
+    rows = _tree_rows(results, layers, least, how)
     section = Table(LEVELS["layer"], [Column("layer", long="middle")], [[label] for _, label, _ in rows], id="layer")
     if least:
         section.title, section.id = f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", ""
@@ -251,12 +253,15 @@ def _tree_section(results: Parts, marks: Footnotes, least: float, how: _Listing)
     return section
 
 
-def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, str, dict[str, Estimate]]]:
+def _tree_rows(
+    results: Parts, layers: Sequence[Part], least: float, how: _Listing
+) -> list[tuple[Part, str, dict[str, Estimate]]]:
     """The layers with a share of ``least``, outer modules first, then what no operator accounts for, by GPU.
 
-    Below a verdict all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
+    Below a verdict all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own,
+    nor have own operators with little of a module's time.
     """
-    units = [unit for unit in results.units("layer") if (unit.get("share").value or 0.0) >= least]
+    units = [unit for unit in layers if (unit.get("share").value or 0.0) >= least]
     inside = Counter(unit.parent for unit in units)
     hidden: dict[int | None, int] = {}
     found: list[tuple[Part, str, dict[str, Estimate]]] = []
@@ -268,8 +273,10 @@ def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, 
             continue
         indent = "  " * (depth - hidden[unit.id])
         own = {OWN[metric]: figures.pop(metric) for metric in OWN if metric in figures}
-        found.append((unit, indent + (name.rpartition(".")[2] if depth else name), figures))
-        if own and not least:
+        stored = name.startswith(unit.module or name)  # else the name of several that are listed as one
+        found.append((unit, indent + (name.rpartition(".")[2] if depth and stored else name), figures))
+        little = how is _BRIEF and (unit.get("time_own_s").value or 0.0) < _SMALL * (unit.get("time_s").value or 0.0)
+        if own and not (least or little):
             found.append((unit, f"{indent}  (own operators)", own))
     for unit in results.outside() if found else ():
         found.append((unit, printed(unit.name), unit.figures))
