@@ -51,7 +51,7 @@ _COUNTS = {
 """Columns of non-negative numbers."""
 
 _ONCE = {
-    "spans": ("id", "kind", "start_ns", "end_ns"),  # older recordings gave a phase the id of the first range
+    "spans": ("id", "start_ns", "end_ns"),  # older recordings gave a phase the id of the first range
     "units": ("id",),
     "windows": ("start_ns", "end_ns", "unit", "block", "order"),
     "requests": ("level", "id", "scheduled_ns", "sent_ns", "first_ns", "last_ns", "input_tokens", "output_tokens"),
