@@ -9,7 +9,7 @@ import pytest
 import jouletrace as jt
 from jouletrace import report
 from jouletrace.run import tables
-from jouletrace.run.layers import listed
+from jouletrace.run.layers import folded
 from jouletrace.run.parts import Parts
 from places import REPOSITORY
 
@@ -50,12 +50,12 @@ def labels(run, **options):
 
 
 def rows_of(run):
-    return {part.name: part for part in listed(run, Parts(run))}
+    return {part.name: part for part in folded(run, Parts(run))}
 
 
 def test_equal_layers_are_one_row_and_those_inside_them_too():
     run = jt.load(RECORDED)
-    parts, found = Parts(run), listed(run, Parts(run))
+    parts, found = Parts(run), folded(run, Parts(run))
     assert len(parts.units("layer")) == 151
     assert "layers.* ×12" in [part.name for part in found]
     assert len([part for part in found if part.name.endswith("q_proj")]) == 1
@@ -166,7 +166,7 @@ def test_without_a_stored_division_each_layer_is_listed():
     run = jt.load(RECORDED)
     for name in tables.SOLVED:
         setattr(run, name, tables.empty(name))
-    assert len(listed(run, Parts(run))) == 151
+    assert len(folded(run, Parts(run))) == 151
     assert "    0" in labels(run)
 
 

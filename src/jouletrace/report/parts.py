@@ -16,7 +16,7 @@ from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run, device_labels
-from jouletrace.run.layers import listed
+from jouletrace.run.layers import folded
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
@@ -98,7 +98,7 @@ def sections(
     left: list[str] = []
     if as_tree:
         least = _SMALL if run.kind == "program" else 0.0
-        layers = listed(run, results) if brief else results.units("layer")
+        layers = folded(run, results) if brief else results.units("layer")
         if brief and least:
             few = (one for one in _LEAST if len(_tree_rows(results, layers, one, how)) <= MOST_ROWS)
             least = next(few, _LEAST[-1])

@@ -53,7 +53,7 @@ def layers_of(calls: Calls) -> Iterator[tuple[str, str | None, bool]]:
                 yield name, one, True
 
 
-def listed(run: Run, parts: Parts) -> list[Part]:
+def folded(run: Run, parts: Parts) -> list[Part]:
     """The layers of a Run for people, outer ones first: equal ones of one parent are one, as are those below them.
 
     Layers are equal if they are numbered, and the same operators launch the same kernels equally often at the same
