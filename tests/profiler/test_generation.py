@@ -260,7 +260,6 @@ CONTEXTS = ProfileSettings(
     device="sim:h100?cap=off&seed=7",
     mode="graph",
     context=(4096, 64),
-    quantization="int8",
     **{**QUICK, "batch": 16, "config": {"num_attention_heads": "32", "num_key_value_heads": "32", "head_dim": "128"}},
 )
 
@@ -299,23 +298,20 @@ def test_contexts_are_no_part_of_the_whole(contexts):
     assert len(units(contexts, "length")) == 3
 
 
-def test_contexts_and_weights_are_shown_and_in_the_json_object(contexts):
+def test_contexts_are_shown_and_in_the_json_object(contexts):
     text = render([contexts], detail="model", width=150)
-    for words in ("weights int8", "Forwards, by context", "one token at a context of 4096", "prompt of 64 tokens"):
+    for words in ("Forwards, by context", "one token at a context of 4096", "prompt of 64 tokens"):
         assert words in text, words
     found = to_json_object(contexts)
     Draft202012Validator(json.loads(json_schema())).validate(found)
     assert [name_of(row) for row in rows(found, "context")][::2] == ["prompt of 64 tokens", "prompt of 4096 tokens"]
     assert rows(found, "context")[1]["other"]["energy_per_token_j"]["value"] > 0
-    assert "torch._int_mm" in found["workload"]["quantized"]["computes"]
 
 
-def test_a_cpu_generates_with_int8_weights_at_each_context():
+def test_a_cpu_generates_at_each_context():
     facts = {"task": "generate", "seq_len": 4, "max_new_tokens": 3, "config": {"num_hidden_layers": "1"}}
     quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1, "window_s": 0.05}
-    run = profile_workload(
-        "llama-tiny", ProfileSettings(device="cpu", context=[8, 256], quantization="int8", **facts, **quick)
-    )
+    run = profile_workload("llama-tiny", ProfileSettings(device="cpu", context=[8, 256], **facts, **quick))
     seconds = {name: run.result("time_s", unit).value for name, unit in units(run, "context").items()}
     assert list(seconds) == [
         "prompt of 8 tokens",
@@ -334,10 +330,8 @@ def test_a_cpu_generates_with_int8_weights_at_each_context():
         ({"context": (0,)}, "--context 0: must be a whole number"),
         ({"context": (4096,), "config": {"max_position_embeddings": "512"}}, "takes, 512 tokens"),
         ({"context": (8,), "task": "infer", "max_new_tokens": None}, "--context is for --task generate"),
-        ({"quantization": "int4"}, "--quantization int4: must be one of int8, fp8, int8wo, fp8wo"),
-        ({"quantization": "fp8", "device": "sim:a100-80"}, "no pipes for dtype 'fp8'"),
     ],
 )
-def test_contexts_and_weights_that_can_not_be_are_refused(changes, words):
+def test_contexts_that_can_not_be_are_refused(changes, words):
     with pytest.raises(BadInputError, match=words):
         profile_workload("llama-tiny", ProfileSettings(**{"device": "sim:h100", **FACTS, **changes}))

@@ -98,6 +98,19 @@ def test_attention_counts_by_the_formula_of_the_gpu():
     assert all("cpu" not in operator.op for operator in operators)
 
 
+def test_products_of_a_model_in_8_bits_are_of_their_own_pipes():
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.zeros(64, 256, dtype=torch.int8)
+
+        def forward(self, rows):
+            return torch._int_mm(rows.to(torch.int8), self.weight.t()).to(rows.dtype)
+
+    one = next(one for one in count(lambda: (Quantised(), torch.ones(32, 256).half())) if one.op == "aten._int_mm")
+    assert (one.dtype, one.flops, one.bytes_moved) == ("int8", 2 * 32 * 64 * 256, 256 * (32 + 64) + 4 * 32 * 64)
+
+
 def test_repeated_and_shared_modules_are_distinguished_by_name_and_hooks_are_taken_away():
     class Twice(nn.Module):
         def __init__(self):
