@@ -26,6 +26,7 @@ from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import resolve
 from shown import name_of, rows
+from step_truth import mean_step, steady_step
 
 pytestmark = pytest.mark.thorough
 
@@ -59,10 +60,10 @@ def truth_of_phases(run, settings):
     heat = np.mean(
         [row["temperature_c"] for row in run.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
     )
-    whole = device.truth.steady(prepared.step.schedule, temperature_c=heat)
+    whole = steady_step(device, prepared.step.schedule, temperature_c=heat)
     pieces = {}
     for segment, step in prepared.make_generation().segments:
-        one = device.truth.steady(step.schedule, temperature_c=heat)
+        one = steady_step(device, step.schedule, temperature_c=heat)
         before = pieces.get(segment.phase, (0.0, 0.0))
         weight = segment.weight / segment.times
         pieces[segment.phase] = (before[0] + weight * one.time_s, before[1] + weight * one.energy_j)
@@ -94,14 +95,14 @@ def test_interpolated_decode_is_the_sum_over_all_lengths():
     device = open_device(settings.device)
     prepared = prepare(resolve("llama-tiny"), device, settings)
     one = {
-        s.length: device.truth.steady(step.schedule).time_s / s.times for s, step in prepared.make_generation().segments
+        s.length: steady_step(device, step.schedule).time_s / s.times for s, step in prepared.make_generation().segments
     }
     assert one[615] > 2 * one[17]
     parts = sum(
-        segment.weight / segment.times * device.truth.steady(step.schedule).time_s
+        segment.weight / segment.times * steady_step(device, step.schedule).time_s
         for segment, step in prepared.make_generation().segments
     )
-    assert parts == pytest.approx(device.truth.steady(prepared.step.schedule).time_s, rel=0.005)
+    assert parts == pytest.approx(steady_step(device, prepared.step.schedule).time_s, rel=0.005)
     device.close()
 
 
@@ -132,7 +133,7 @@ def test_what_an_iteration_draws_at_its_head_is_in_its_energy():
     fill(run)
     windows = [row for row in run.windows.to_pylist() if row["variant"] == "untouched"]
     schedule = steps["untouched"].schedule
-    truth = sum(device.truth.step(schedule, row["start_ns"], row["end_ns"]).energy_j * 21 for row in windows)
+    truth = sum(mean_step(device, schedule, row["start_ns"], row["end_ns"]).energy_j * 21 for row in windows)
     device.close()
     assert sum(row["energy_j"] for row in windows) == pytest.approx(truth, rel=0.001)
 
@@ -281,7 +282,7 @@ def test_joules_per_token_by_context_hold_their_truth(contexts):
     ]
     assert list(ids) == names
     for name, (segment, step) in zip(names, prepared.make_generation().contexts, strict=True):
-        truth = device.truth.steady(step.schedule, temperature_c=heat)
+        truth = steady_step(device, step.schedule, temperature_c=heat)
         tokens = 16 * (segment.context if segment.phase == "prefill" else 1)
         found = contexts.result("energy_per_token_j", ids[name])
         true_j = truth.energy_j / segment.times / tokens

@@ -12,6 +12,7 @@ from jouletrace.execution.steps.simulated import SimulatedStep, kernels_of, simu
 from jouletrace.simulator.boards import PRESETS, open_simulated  # noqa: E402
 from jouletrace.workloads.base import Built, WorkloadOptions  # noqa: E402
 from pace import worked  # noqa: E402
+from step_truth import clock_mhz, steady_step  # noqa: E402
 
 
 class Small:
@@ -248,7 +249,7 @@ def test_deit_like_models_take_about_what_they_take_on_an_h100():
         interval = step.replay(n)
         assert interval.seconds / n == pytest.approx(latency_s, rel=0.08)
         assert gpu.truth.energy_j(interval.start_ns, interval.end_ns) / n == pytest.approx(energy_j, rel=0.08)
-        capped = gpu.truth.clock_mhz(interval.start_ns, interval.end_ns) < 1900
+        capped = clock_mhz(gpu, interval.start_ns, interval.end_ns) < 1900
         assert capped == (batch == 64)
 
 
@@ -301,4 +302,4 @@ def test_an_unknown_dtype_is_refused_and_tf32_is_faster_than_fp32():
     operators = count(big)
     plain = SimulatedStep(gpu, kernels_of(gpu, operators))
     tensor = SimulatedStep(gpu, kernels_of(gpu, operators, tf32=True))
-    assert gpu.truth.steady(tensor.schedule).time_s < 0.5 * gpu.truth.steady(plain.schedule).time_s
+    assert steady_step(gpu, tensor.schedule).time_s < 0.5 * steady_step(gpu, plain.schedule).time_s
