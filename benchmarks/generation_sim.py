@@ -10,12 +10,14 @@ can); "any run" compares the same figures with the GPU's mean over all runs.
 """
 
 import argparse
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from jouletrace import analysis
 from jouletrace.analysis.iterations import SEGMENT
 from jouletrace.devices import open_device
@@ -30,6 +32,7 @@ from jouletrace.stats.interval import standard_error
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
+from step_truth import mean_step, steady_step
 
 QUIET = Progress()
 HEADER = (
@@ -52,20 +55,20 @@ def measured(workload: Workload, options: WorkloadOptions, spec: str, settings: 
             passes.idle(session, "context idle after", settings, QUIET)
             run = session.finish()
     analysis.analyse(run)
-    found = compared(run, device.truth, step, pieces)
+    found = compared(run, device, step, pieces)
     device.close()
     return found
 
 
-def compared(run: Run, truth, step, pieces) -> list[tuple]:
+def compared(run: Run, gpu, step, pieces) -> list[tuple]:
     stated = run.workload["generation"]["segments"]
     steps = {None: step, **{one["unit"]: piece for one, (_, piece) in zip(stated, pieces.segments, strict=True)}}
     windows = [row for row in run.windows.to_pylist() if row["variant"] in ("untouched", SEGMENT)]
-    heat = np.mean([truth.temperature_c(row["end_ns"]) for row in windows])
-    steady = {unit: truth.steady(one.schedule, temperature_c=heat) for unit, one in steps.items()}
+    heat = np.mean([gpu.truth.temperature_c(row["end_ns"]) for row in windows])
+    steady = {unit: steady_step(gpu, one.schedule, temperature_c=heat) for unit, one in steps.items()}
     seconds, active, expected = [], [], []
     for row in windows:
-        one = truth.step(steps[row["unit"]].schedule, row["start_ns"], row["end_ns"])
+        one = mean_step(gpu, steps[row["unit"]].schedule, row["start_ns"], row["end_ns"])
         seconds.append(row["replays"] * one.time_s)
         active.append(row["replays"] * one.kernel_active_j.sum())
         expected.append(row["replays"] * steady[row["unit"]].kernel_active_j.sum())

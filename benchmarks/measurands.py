@@ -12,10 +12,13 @@ drew shows what chance alone does: nothing is measured for it, and ``--drawn`` m
 """
 
 import argparse
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from jouletrace.analysis import analyse
 from jouletrace.campaign.repeats import merge
 from jouletrace.execution.steps.base import Interval
@@ -29,6 +32,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
 from jouletrace.stats.interval import mean_estimate
+from step_truth import steady_step
 
 SETTINGS = ProfileSettings(warmup_s=2.0, idle_s=1.0, calibrated=False)
 KERNELS = [SimKernel("gemm", 50e-6, 300.0, clocked=0.2, core=0.5) for _ in range(4)]
@@ -54,7 +58,7 @@ def profiled(spec: str) -> tuple[Run, float, float]:
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
     drawn = [device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)]
     heat = float(np.mean([device.truth.temperature_c(int(at)) for at in (start + end) // 2]))
-    steady = device.truth.steady(step.schedule, temperature_c=heat).energy_j
+    steady = steady_step(device, step.schedule, temperature_c=heat).energy_j
     device.close()
     return run, float(np.mean(drawn / replays)), float(steady)
 
@@ -107,7 +111,7 @@ def drawn(spec: str) -> float:
     ran = step.replay(n)
     moments = np.linspace(ran.start_ns, ran.end_ns, 9)
     heat = float(np.mean([device.truth.temperature_c(int(at)) for at in moments]))
-    steady = device.truth.steady(step.schedule, temperature_c=heat).energy_j
+    steady = steady_step(device, step.schedule, temperature_c=heat).energy_j
     joules = device.truth.energy_j(ran.start_ns, ran.end_ns) / n
     device.close()
     return float(joules / steady)

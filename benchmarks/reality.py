@@ -8,9 +8,11 @@ its readings are compared with the real ones in the other part.
     python benchmarks/reality.py -o reality.md
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,9 @@ from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.simulator.boards import open_simulated
 from output import print_text
 from recordings import Recording, recording
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from step_truth import read_at
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +129,7 @@ def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: i
     if edges is not None:
         read = read[read < source.edge_ns[edges]]
     gpu.board.wait(int(read[-1] + offset - now()) / 1e9 + 0.1)
-    return gpu.read_at(source.channel, read + offset)
+    return read_at(gpu, source.channel, read + offset)
 
 
 def fitted_levels(source: Recording, on: Board) -> tuple[Floats, Floats]:

@@ -5,6 +5,7 @@ Beside it a plain copy of the same rows, by which machines can be compared.
     python benchmarks/tracing_speed.py
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.reader import read
-from jouletrace.tracer.rows import ROW, Writer, read_rows
+from jouletrace.tracer.rows import ROW, read_rows
+from row_writer import Writer
 
 ROWS, NAMES, OPERATORS = 1_000_000, 60, 200
 TRIES = 5

@@ -38,6 +38,7 @@ from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 from measurands import LateStep
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS, energy_between
+from step_truth import mean_step, steady_step
 from two_gpus import part
 
 Made = tuple[Run, list[tuple[str, Estimate, float]]]
@@ -80,7 +81,7 @@ def of_profile(run: Run, device: Any, step: Any, late: bool) -> list[tuple[str, 
     drawn_j = np.array([truth.energy_j(*one) for one in edges])
     seconds, replays = np.ptp(edges, axis=1) / 1e9, np.array([row["replays"] for row in windows])
     heat = float(np.mean([truth.temperature_c(sum(one) // 2) for one in edges]))
-    steady = truth.steady(step.schedule, temperature_c=heat)
+    steady = steady_step(device, step.schedule, temperature_c=heat)
     each_j, each_s = float(np.mean(drawn_j / replays)), float(np.mean(seconds / replays))
     total_j, watts = (each_j, each_j / each_s) if late else (steady.energy_j, steady.energy_j / steady.time_s)
     idle_w = true_level_w(run, device, "context idle")
@@ -92,7 +93,7 @@ def of_profile(run: Run, device: Any, step: Any, late: bool) -> list[tuple[str, 
     }
     found = [(name, run.result(name), value) for name, value in wanted.items()]
     if not late and any(level in ("layer", "op", "kernel") for level in run.units["level"].to_pylist()):
-        steps = [truth.step(step.schedule, *one) for one in edges]
+        steps = [mean_step(device, step.schedule, *one) for one in edges]
         kernel_j = np.mean([one.kernel_j for one in steps], axis=0)
         found += of_parts(run, step.schedule.kernels, kernel_j, steady.energy_j - float(kernel_j.sum()))
     device.close()

@@ -92,7 +92,7 @@ def judged(group, seed, seconds):
             ends = np.transpose(found.energies.interval(found.together(amounts)))
             for true, ok, one in zip(amounts @ truth.kind_j, good, ends, strict=True):
                 add(way, what, true, one, bool(ok))
-        lines.append({"way": way, "seconds": took, "width": found.width})
+        lines.append({"way": way, "seconds": took})
     for name, by in WRONG.items():
         response = replace(nominal, rise_s=nominal.rise_s * by)
         found = attribute(readings.time_s, readings.value, spans[1:], response=response, bursts=spans[:1]).interval()

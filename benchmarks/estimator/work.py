@@ -14,7 +14,6 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import library
 import numpy as np
 import sampled
 from judge import DELAY_S, on_grid
@@ -22,7 +21,7 @@ from loads import Burst, Floats
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import work
-from jouletrace.sensor.shares import Response, Timeline
+from jouletrace.sensor.shares import Response
 
 REST_S, RECORD_S, WINDOW = 1.2, 12.0, 45
 """Idle time before and after, time of the windows without pauses, iterations of each."""
@@ -64,7 +63,6 @@ class Program:
 
     burst: Burst
     spans_s: Floats  # windows, shape (w, 2), from the burst's start
-    timeline: Timeline  # kernels, from the burst's start
     work_j: float  # per iteration
 
 
@@ -97,18 +95,16 @@ def program(case: Case, rng: np.random.Generator) -> Program:
     resting = np.concatenate([rest > 0, np.zeros(rows.size, bool), rest > 0])
     base += case.excess_w * rng.standard_normal() * ~resting
     ends = REST_S + np.append(0.0, np.cumsum(rows.sum(axis=1)))[::WINDOW]
-    kernel = beyond > 0
-    timeline = Timeline(begin[kernel], (begin + seconds)[kernel], np.tile(np.arange(KERNELS) % KINDS_OF, len(each)))
     spans = np.stack([ends[:-1], ends[1:]], axis=1)
-    return Program(Burst(seconds, base + beyond), spans, timeline, float(beyond @ seconds) / len(each))
+    return Program(Burst(seconds, base + beyond), spans, float(beyond @ seconds) / len(each))
 
 
 LEAD_S = 0.3
 """Of the record before and after, where ``sampled`` has an idle power of its own."""
 
 
-def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
-    """Value, low and high end of the work by each way, the truth and codes of failed checks."""
+def estimates(case: Case, seed: int) -> dict[str, tuple]:
+    """Value, low and high end of the work, the code of a failed check and seconds; and the truth."""
     rng = np.random.default_rng([seed, *case.name.encode()])
     one = program(case, rng)
     record = sampled.record(one.burst, rng, LEAD_S, LEAD_S)
@@ -117,58 +113,43 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
     idle = origin + np.array([[0.15, REST_S - 0.02], [length - REST_S + 0.1, length - 0.02]])
     times, _ = on_grid(record.stamps_s)
     near = (times > origin + 0.12) & (times < origin + length)
-    every, counts = np.vstack([idle, spans]), np.append([0.0, 0.0], np.full(len(spans), WINDOW))[:, None]
+    every, counts = np.vstack([idle, spans]), np.append([0.0, 0.0], np.full(len(spans), WINDOW))
     response = Response(record.rise_s, 0.02, DELAY_S, 2e-4, 1 / 16, 0.35, 0.02)
-    timeline = Timeline(origin + one.timeline.start_s, origin + one.timeline.end_s, one.timeline.kind)
-    result = {}
-    for name, known in (("regression", None), ("timeline", timeline)):
-        if name == "timeline" and not with_timeline:
-            continue
-        began = time.perf_counter()
-        if known is None:
-            energies = attribute(times[near], record.watts[near], every, response=response, bursts=spans)
-        else:
-            energies = library.program(times[near], record.watts[near], every, known, response).energies
-        found = work(energies, every, counts, known, counts.sum())
-        (mean, low, high), failed = found.unknowns.interval(), [one.code for one in found.outcomes if not one.passed]
-        result[name] = (mean[-1], low[-1], high[-1], failed, time.perf_counter() - began)
-    return result | {"truth": one.work_j}
+    began = time.perf_counter()
+    found = work(attribute(times[near], record.watts[near], every, response=response, bursts=spans), every, counts)
+    mean, low, high = found.unknowns.interval()
+    return {"regression": (mean[-1], low[-1], high[-1], found.reason, time.perf_counter() - began), "truth": one.work_j}
 
 
-def judged(case: Case, n: int, seed: int, with_timeline: int) -> dict:
-    """Of each way how many hold, how wide they are, and how large errors are."""
-    found = [estimates(case, 10_000 * seed + i, i < with_timeline) for i in range(n)]
-    row = asdict(case) | {"n": n}
-    truth = np.array([one["truth"] for one in found])
-    for way in (name for name in found[0] if name != "truth"):
-        there = [way in one for one in found]
-        mean, low, high = np.array([one[way][:3] for one in found if way in one]).T
-        codes, true = [one[way][3] for one in found if way in one], truth[there]
-        given = np.array([not failed for failed in codes])
-        error, hold = mean / true - 1, (low <= true) & (true <= high)
-        row[way] = {
-            "given": float(given.mean()),
-            "codes": {code: sum(code in failed for failed in codes) for code in ("idle_apart", "work_apart")},
-            "n": len(true),
-            "holds": float(hold[given].mean()) if given.any() else None,
-            "holds_all": float(hold.mean()),
-            "half_pct": float(100 * np.median((high - low) / 2 / true)),
-            "bias_pct": float(100 * error.mean()),
-            "error95_pct": float(100 * np.quantile(np.abs(error), 0.95)),
-            "seconds": float(np.mean([one[way][4] for one in found if way in one])),
-        }
+def judged(case: Case, n: int, seed: int) -> dict:
+    """How many hold, how wide they are, and how large errors are."""
+    found = [estimates(case, 10_000 * seed + i) for i in range(n)]
+    row, truth = asdict(case) | {"n": n}, np.array([one["truth"] for one in found])
+    mean, low, high = np.array([one["regression"][:3] for one in found]).T
+    codes = [one["regression"][3] for one in found]
+    given = np.array([code is None for code in codes])
+    error, hold = mean / truth - 1, (low <= truth) & (truth <= high)
+    row["regression"] = {
+        "given": float(given.mean()),
+        "codes": {"idle_apart": codes.count("idle_apart")},
+        "n": n,
+        "holds": float(hold[given].mean()) if given.any() else None,
+        "holds_all": float(hold.mean()),
+        "half_pct": float(100 * np.median((high - low) / 2 / truth)),
+        "bias_pct": float(100 * error.mean()),
+        "error95_pct": float(100 * np.quantile(np.abs(error), 0.95)),
+        "seconds": float(np.mean([one["regression"][4] for one in found])),
+    }
     return row
 
 
 def line(row: dict) -> str:
     """A row of the printed table."""
-    text = f"{row['name']:28} n {row['n']:3d}"
-    for way in (one for one in ("regression", "timeline") if one in row):
-        one = row[way]
-        held = f"{100 * one['holds']:.1f}" if one["given"] else "-"
-        text += f" | {way}: {held} % of {100 * one['given']:.0f} ({100 * one['holds_all']:.1f}) ± {one['half_pct']:.2f}"
-        text += f", errors {one['error95_pct']:.2f}, bias {one['bias_pct']:+.2f}"
-        text += "".join(f" {code} {count}" for code, count in one["codes"].items() if count)
+    text, one = f"{row['name']:28} n {row['n']:3d}", row["regression"]
+    held = f"{100 * one['holds']:.1f}" if one["given"] else "-"
+    text += f" | {held} % of {100 * one['given']:.0f} ({100 * one['holds_all']:.1f}) ± {one['half_pct']:.2f}"
+    text += f", errors {one['error95_pct']:.2f}, bias {one['bias_pct']:+.2f}"
+    text += "".join(f" {code} {count}" for code, count in one["codes"].items() if count)
     return text
 
 
@@ -176,7 +157,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="names of cases; all if none is given")
     parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--timelines", type=int, default=20, help="records that are judged with their timeline too")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", help="write the rows here, as JSON, after each")
     arguments = parser.parse_args()
@@ -184,7 +164,7 @@ def main() -> None:
     for case in CASES:
         if arguments.cases and case.name not in arguments.cases:
             continue
-        rows.append(judged(case, arguments.n, arguments.seed, arguments.timelines))
+        rows.append(judged(case, arguments.n, arguments.seed))
         print(line(rows[-1]), flush=True)
         if arguments.output:
             Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n")

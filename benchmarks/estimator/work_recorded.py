@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gpu_truth
-import library
 import numpy as np
 from gpu_files import read
 from gpu_recorded import REST_NS, _chosen, host
@@ -24,7 +23,6 @@ from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.work import Work, work
 from jouletrace.run import load
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.shares import Timeline
 
 WINDOW = 45
 """Iterations of each window of the loop."""
@@ -36,28 +34,23 @@ LOADED = ("latency", "energy", "listing", "tracing")
 def row_of(found: Work) -> dict:
     """Work in mJ, idle power in W, and what checks say."""
     mean, low, high = found.unknowns.interval()
-    checks = {one.code: {"agree": one.passed, "difference": one.estimate} for one in found.outcomes}
+    checks = {found.outcome.code: {"agree": found.outcome.passed, "difference": found.outcome.estimate}}
     half = (high - low) / 2
     return {"work_mj": 1e3 * mean[-1], "half_mj": 1e3 * half[-1], "idle_w": mean[0], "idle_half_w": half[0]} | checks
 
 
 def solved(
-    times_s: Floats, values_w: Floats, idle_s: Floats, windows_s: Floats, counts: Floats, bursts_s: Floats, **known
+    times_s: Floats, values_w: Floats, idle_s: Floats, windows_s: Floats, counts: Floats, bursts_s: Floats
 ) -> dict:
     """The row of windows with their iterations, between spans of idle power."""
     spans = np.vstack([idle_s, windows_s])
     near = (times_s > spans.min() - 0.05) & (times_s < spans.max() + 0.1)
-    timeline: Timeline | None = known.get("timeline")
-    if timeline is None:
-        energies = attribute(times_s[near], values_w[near], spans, response=RESPONSE, bursts=bursts_s)
-    else:
-        energies = library.program(times_s[near], values_w[near], spans, timeline, RESPONSE).energies
-    each = np.append(np.zeros(len(idle_s)), counts)[:, None]
-    return row_of(work(energies, spans, each, timeline, known.get("iterations", 1.0)))
+    energies = attribute(times_s[near], values_w[near], spans, response=RESPONSE, bursts=bursts_s)
+    return row_of(work(energies, spans, np.append(np.zeros(len(idle_s)), counts)))
 
 
 def of_process(path: Path) -> Iterator[dict]:
-    """A row for each way: the loop, the loop with blocks that pause, and the loop with its kernels."""
+    """A row for each way: the loop, and the loop with blocks that pause."""
     case = Case.of(read(path))
     steps, found = gpu_truth.steps_of(case.found), host(case)
     (loop,), blocks = _chosen(case, name="loop"), _chosen(case, name="block")
@@ -76,8 +69,6 @@ def of_process(path: Path) -> Iterator[dict]:
     yield about | {"way": "loop"} | solved(*plain, rest, windows, counts, windows)
     both, each = np.vstack([windows, paused]), np.append(counts, [block["iterations"] for block in blocks])
     yield about | {"way": "with pauses"} | solved(*plain, np.vstack([rest, between]), both, each, both)
-    known = {"timeline": found.rows, "iterations": len(found.iterations_s)}
-    yield about | {"way": "timeline"} | solved(*plain, rest, windows, counts, windows, **known)
 
 
 def of_run(path: Path) -> Iterator[dict]:

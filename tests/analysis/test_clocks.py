@@ -6,7 +6,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.conditions import conditions
 from jouletrace.run import tables
 from make_runs import gpu
-from records import DEVICE, iterations, make_run, phases, readings, windows
+from records import iterations, make_run, phases, readings, windows
 
 EDGES = [(5.0 + 0.5 * i, 5.5 + 0.5 * i) for i in range(8)]
 
@@ -51,8 +51,7 @@ def test_what_was_not_counted_is_none():
 def test_windows_are_of_the_first_device():
     run = profile()
     run.devices.append(gpu())
-    assert conditions(run, DEVICE)["clocks_mhz"]["sm_measured"]["mean"] == 1652.0
-    assert conditions(run, gpu().id)["clocks_mhz"]["sm_measured"] is None
+    assert conditions(run)["clocks_mhz"]["sm_measured"]["mean"] == 1652.0
 
 
 def test_both_sides_of_ab_are_in_the_measured_clock():

@@ -57,13 +57,10 @@ def test_a_phase_without_readings_is_not_filled_from_outside():
     assert conditions(run)["temperature_c"] is None
 
 
-def test_each_device_has_its_own():
+def test_they_are_of_the_first_device():
     run = run_of([(0, "temperature_c", 40.0)])
     run.devices.append(gpu(id="GPU-other", power_limit_w=350.0))
-    assert conditions(run, "GPU-other")["temperature_c"] is None
-    assert conditions(run, "GPU-other")["power_limit_w"] == 350.0
     assert conditions(run)["power_limit_w"] == 700.0
-    assert conditions(run, "GPU-unknown")["power_limit_w"] is None
 
 
 def test_readings_that_are_no_numbers_are_left_out():

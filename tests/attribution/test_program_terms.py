@@ -169,14 +169,17 @@ def test_what_is_off_in_the_memory_is_determined():
 
 
 def test_the_memory_of_a_sampler_whose_samples_are_known_is_determined():
-    """The sensor averages over 18 samples and is taken to do so over 16."""
+    """The sensor averages over 18 samples and is taken to do so over 16: without that term 20 ms are known to 4 %."""
     rng = np.random.default_rng(0)
     program = mixed(rng, 1200, [500.0, 300.0, 100.0], block=20, averages=18)
     rate = 1 / np.diff(program.load.sample_s[:2])[0]
     wide = replace(program.response, rise_s=-1 / (rate * np.log1p(-1 / 16)), weight=1 / 16, width_sd=0.1)
-    found = program.rows(some=program.times_s < program.activity.finish_s, response=wide, sampled=program.sampled())
-    assert found.width[0] * 0.1 == pytest.approx(np.log(18 / 16), abs=0.02)
-    assert found.width_sd == 0.1
+    starts, some = program.starts(20), program.times_s < program.activity.finish_s
+    spans = np.stack([starts[:-1], starts[1:]], axis=1)[::5]
+    mean, half, holds = program.found(spans, some, response=wide, sampled=program.sampled())
+    assert holds.mean() > 0.85
+    np.testing.assert_allclose(mean, 1, atol=0.01)
+    assert np.median(half[:-3]) < 0.01
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +223,6 @@ def test_known_samples_have_their_own_delay(smooth):
     plain = smooth.rows(some=some, sampled=sampled)
     found = smooth.rows(some=some, sampled=sampled, response=late)
     np.testing.assert_allclose(found.energies.interval(), plain.energies.interval(), rtol=1e-9)
-    assert abs(plain.width[0]) < 0.3  # which short kernels don't show
 
 
 def test_single_calls_differ_by_the_spread_within_their_kind():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from jouletrace.attribution.program import Rows
-from jouletrace.attribution.rows import check_powers, check_response, check_rest, resolved
+from jouletrace.attribution.rows import check_powers, check_rest, resolved
 from jouletrace.attribution.solve import Energies
 
 
-def rows(mean_j, covariance, seconds=None, before=None, width=(0.0, 0.5)):
+def rows(mean_j, covariance, seconds=None, before=None):
     """Energies of a span of 100 J and then of kinds."""
     mean, size = np.append(100.0, mean_j)[None], len(mean_j)
     joint = np.zeros((size + 1, size + 1))
@@ -19,8 +19,6 @@ def rows(mean_j, covariance, seconds=None, before=None, width=(0.0, 0.5)):
         np.eye(size) * 1e6 if before is None else np.array(before),
         np.array(covariance),
         np.zeros((size, size)),
-        width,
-        0.02,
     )
 
 
@@ -34,18 +32,6 @@ def test_a_sum_is_resolved_to_half_of_its_energy_and_half_of_the_prior():
 def test_errors_that_kinds_have_against_each_other_cancel_in_their_sum():
     found = rows([10.0, 10.0], [[100.0, -99.0], [-99.0, 100.0]], before=np.diag([400.0, 400.0]))
     assert resolved(found, [[1.0, 0.0], [1.0, 1.0]]).tolist() == [False, True]
-
-
-@pytest.mark.parametrize(("mean", "passed"), [(3.24 * 0.8, True), (3.34 * 0.8, False), (-3.34 * 0.8, False)])
-def test_a_memory_fails_where_one_of_a_thousand_would_be_as_far_off(mean, passed):
-    """A posterior mean scatters by the square root of what its variance lost: 1 - 0.6²."""
-    outcome = check_response(rows([1.0], [[1.0]], width=(mean, 0.6)))
-    assert (outcome.code, outcome.passed) == ("response", passed)
-    assert outcome.estimate == pytest.approx((0.02 * mean, 0.02 * (mean - 1.96 * 0.6), 0.02 * (mean + 1.96 * 0.6)))
-
-
-def test_a_memory_that_readings_say_nothing_of_passes():
-    assert check_response(rows([1.0], [[1.0]], width=(0.0, 1.0))).passed
 
 
 @pytest.mark.parametrize(("off_sd", "passed"), [(3.24, True), (3.34, False)])

@@ -99,9 +99,7 @@ def test_chains_are_weighed_by_prior_and_evidence():
     np.testing.assert_allclose(result.weight, weight, rtol=1e-5)
     both = [solve(chain, problem) for chain in chains]
     means = weight @ np.array([one.unknowns for one in both])
-    squares = weight @ np.array([one.inverse.diagonal() + one.unknowns**2 for one in both])
     np.testing.assert_allclose(result.unknowns, means)
-    np.testing.assert_allclose(result.unknowns_sd, np.sqrt(squares - means**2), rtol=1e-5)
     summed = np.log(np.array([0.7, 0.3]) @ np.exp([one.log_evidence - both[0].log_evidence for one in both]))
     assert result.log_evidence == pytest.approx(both[0].log_evidence + summed)
 

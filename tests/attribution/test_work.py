@@ -14,11 +14,11 @@ from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.solve import Energies, Unseen
 from jouletrace.attribution.work import work
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response, Timeline
+from jouletrace.sensor.shares import Response
 
 WORK_J, EACH, IDLE_W = 0.12, 90.0, 127.0
 NOISE_J = 0.05
-WORK = 2  # the unknowns' row of the first sort's work
+WORK = 2  # the unknowns' row of the work
 
 
 class Session:
@@ -28,13 +28,13 @@ class Session:
         seconds = np.concatenate([[1.0], EACH * 0.005 * np.exp(late * rng.standard_normal(windows)), [1.0]])
         edge = np.append(0.0, np.cumsum(seconds))
         self.spans = np.stack([edge[:-1], edge[1:]], axis=1)
-        self.counts = np.where(np.arange(windows + 2) % (windows + 1) > 0, EACH, 0.0)[:, None]
-        busy = self.counts[:, 0] > 0
+        self.counts = np.where(np.arange(windows + 2) % (windows + 1) > 0, EACH, 0.0)
+        busy = self.counts > 0
         # Idle power rises while the load warms the die, and stays
         time_s = np.clip(self.spans.mean(axis=1) - 1.0, 0.0, edge[-2] - 1.0)
         idle = IDLE_W + rising_w * -np.expm1(-time_s / 2.0) + excess_w * busy
         self.seconds = seconds
-        self.work_j = self.counts[:, 0] * WORK_J * (1 + scatter * rng.standard_normal(len(busy)))
+        self.work_j = self.counts * WORK_J * (1 + scatter * rng.standard_normal(len(busy)))
         self.work_j += by_wait_w * seconds * busy
         self.energy_j = self.work_j + idle * seconds
         self.covariance = np.eye(len(busy)) * NOISE_J**2
@@ -94,7 +94,7 @@ def test_errors_that_no_reading_shows_are_in_the_interval():
     rng = np.random.default_rng(5)
     session = Session(rng)
     seen = session.energies(rng)
-    share = csr_matrix(session.counts)
+    share = csr_matrix(session.counts[:, None])
     sizes = np.array([[np.full(len(session.seconds), 0.0), np.full(len(session.seconds), 0.05 * WORK_J)]])
     hidden = replace(seen, unseen=Unseen(share, sizes, np.array([0.5, 0.5])))
     halves = []
@@ -108,7 +108,7 @@ def test_errors_that_no_reading_shows_are_in_the_interval():
 def test_a_slope_apart_from_idle_power_fails_a_check(by_wait_w, reason):
     rng = np.random.default_rng(6)
     found = Session(rng, by_wait_w=by_wait_w).work(rng)
-    value, low, high = found.outcomes[0].estimate
+    value, low, high = found.outcome.estimate
     assert found.reason == reason
     assert low <= by_wait_w <= high
     assert abs(value - by_wait_w) < 1.0
@@ -130,7 +130,7 @@ def test_one_healthy_check_of_a_hundred_fails():
         exact = Energies(np.ones(1), mean, session.covariance[None], np.zeros(0), mean)
         return work(exact, session.spans, session.counts)
 
-    _, low, high = found(0.0).outcomes[0].estimate
+    _, low, high = found(0.0).outcome.estimate
     sd_w = (high - low) / 2 / 1.96
     assert 1.0 < sd_w < 5.0
     assert [found(by * sd_w).reason for by in (2.4, -2.4, 2.8, -2.8)] == [None, None, "idle_apart", "idle_apart"]
@@ -152,72 +152,6 @@ def test_without_idle_time_work_has_no_interval():
     assert work(shown, session.spans[some], session.counts[some]).reason == "idle_unseen"
 
 
-def test_active_energies_share_the_error_of_idle_power():
-    """With a sort of its own for each window: their sum is known less well than if errors were independent."""
-    rng = np.random.default_rng(8)
-    session = Session(rng, windows=6, rising_w=1.0)
-    counts = np.vstack([np.zeros(6), np.eye(6), np.zeros(6)])
-    found = work(session.energies(rng), session.spans, counts).unknowns
-    _, low, high = found.interval()
-    assert np.all((low[WORK:] <= session.work_j[1:-1]) & (session.work_j[1:-1] <= high[WORK:]))
-    _, (least,), (most,) = found.interval(np.append([0.0, 0.0], np.ones(6)))
-    assert least <= session.work_j.sum() <= most
-    assert most - least > 1.5 * np.sqrt(np.square(high - low)[WORK:].sum())
-
-
-def with_timeline(session, rng, busy_s, kinds_j):
-    """Energies of a session and of two kinds of kernels, and the kernels."""
-    energies = session.energies(rng)
-    start = np.repeat(session.spans[1:-1, 0], 2) + np.tile([0.0, busy_s * EACH / 2], len(session.spans) - 2)
-    timeline = Timeline(start, start + busy_s * EACH / 2, np.arange(len(start)) % 2)
-    lower = np.eye(len(session.spans) + 2)[:, : len(session.spans)]
-    covariance = lower @ energies.covariance[0] @ lower.T + np.diag(np.append(np.zeros(len(session.spans)), [1e-4] * 2))
-    mean = np.append(energies.mean_j[0], np.full(2, kinds_j / 2))[None]
-    return Energies(np.ones(1), mean, covariance[None], np.zeros(0), mean), timeline
-
-
-@pytest.mark.parametrize(("by_wait_w", "reason"), [(0.0, None), (1.5, "work_apart")])
-def test_work_by_the_timeline_is_its_kinds_less_idle_power(by_wait_w, reason):
-    """Work that depends on the wait is seen by the kernels; the regression takes it for idle power."""
-    rng = np.random.default_rng(9)
-    session = Session(rng, late=0.5, by_wait_w=by_wait_w)
-    session.covariance /= 25
-    iterations = session.counts.sum()
-    busy_s, true_j = 1e-3, session.work_j.sum() / iterations
-    energies, timeline = with_timeline(session, rng, busy_s, session.work_j.sum() + IDLE_W * busy_s * iterations)
-    found = work(energies, session.spans, session.counts, timeline, iterations)
-    assert found.reason == reason
-    if reason is None:
-        _, low, high = found.unknowns.interval()
-        assert low[-1] <= true_j <= high[-1]
-        assert high[-1] - low[-1] < 0.01 * true_j
-
-
-def test_work_that_scatters_is_the_same_by_the_timeline():
-    rng = np.random.default_rng(11)
-    session = Session(rng, scatter=0.1, windows=10)
-    iterations, busy_s = session.counts.sum(), 1e-3
-    energies, timeline = with_timeline(session, rng, busy_s, session.work_j.sum() + IDLE_W * busy_s * iterations)
-    found = work(energies, session.spans, session.counts, timeline, iterations)
-    _, low, high = found.unknowns.interval()
-    assert found.reason is None
-    assert low[-1] <= WORK_J <= high[-1]
-    assert 0.02 * WORK_J < (high - low)[-1] / 2 < 0.12 * WORK_J
-
-
-def test_work_of_an_iteration_scales_with_what_is_one():
-    """Ninety iterations taken for one, in the spans and in the timeline."""
-    rng = np.random.default_rng(9)
-    session = Session(rng, late=0.5)
-    iterations = session.counts.sum()
-    energies, timeline = with_timeline(session, rng, 1e-3, session.work_j.sum() + IDLE_W * 1e-3 * iterations)
-    each = work(energies, session.spans, session.counts, timeline, iterations).unknowns.interval()
-    of_all = work(energies, session.spans, session.counts / iterations, timeline).unknowns.interval()
-    np.testing.assert_allclose(np.array(of_all)[:, WORK:] / iterations, np.array(each)[:, WORK:], rtol=1e-4)
-    windows = work(energies, session.spans, session.counts / EACH, timeline, iterations / EACH).unknowns.interval()
-    np.testing.assert_allclose(np.array(windows)[:, WORK:] / EACH, np.array(each)[:, WORK:], rtol=1e-4)
-
-
 def simulated(rng, iterations=1400):
     """Readings of a host-bound program on an H100's sensor; spans, iterations and the true work."""
     host_s = 0.005 * np.repeat(np.exp(0.2 * rng.standard_normal(iterations // 70)), 70)
@@ -235,7 +169,7 @@ def simulated(rng, iterations=1400):
     values = state[np.searchsorted(sample_s, read_s, side="right") - 1] + 0.3 * rng.standard_normal(len(read_s))
     window = edge[::140]
     spans = np.vstack([[[0.1, 0.98], [edge[-1] + 0.1, edge[-1] + 0.95]], np.stack([window[:-1], window[1:]], axis=1)])
-    counts = np.append([0.0, 0.0], np.full(len(window) - 1, 70.0))[:, None]
+    counts = np.append([0.0, 0.0], np.full(len(window) - 1, 70.0))
     return (read_s + response.delay_s, values, spans, response), counts, 200.0 * seconds[:, 0].mean()
 
 

@@ -509,8 +509,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/work.py",
-        "outcomes = [excess._replace(passed=idle and (excess.passed or abs(excess.estimate[0]) <= TOLERANCE_W))]",
-        "outcomes = [excess._replace(passed=idle and (excess.passed or abs(excess.estimate[0]) < TOLERANCE_W))]",
+        "passed = idle and bool(least <= 0 <= most or abs(mean) <= TOLERANCE_W)",
+        "passed = idle and bool(least <= 0 <= most or abs(mean) < TOLERANCE_W)",
         "Slight: a difference of 2 W to the last bit.",
     ),
     Survivor(

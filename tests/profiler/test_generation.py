@@ -26,6 +26,7 @@ from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import resolve
 from shown import name_of, rows
+from step_truth import mean_step, steady_step
 
 pytestmark = pytest.mark.thorough
 
@@ -59,10 +60,10 @@ def truth_of_phases(run, settings):
     heat = np.mean(
         [row["temperature_c"] for row in run.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
     )
-    whole = device.truth.steady(prepared.step.schedule, temperature_c=heat)
+    whole = steady_step(device, prepared.step.schedule, temperature_c=heat)
     pieces = {}
     for segment, step in prepared.make_generation().segments:
-        one = device.truth.steady(step.schedule, temperature_c=heat)
+        one = steady_step(device, step.schedule, temperature_c=heat)
         before = pieces.get(segment.phase, (0.0, 0.0))
         weight = segment.weight / segment.times
         pieces[segment.phase] = (before[0] + weight * one.time_s, before[1] + weight * one.energy_j)
@@ -94,14 +95,14 @@ def test_interpolated_decode_is_the_sum_over_all_lengths():
     device = open_device(settings.device)
     prepared = prepare(resolve("llama-tiny"), device, settings)
     one = {
-        s.length: device.truth.steady(step.schedule).time_s / s.times for s, step in prepared.make_generation().segments
+        s.length: steady_step(device, step.schedule).time_s / s.times for s, step in prepared.make_generation().segments
     }
     assert one[615] > 2 * one[17]
     parts = sum(
-        segment.weight / segment.times * device.truth.steady(step.schedule).time_s
+        segment.weight / segment.times * steady_step(device, step.schedule).time_s
         for segment, step in prepared.make_generation().segments
     )
-    assert parts == pytest.approx(device.truth.steady(prepared.step.schedule).time_s, rel=0.005)
+    assert parts == pytest.approx(steady_step(device, prepared.step.schedule).time_s, rel=0.005)
     device.close()
 
 
@@ -132,7 +133,7 @@ def test_what_an_iteration_draws_at_its_head_is_in_its_energy():
     fill(run)
     windows = [row for row in run.windows.to_pylist() if row["variant"] == "untouched"]
     schedule = steps["untouched"].schedule
-    truth = sum(device.truth.step(schedule, row["start_ns"], row["end_ns"]).energy_j * 21 for row in windows)
+    truth = sum(mean_step(device, schedule, row["start_ns"], row["end_ns"]).energy_j * 21 for row in windows)
     device.close()
     assert sum(row["energy_j"] for row in windows) == pytest.approx(truth, rel=0.001)
 
@@ -260,7 +261,6 @@ CONTEXTS = ProfileSettings(
     device="sim:h100?cap=off&seed=7",
     mode="graph",
     context=(4096, 64),
-    quantization="int8",
     **{**QUICK, "batch": 16, "config": {"num_attention_heads": "32", "num_key_value_heads": "32", "head_dim": "128"}},
 )
 
@@ -282,7 +282,7 @@ def test_joules_per_token_by_context_hold_their_truth(contexts):
     ]
     assert list(ids) == names
     for name, (segment, step) in zip(names, prepared.make_generation().contexts, strict=True):
-        truth = device.truth.steady(step.schedule, temperature_c=heat)
+        truth = steady_step(device, step.schedule, temperature_c=heat)
         tokens = 16 * (segment.context if segment.phase == "prefill" else 1)
         found = contexts.result("energy_per_token_j", ids[name])
         true_j = truth.energy_j / segment.times / tokens
@@ -299,23 +299,20 @@ def test_contexts_are_no_part_of_the_whole(contexts):
     assert len(units(contexts, "length")) == 3
 
 
-def test_contexts_and_weights_are_shown_and_in_the_json_object(contexts):
+def test_contexts_are_shown_and_in_the_json_object(contexts):
     text = render([contexts], detail="model", width=150)
-    for words in ("weights int8", "Forwards, by context", "one token at a context of 4096", "prompt of 64 tokens"):
+    for words in ("Forwards, by context", "one token at a context of 4096", "prompt of 64 tokens"):
         assert words in text, words
     found = to_json_object(contexts)
     Draft202012Validator(json.loads(json_schema())).validate(found)
     assert [name_of(row) for row in rows(found, "context")][::2] == ["prompt of 64 tokens", "prompt of 4096 tokens"]
     assert rows(found, "context")[1]["other"]["energy_per_token_j"]["value"] > 0
-    assert "torch._int_mm" in found["workload"]["quantized"]["computes"]
 
 
-def test_a_cpu_generates_with_int8_weights_at_each_context():
+def test_a_cpu_generates_at_each_context():
     facts = {"task": "generate", "seq_len": 4, "max_new_tokens": 3, "config": {"num_hidden_layers": "1"}}
     quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1, "window_s": 0.05}
-    run = profile_workload(
-        "llama-tiny", ProfileSettings(device="cpu", context=[8, 256], quantization="int8", **facts, **quick)
-    )
+    run = profile_workload("llama-tiny", ProfileSettings(device="cpu", context=[8, 256], **facts, **quick))
     seconds = {name: run.result("time_s", unit).value for name, unit in units(run, "context").items()}
     assert list(seconds) == [
         "prompt of 8 tokens",
@@ -334,10 +331,8 @@ def test_a_cpu_generates_with_int8_weights_at_each_context():
         ({"context": (0,)}, "--context 0: must be a whole number"),
         ({"context": (4096,), "config": {"max_position_embeddings": "512"}}, "takes, 512 tokens"),
         ({"context": (8,), "task": "infer", "max_new_tokens": None}, "--context is for --task generate"),
-        ({"quantization": "int4"}, "--quantization int4: must be one of int8, fp8, int8wo, fp8wo"),
-        ({"quantization": "fp8", "device": "sim:a100-80"}, "no pipes for dtype 'fp8'"),
     ],
 )
-def test_contexts_and_weights_that_can_not_be_are_refused(changes, words):
+def test_contexts_that_can_not_be_are_refused(changes, words):
     with pytest.raises(BadInputError, match=words):
         profile_workload("llama-tiny", ProfileSettings(**{"device": "sim:h100", **FACTS, **changes}))

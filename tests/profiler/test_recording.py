@@ -9,6 +9,7 @@ from jouletrace.profiler import profile as profiling
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import load
+from step_truth import mean_step
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -47,7 +48,7 @@ def drawn(run, board):
 
     _, step = simulate_workload(resolve("deit-t"), WorkloadOptions(batch=32), open_device("sim:h100?seed=3"), "graph")
     window = next(row for row in run.windows.to_pylist() if row["variant"] == "untouched")
-    truth = board.truth.step(step.schedule, window["start_ns"], window["end_ns"])
+    truth = mean_step(board, step.schedule, window["start_ns"], window["end_ns"])
     found = {}
     for kernel, joules, seconds in zip(step.schedule.kernels, truth.kernel_j, truth.kernel_s, strict=True):
         before = found.get((kernel.name, kernel.shapes), (0.0, 0.0))

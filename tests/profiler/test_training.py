@@ -15,6 +15,7 @@ from jouletrace.report.contract import to_json_object
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
 from shown import name_of, rows
+from step_truth import steady_step
 
 pytestmark = pytest.mark.thorough
 
@@ -120,7 +121,7 @@ def test_phases_close_and_hold_their_truth(trained):
     assert closure.low <= 1 <= closure.high
     device = open_device(SETTINGS.device)
     prepared = prepare(resolve("deit-t"), device, SETTINGS)
-    truth = device.truth.steady(prepared.step.schedule)
+    truth = steady_step(device, prepared.step.schedule)
     busy = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
     for call, seconds in zip(prepared.traceable().listing().calls, truth.kernel_s, strict=True):
         busy[call.phase] += seconds

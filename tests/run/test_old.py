@@ -9,6 +9,7 @@ import pytest
 import jouletrace as jt
 from commands import done
 from jouletrace.errors import BadInputError
+from jouletrace.report.facts import title
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, save
 from places import REPOSITORY
 
@@ -105,3 +106,12 @@ def test_figures_of_an_old_run_without_kernels_stay_when_it_is_analysed_again():
 def test_the_stored_run_is_an_old_one():
     with zipfile.ZipFile(TWO_GPUS) as archive:
         assert json.loads(archive.read("run.json"))["schema_version"] == "1.2"
+
+
+def test_weights_in_8_bits_that_an_option_made_are_kept_and_shown(tmp_path):
+    """``--quantization`` is gone; Runs with it are there."""
+    run = Run(kind="profile", settings={"quantization": "int8"})
+    run.workload = {"name": "llama-1b", "quantization": "int8", "quantized": {"layers": 14, "bytes": 4}}
+    found = load(save(run, tmp_path / "run"))
+    assert found.settings["quantization"] == "int8"
+    assert title(found) == "llama-1b · weights int8"

@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from jouletrace.tracer.rows import Writer
+from row_writer import Writer
 
 _writers = {}
 _ranges = [0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.run.recording_names import of_equal_layers
-from jouletrace.tracer.rows import Writer
+from row_writer import Writer
 
 LAYERS, SAMPLED = 12, 8
 MAIN, AUTOGRAD, SERVER = 1, 2, 3

@@ -6,7 +6,7 @@ import pytest
 import traced_program
 from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.reader import read
-from jouletrace.tracer.rows import Writer
+from row_writer import Writer
 
 
 def named(folder):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jouletrace.tracer.reader import read
-from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC, Writer
+from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC
+from row_writer import Writer
 
 BEGIN = 1_700_000_000_000_000_000
 US = 1_000

@@ -73,17 +73,17 @@ UNKNOWN: Conditions = {
 """Those without a device, and of several Runs together."""
 
 
-def conditions(run: Run, device: str | None = None) -> Conditions:
-    """Conditions while energy was measured, on one device: ``DeviceInfo.id``, the first if None."""
-    info = next((d for d in run.devices if device in (None, d.id)), None)
-    if info is None:
+def conditions(run: Run) -> Conditions:
+    """Conditions while energy was measured, on the first device."""
+    if not run.devices:
         return UNKNOWN.copy()
+    info = run.devices[0]
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
     found: Conditions = {
         "clocks_mhz": {
             "sm_reported": _spread(_readings(run, info.id, "clock_sm_mhz")),
-            "sm_measured": _spread(measured_mhz(run)) if info is run.devices[0] else None,  # whose windows they are
+            "sm_measured": _spread(measured_mhz(run)),
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
         },
         "temperature_c": _course(_readings(run, info.id, "temperature_c")),

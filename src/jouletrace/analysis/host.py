@@ -89,7 +89,7 @@ def _solved(run: Run, spans_ns: Ints, counts: Floats, within: tuple[int, int]) -
     found = energies(run, run.devices[0].id, start, end, bursts[mine])
     if found.energies is None or not found.known.all():
         return None
-    result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts[:, None])
+    result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts)
     if result.reason is not None:
         none = Estimate.null(result.reason, METHOD)
         return none, none

@@ -25,9 +25,6 @@ REPEATED, LEAST = "repeated", 10
 IMPROBABLE = 1e-3
 """Probability by chance below which a check fails. Of powers of seven programs on H100s it is 0.03 and more."""
 
-_LEAST = 0.25
-"""Least variance of a posterior mean over the prior's, in a check."""
-
 
 class Outcome(NamedTuple):
     """Outcome of a check, and the quantity that it is about; ``analysis.rules`` words it."""
@@ -42,17 +39,6 @@ class Outcome(NamedTuple):
     def of(cls, code: str, passed: bool, value: float, **beside: float) -> Outcome:
         """The outcome of a check of a quantity without an interval."""
         return cls(code, bool(passed), (value, math.nan, math.nan), beside=beside)
-
-
-def width_outcome(mean: float, sd: float) -> Outcome:
-    """The check that the sensor's memory is as long as it is taken to be.
-
-    Of the logarithm of it over the nominal one: posterior mean and standard deviation, in those of the prior. Before
-    the readings, the mean has a variance of the prior's less the posterior's; readings that say little of the memory
-    don't contradict it.
-    """
-    probability = math.erfc(abs(mean) / math.sqrt(2 * max(1 - sd**2, _LEAST)))
-    return Outcome("response", probability >= IMPROBABLE, (mean, mean - 1.96 * sd, mean + 1.96 * sd), probability)
 
 
 def refuse_unordered(times_s: Floats, values_w: Floats) -> None:

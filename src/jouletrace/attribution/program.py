@@ -50,8 +50,6 @@ class Rows:
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
     after: Floats  # the same after readings whose errors are those that the chain has, and independent of each other
     by_sensor: Floats  # that part of it which sensors of the same kind share
-    width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
-    width_sd: float  # its sd before the readings
 
     def together(self, amounts: ArrayLike) -> Floats:
         """Weights of all energies in sums of kinds, of which ``amounts`` has the weights, shape (r, kinds)."""
@@ -145,8 +143,6 @@ def attribute_program(
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
         by_sensor=after - apart,
-        width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
-        width_sd=response.width_sd,
     )
 
 

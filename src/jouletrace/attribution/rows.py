@@ -9,7 +9,7 @@ from scipy.optimize import lsq_linear
 from scipy.special import chdtrc
 
 from jouletrace.arrays import Mask
-from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
+from jouletrace.attribution.outcome import IMPROBABLE, Outcome
 from jouletrace.attribution.program import Rows
 
 WIDTH, PRIOR_SHARE = 0.5, 0.5
@@ -30,13 +30,6 @@ def resolved(rows: Rows, amounts: ArrayLike) -> Mask:
     mean, low, high = rows.energies.interval(rows.together(amounts))
     before, after = (((amounts @ one) * amounts).sum(axis=1) for one in (rows.before, rows.after))
     return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))
-
-
-def check_response(rows: Rows) -> Outcome:
-    """The check that the sensor's memory is as long as it is taken to be, by the logarithm over the nominal one."""
-    outcome = width_outcome(*rows.width)
-    value, low, high = (end * rows.width_sd for end in outcome.estimate)
-    return outcome._replace(estimate=(value, low, high))
 
 
 def check_rest(rows: Rows, rest_s: float) -> Outcome:

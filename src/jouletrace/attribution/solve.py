@@ -83,7 +83,6 @@ class Energies:
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
-    unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
     kept: Indices = field(default_factory=lambda: np.zeros(0, np.intp))  # numbers in the grid
@@ -281,14 +280,11 @@ def mixture(
     weight = weight[kept] / weight[kept].sum()
     means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
     around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
-    unknowns = np.array([tried[g].unknowns for g in kept.tolist()])
-    sds = np.array([tried[g].inverse.diagonal() for g in kept.tolist()]) + (unknowns - weight @ unknowns) ** 2
     return Energies(
         weight=weight,
         mean_j=means[kept],
         covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
-        unknowns=weight @ unknowns,
-        unknowns_sd=np.sqrt(np.maximum(weight @ sds, 0.0)),  # one burst leaves what bursts share to the prior: rounding
+        unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
         kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
@@ -316,7 +312,6 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         mean_j=np.concatenate([one.mean_j for one in parts]),
         covariance=np.concatenate([one.covariance for one in parts]),
         unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
-        unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
         log_evidence=together,
         tried_j=np.concatenate([one.tried_j for one in parts]),
         unseen=unseen,

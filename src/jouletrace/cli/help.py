@@ -117,7 +117,6 @@ _WORKLOAD = (
         "seq-len",
         "max-new-tokens",
         "context",
-        "quantization",
         "dtype",
         "dtype-b",
         "mode",

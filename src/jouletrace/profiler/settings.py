@@ -62,10 +62,6 @@ class ProfileSettings:
         "fp32 (IEEE), tf32, fp16, bf16, fp64; amp: fp32, with autocast to fp16 (CPU: bf16). "
         "[default: fp16, on a CPU fp32; your own model as it is]",
     )
-    quantization: str | None = option(
-        None,
-        "Weights of linear layers in 8 bits: int8, fp8 (products too); int8wo, fp8wo (weights only, dequantised).",
-    )
     mode: str = option("eager", "Launch mode of an iteration: eager, graph (CUDA graph) or compile.")
     backend: str = option("auto", "Backend: torch, onnxruntime, openvino; trtexec for a TensorRT engine.")
     threads: int | None = option(None, "Threads of a runtime. [default: the runtime's choice]")
@@ -113,7 +109,7 @@ class ProfileSettings:
         """
         from jouletrace.execution.steps.registry import L2, MODES
         from jouletrace.workloads.environment import DTYPES
-        from jouletrace.workloads.options import QUANTIZATIONS, TASKS, check_loss_and_optimizer, check_seed
+        from jouletrace.workloads.options import TASKS, check_loss_and_optimizer, check_seed
 
         if self.detail == AUTO:
             phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
@@ -127,10 +123,9 @@ class ProfileSettings:
             ("backend", RUN_BY),
             ("l2", L2),
             ("hint", HINTS),
-            ("quantization", QUANTIZATIONS),
         ):
             value = getattr(self, name)
-            if value not in allowed and not (name in ("dtype", "hint", "quantization") and value is None):
+            if value not in allowed and not (name in ("dtype", "hint") and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
@@ -171,11 +166,9 @@ class ProfileSettings:
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
         cold, another = self.l2 == "cold", self.backend not in ("auto", "torch")
-        quantized = self.quantization is not None
         hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
-            (runtime and quantized, f"--quantization {self.quantization}", backend, "quantise the model file instead"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own launch mode"),
             (another and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (

@@ -10,8 +10,6 @@ from jouletrace.errors import BadInputError
 
 TASKS = ("infer", "train", "generate")
 OPTIMIZERS = ("adamw", "sgd")
-QUANTIZATIONS = ("int8", "fp8", "int8wo", "fp8wo")
-"""Every ``--quantization``; ``workloads.quantization`` states what each computes."""
 
 NEW_TOKENS, PROMPT = 64, 128
 """Tokens to generate by default, and the largest default number of tokens of a prompt."""
@@ -35,7 +33,6 @@ class WorkloadOptions:
         data: Folder of training images; None for random ones.
         max_new_tokens: Tokens to generate per sample.
         context: Numbers of tokens in the cache at which a prompt and a new token are measured besides.
-        quantization: One of ``QUANTIZATIONS`` for the weights of linear layers; None leaves them in the dtype.
         random: Draw random weights and ignore those in the files.
         own_loop: Generate by our own loop with this kind of cache ("dynamic" or "static"), which reads no value from
             the device. None for transformers' ``generate``.
@@ -53,7 +50,6 @@ class WorkloadOptions:
     data: str | None = None
     max_new_tokens: int | None = None
     context: tuple[int, ...] = ()
-    quantization: str | None = None
     random: bool = False
     own_loop: str | None = None
 
@@ -129,8 +125,6 @@ def check_consistent(name: str, options: WorkloadOptions) -> None:
         raise BadInputError(f"{name}: --max-new-tokens is for --task generate")
     if task != "generate" and options.context:
         raise BadInputError(f"{name}: --context is for --task generate")
-    if task == "train" and options.quantization is not None:
-        raise BadInputError(f"{name}: --quantization {options.quantization}: weights of 8 bits can't be trained")
     if task == "generate" and options.max_new_tokens is not None and options.max_new_tokens < 1:
         raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
     if task == "generate" and options.input_sets != 1:

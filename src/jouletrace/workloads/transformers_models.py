@@ -17,7 +17,6 @@ from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.models import ModelEntry
 from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_consistent, nearest
 from jouletrace.workloads.placement import random_model, seeded
-from jouletrace.workloads.quantization import quantize
 from jouletrace.workloads.training import (
     ImageFolder,
     ImageLoader,
@@ -105,7 +104,6 @@ def build_model(
         model, weights = make(on, how.weights)
         _check_filled(model, facts["name"], facts["config"])
         model.train(training)
-        quantized = quantize(model, options.quantization, on, facts["name"])
         if draw is None:
             inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
         else:
@@ -130,7 +128,6 @@ def build_model(
         "weights": weights,
         **input_facts,
         **task_facts,
-        **quantized,
         **common_facts(model, how, on),
     }
     if not stated.get("note"):

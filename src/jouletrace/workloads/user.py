@@ -18,7 +18,6 @@ from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
 from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
-from jouletrace.workloads.quantization import quantize
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
 from jouletrace.workloads.user_code import check_ran, check_runs, memory_guard, no_silent_exit, one_line
 
@@ -54,9 +53,6 @@ class ObjectWorkload:
         for option, given in (("--batch", options.batch), ("--seq-len", options.seq_len)):
             if given is not None:
                 raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
-        if options.quantization is not None:
-            text = f"{self.name} is in use and would lose its weights; name a callable that makes it"
-            raise BadInputError(f"--quantization {options.quantization}: {text}")
         return build_object(self._target, self._inputs, device, options, name=self.name)
 
 
@@ -95,7 +91,6 @@ def build_object(
             args, kwargs = arguments(inputs)
             placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
             dtypes = _dtypes(module, placed)
-            quantized = quantize(module, options.quantization, on, name)
     except BaseException as error:
         restore()
         if isinstance(error, RecursionError):
@@ -111,7 +106,6 @@ def build_object(
         "weights": "as given" if module is not None else None,
         "inputs": "as given",
         **common_facts(module, how, on),
-        **quantized,
     }
     facts["dtype"] = how.name or dtypes
     call: Any = Iteration(target, [placed], how.settings)

@@ -15,8 +15,8 @@ from jouletrace.profiler.program import live, recorded
 from jouletrace.run import load
 from jouletrace.run.recording_names import recording_of
 from jouletrace.tracer import launching
-from jouletrace.tracer.rows import Writer
 from places import SUPPORT
+from row_writer import Writer
 from shown import fact_of, failed_of, trust_of
 
 SIMULATED = "sim:h100?realtime=1&load=1:300"

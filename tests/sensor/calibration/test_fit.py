@@ -13,7 +13,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration import fit as calibrating
 from jouletrace.sensor.calibration.fit import _likeliest, fit_response
 from jouletrace.sensor.calibration.fitter import Fitter, load_features
-from jouletrace.sensor.calibration.fluctuation import Fluctuation, seen_correlation
+from jouletrace.sensor.calibration.fluctuation import Fluctuation, Kernel
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.stamps import Grid
@@ -62,7 +62,7 @@ def test_a_fluctuation_through_an_exponential_is_as_alike_as_theory_says():
     rise, tau = 0.013, 0.05
     delay = np.array([0.0, 0.02, 0.06])
     theory = tau * (tau * np.exp(-delay / tau) - rise * np.exp(-delay / rise)) / (tau**2 - rise**2)
-    assert seen_correlation(delay, tau, StepResponse(0.02, rise_s=rise)) == pytest.approx(theory, abs=0.01)
+    assert Kernel(StepResponse(0.02, rise_s=rise)).correlation(delay, tau) == pytest.approx(theory, abs=0.01)
 
 
 def test_a_response_of_an_older_run_has_no_tail():

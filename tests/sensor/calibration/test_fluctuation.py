@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from energy_signals import wander
-from jouletrace.sensor.calibration.fluctuation import Fluctuation, fluctuation, seen_correlation
+from jouletrace.sensor.calibration.fluctuation import Fluctuation, Kernel, fluctuation
 from jouletrace.sensor.calibration.response import StepResponse
 
 PERIOD, LOW_W, HIGH_W = 0.02, 120.0, 420.0
@@ -73,7 +73,7 @@ def test_readings_of_a_boxcar_are_as_alike_as_means_of_a_fluctuation_over_it(tau
     apart = np.linspace(-width, width, 200_001)
     triangle = (width - np.abs(apart)) / width**2
     expected = [np.sum(triangle * np.exp(-np.abs(one + apart) / tau)) * (apart[1] - apart[0]) for one in delay]
-    assert seen_correlation(delay, tau, StepResponse(PERIOD, width, lag_s=lag_s)) == pytest.approx(expected, rel=2e-3)
+    assert Kernel(StepResponse(PERIOD, width, lag_s=lag_s)).correlation(delay, tau) == pytest.approx(expected, rel=2e-3)
 
 
 def alternating(low_w, high_w, n=4000, steep_w=(), slope=800.0, time_sd=0.0):

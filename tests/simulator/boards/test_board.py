@@ -11,6 +11,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, open_simulated
 from jouletrace.simulator.boards.presets import draw
 from pace import worked
+from step_truth import clock_mhz, mean_step, steady_step
 
 MILD = [SimKernel("a", 60e-6, 300.0), SimKernel("b", 40e-6, 100.0, clocked=0.2, core=0.4)]
 HEAVY = [SimKernel("a", 60e-6, 900.0), SimKernel("b", 40e-6, 700.0, clocked=0.2, core=0.4)]
@@ -198,7 +199,7 @@ def test_the_cap_holds_power_after_an_overshoot():
     truth = gpu.truth
     assert truth.energy_j(start + 30_000_000, start + 60_000_000) / 0.03 > 740
     assert truth.energy_j(start + 400_000_000, end) / ((end - start) / 1e9 - 0.4) == pytest.approx(700, rel=0.015)
-    assert 1300 < truth.clock_mhz(start + 400_000_000, end) < 1900
+    assert 1300 < clock_mhz(gpu, start + 400_000_000, end) < 1900
     assert (end - start) / 60000 > 1.05 * 100e3
 
 
@@ -218,9 +219,9 @@ def test_a_lower_cap_slows_the_gpu_and_no_cap_does_not():
 
 def test_removing_work_under_the_cap_speeds_up_the_rest():
     gpu = quiet()
-    board, truth = gpu.board, gpu.truth
-    both = truth.steady(board.schedule(HEAVY))
-    without = truth.steady(board.schedule(HEAVY[1:]))
+    board = gpu.board
+    both = steady_step(gpu, board.schedule(HEAVY))
+    without = steady_step(gpu, board.schedule(HEAVY[1:]))
     assert without.kernel_s[0] < 0.99 * both.kernel_s[1]
     assert without.clock_mhz > both.clock_mhz
 
@@ -230,8 +231,8 @@ def test_the_steady_state_is_what_a_long_run_settles_to():
     schedule = gpu.board.schedule(HEAVY)
     start, end = gpu.board.run(schedule, 100000)
     start += 2_000_000_000
-    seen = gpu.truth.step(schedule, start, end)
-    steady = gpu.truth.steady(schedule, gpu.truth.temperature_c(end))
+    seen = mean_step(gpu, schedule, start, end)
+    steady = steady_step(gpu, schedule, gpu.truth.temperature_c(end))
     assert seen.time_s == pytest.approx(steady.time_s, rel=0.01)
     assert seen.energy_j == pytest.approx(steady.energy_j, rel=0.01)
     assert seen.clock_mhz == pytest.approx(steady.clock_mhz, rel=0.02)
@@ -242,7 +243,7 @@ def test_kernels_and_idle_sum_to_the_energy_of_the_window():
     schedule = gpu.board.schedule(HEAVY)
     n = 20000
     start, end = gpu.board.run(schedule, n)
-    step = gpu.truth.step(schedule, start, end)
+    step = mean_step(gpu, schedule, start, end)
     assert step.time_s == pytest.approx((end - start) / 1e9 / n, rel=1e-3)
     assert step.kernel_j.sum() <= step.energy_j
     assert step.energy_j == pytest.approx(gpu.truth.caused_energy_j(start, end) / n, rel=1e-3)

@@ -12,6 +12,7 @@ from jouletrace.execution.steps.simulated import SimulatedStep, kernels_of, simu
 from jouletrace.simulator.boards import PRESETS, open_simulated  # noqa: E402
 from jouletrace.workloads.base import Built, WorkloadOptions  # noqa: E402
 from pace import worked  # noqa: E402
+from step_truth import clock_mhz, steady_step  # noqa: E402
 
 
 class Small:
@@ -96,6 +97,19 @@ def test_attention_counts_by_the_formula_of_the_gpu():
     operators = count(lambda: (Attention(), torch.randn(2, 4, 128, 64)))
     assert sum(operator.flops for operator in operators) == 2 * 2 * 2 * 4 * 128 * 128 * 64
     assert all("cpu" not in operator.op for operator in operators)
+
+
+def test_products_of_a_model_in_8_bits_are_of_their_own_pipes():
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.zeros(64, 256, dtype=torch.int8)
+
+        def forward(self, rows):
+            return torch._int_mm(rows.to(torch.int8), self.weight.t()).to(rows.dtype)
+
+    one = next(one for one in count(lambda: (Quantised(), torch.ones(32, 256).half())) if one.op == "aten._int_mm")
+    assert (one.dtype, one.flops, one.bytes_moved) == ("int8", 2 * 32 * 64 * 256, 256 * (32 + 64) + 4 * 32 * 64)
 
 
 def test_repeated_and_shared_modules_are_distinguished_by_name_and_hooks_are_taken_away():
@@ -235,7 +249,7 @@ def test_deit_like_models_take_about_what_they_take_on_an_h100():
         interval = step.replay(n)
         assert interval.seconds / n == pytest.approx(latency_s, rel=0.08)
         assert gpu.truth.energy_j(interval.start_ns, interval.end_ns) / n == pytest.approx(energy_j, rel=0.08)
-        capped = gpu.truth.clock_mhz(interval.start_ns, interval.end_ns) < 1900
+        capped = clock_mhz(gpu, interval.start_ns, interval.end_ns) < 1900
         assert capped == (batch == 64)
 
 
@@ -288,4 +302,4 @@ def test_an_unknown_dtype_is_refused_and_tf32_is_faster_than_fp32():
     operators = count(big)
     plain = SimulatedStep(gpu, kernels_of(gpu, operators))
     tensor = SimulatedStep(gpu, kernels_of(gpu, operators, tf32=True))
-    assert gpu.truth.steady(tensor.schedule).time_s < 0.5 * gpu.truth.steady(plain.schedule).time_s
+    assert steady_step(gpu, tensor.schedule).time_s < 0.5 * steady_step(gpu, plain.schedule).time_s

@@ -5,9 +5,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 from jouletrace.simulator.boards import Schedule, SimKernel, open_simulated
+from step_truth import read_at
 
 
 def source(gpu, channel):
@@ -132,9 +133,9 @@ def test_a_step_looks_in_the_record_as_on_the_recorded_gpu():
         gpu.board.wait(0.3)
         idle = gpu.truth.idle_w(start)
         at = start + np.array([11, 31, 55]) * 1_000_000
-        up.append((gpu.read_at(POWER, at) - idle) / (910 - idle))
+        up.append((read_at(gpu, POWER, at) - idle) / (910 - idle))
         at = end + np.array([11, 31, 51, 85]) * 1_000_000
-        down.append((gpu.read_at(POWER, at) - gpu.truth.idle_w(end)) / (910 - idle))
+        down.append((read_at(gpu, POWER, at) - gpu.truth.idle_w(end)) / (910 - idle))
     assert np.mean(up, axis=0) == pytest.approx([0.435, 0.914, 0.989], abs=0.04)
     assert np.mean(down, axis=0) == pytest.approx([0.55, 0.094, 0.016, 0.005], abs=0.04)
 
@@ -257,7 +258,7 @@ def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean
         halves = [SimKernel("high", period_s / 2, 500.0), SimKernel("low", period_s / 2, 20.0)]
         _, end = gpu.board.run(Schedule(halves), round(0.5 / period_s))
         mean = gpu.truth.energy_j(end - 300_000_000, end) / 0.3
-        return gpu.read_at("power_w", end - np.arange(15) * 20_000_000 - 5_000_000) - mean
+        return read_at(gpu, POWER, end - np.arange(15) * 20_000_000 - 5_000_000) - mean
 
     held = readings(1 / rate_hz)
     assert np.ptp(held) < 15  # each reports of the same phase
@@ -317,7 +318,7 @@ def test_parameters_of_a_calibrated_gpu_can_be_given():
     assert gpu.truth.idle_w(gpu.clock.time_ns()) == pytest.approx(111, abs=8)
     _, end = gpu.board.load(500.0, 0.5)
     gpu.board.wait(0.5)
-    after = gpu.read_at(POWER, end + np.array([0, 30, 60, 90]) * 1_000_000) - gpu.truth.idle_w(end)
+    after = read_at(gpu, POWER, end + np.array([0, 30, 60, 90]) * 1_000_000) - gpu.truth.idle_w(end)
     assert after[2:] / after[1:-1] == pytest.approx(np.exp(-1), abs=0.02)
 
 
@@ -351,10 +352,5 @@ def test_late_stamps_on_hopper_hold_readings_of_the_half_slot_before():
     late[late > 19_000_000] = 0
     taken = (stamps - late + np.where(late > 10_000_000, 10_000_000, 0)).astype(np.int64)
     assert np.mean(late > 1_000_000) == pytest.approx(0.3, abs=0.08)
-    assert np.sqrt(np.mean((gpu.read_at(POWER, taken) - values) ** 2)) < 10
-    assert np.sqrt(np.mean((gpu.read_at(POWER, stamps) - values) ** 2)) > 30
-
-
-def test_a_channel_that_a_gpu_lacks_cannot_be_read_back():
-    with pytest.raises(NotPossibleError, match="a100-80 has no power_average_w"):
-        open_simulated("sim:a100").read_at("power_average_w", np.array([0]))
+    assert np.sqrt(np.mean((read_at(gpu, POWER, taken) - values) ** 2)) < 10
+    assert np.sqrt(np.mean((read_at(gpu, POWER, stamps) - values) ** 2)) > 30

@@ -91,10 +91,6 @@ def make(
         raise BadInputError("OpenVINO runs on the CPU here: use --device cpu")
     if isinstance(workload, ModelFile):
         check_consistent(workload.name, options)
-        if options.quantization is not None:
-            raise BadInputError(
-                f"--quantization {options.quantization}: {workload.name} is a model file; quantise it there"
-            )
         if options.random:
             raise BadInputError(f"--random: {workload.name} comes with its own weights")
         engine = opened(workload.path)

@@ -23,12 +23,7 @@ class Fluctuation:
     tau_s: float  # correlation time of the latter
 
 
-def seen_correlation(delay_s: Floats, tau_s: float, response: StepResponse) -> Floats:
-    """Autocovariance of unit Ornstein-Uhlenbeck noise as readings see it; shape of ``delay_s``, >= 0."""
-    return _Kernel(response).correlation(delay_s, tau_s)
-
-
-class _Kernel:
+class Kernel:
     """A response in pieces, and how alike two readings of a fluctuating power are."""
 
     def __init__(self, response: StepResponse) -> None:
@@ -40,7 +35,7 @@ class _Kernel:
         self.apart = (np.arange(2 * _PIECES - 1) - (_PIECES - 1)) * length / _PIECES
 
     def correlation(self, delay_s: Floats, tau_s: float) -> Floats:
-        """See ``seen_correlation``."""
+        """Autocovariance of unit Ornstein-Uhlenbeck noise as readings see it; shape of ``delay_s``, >= 0."""
         return np.asarray(np.exp(-np.abs(delay_s[..., None] + self.apart) / tau_s) @ self.product)
 
 
@@ -54,7 +49,7 @@ def fluctuation(error: Floats, model: Floats, slope: Floats, response: StepRespo
         The fluctuation, and the standard deviation of the time error of a reading in seconds.
     """
     step, period = np.ptp(model), response.period_s
-    kernel = _Kernel(response)
+    kernel = Kernel(response)
     steep = np.abs(slope) * period > 0.05 * step
     flat = ~steep
     high = model > model.min() + 0.5 * step
@@ -100,7 +95,7 @@ def _time_error(error: Floats, slope: Floats, level_var: Floats, most_s: float) 
     return most_s if excess(most_s) >= 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))
 
 
-def _noise_and_wander(error: Floats, part: Mask, period: float, kernel: _Kernel) -> tuple[float, float, float]:
+def _noise_and_wander(error: Floats, part: Mask, period: float, kernel: Kernel) -> tuple[float, float, float]:
     """Independent noise, correlated standard deviation and its time constant, of some readings."""
     values = np.where(part, error, np.nan)
     if part.sum() < 12:

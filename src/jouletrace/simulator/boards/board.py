@@ -57,7 +57,7 @@ class Board:
             noise=spec.noise,
             sharp=spec.sensor == "sampled",
         )
-        self.truth = Truth(self.engine, preset, parameters, self.cap_w)
+        self.truth = Truth(self.engine, parameters)
         self.roofline = Roofline(preset, parameters)
         self._jitter = generator(preset, spec.seed, 2, spec.run)
         now_ns = self._idle(start_ns + HISTORY_NS)

@@ -13,7 +13,6 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Capability, Clock, Process, Source, Vendor
 from jouletrace.devices.mig import Profile
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -68,13 +67,6 @@ class SimulatedGpu:
     def truth(self) -> Truth:
         """The exact energies; for tests and benchmarks only."""
         return self.board.truth
-
-    def read_at(self, channel: str, time_ns: Ints) -> Floats:
-        """Readings (W) of a power channel at given times of the past, shape as ``time_ns``.
-
-        Compares a simulated GPU with a recording of a real one.
-        """
-        return self._sensors.read_at(channel, time_ns)
 
     def sampled(self) -> SampledStretch:
         """A segment in which the record resolves kernels, by momentary samples."""

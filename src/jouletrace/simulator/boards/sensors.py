@@ -12,7 +12,6 @@ import numpy as np
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.devices.base import Samples, Source
-from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 from jouletrace.sensor.kinds import INSTANT, RECORD, USAGE, sensor_behind
@@ -23,7 +22,6 @@ from jouletrace.simulator.boards.instruments import (
     Counter,
     Faults,
     Held,
-    PowerInstrument,
     Ring,
     SampledResponse,
     SmoothResponse,
@@ -178,18 +176,6 @@ class SensorSet:
         found.append(HeldSource(self._board, self._counter, counter, 1.0))
         found.append(StateSource(self._board, self._preset, self._state_channels()))
         return found
-
-    def read_at(self, channel: str, time_ns: Ints) -> Floats:
-        """Readings (W) of a power channel at given times of the past."""
-        instruments: dict[str, PowerInstrument | None] = {
-            POWER: self._ring or self._sparse,
-            "power_average_w": self._average,
-            "power_instant_w": self._instant,
-        }
-        found = instruments.get(channel)
-        if found is None:
-            raise NotPossibleError(f"simulated {self._preset.name} has no {channel}")
-        return found.taken_at(time_ns)
 
     def _power(self, name: str, source: str, field: str, gapless: bool | None) -> ChannelInfo:
         """A channel of power; it states what is known of the sensor of the simulated GPU's model."""
