@@ -101,7 +101,7 @@ def test_layers_with_other_launches_are_not_equal(change):
 
 
 def test_equal_layers_of_different_names_are_listed_each():
-    names = [part.name.rpartition(".")[2] for part in listed(jt.load(RECORDED), Parts(jt.load(RECORDED)))]
+    names = [part.name.rpartition(".")[2] for part in folded(jt.load(RECORDED), Parts(jt.load(RECORDED)))]
     assert {"q_proj", "k_proj", "v_proj", "o_proj"} <= set(names)
 
 
