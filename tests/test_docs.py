@@ -40,7 +40,7 @@ def test_the_index_has_one_line_for_each_page():
     lines = re.findall(r"^- \[.+?\]\((.+?\.md)\): ", index.read_text(), re.MULTILINE)
     pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
     wanted = [str(page.relative_to(ROOT / "docs")) for page in pages]
-    assert sorted(lines) == sorted([*wanted, "results/index.md", "results/history.md"])
+    assert sorted(lines) == sorted([*wanted, "results/index.md"])
 
 
 def test_pages_of_results_are_in_their_index():
