@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def terminal(browser: Any, command: list[str], place: Path) -> None:
-    """What a command prints on a terminal of 80 columns, in its colours."""
+    """Prints of a command on a terminal of 80 columns, in its colours."""
     printed = Console(record=True, width=80, file=io.StringIO())
     printed.print(f"$ {' '.join(command)}", highlight=False)
     printed.print(Text.from_ansi(on_terminal([sys.executable, "-m", *command])))

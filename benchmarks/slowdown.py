@@ -1,4 +1,4 @@
-"""What ``jouletrace run`` costs a program: time and energy per iteration, with it over without.
+"""Cost of ``jouletrace run`` for a program: time and energy per iteration, with it over without.
 
     PYTHONPATH=src python benchmarks/slowdown.py encoder resnet_train --output OUT.json
 
@@ -107,7 +107,7 @@ class Program:
             self._line.shutdown(socket.SHUT_RDWR)
 
     def wait(self, patience: float) -> str:
-        """What the program printed, once it has ended."""
+        """Prints of the program, once it has ended."""
         try:
             code = f"exit code {self._process.wait(patience)}"
         except subprocess.TimeoutExpired:

@@ -102,7 +102,7 @@ def has_text(one: Any, text: str, depth: int = _DEPTH) -> bool:
 
 
 def _contents(one: Any) -> list[Any]:
-    """What an object holds: of a container its entries, else its attributes."""
+    """Contents of an object: of a container its entries, else its attributes."""
     if isinstance(one, Mapping):
         return list(one.values())
     if isinstance(one, list | tuple | set | frozenset):
