@@ -49,7 +49,7 @@ MODELS: dict[str, tuple[str, int, int]] = {
     "whisper": (f"{OWN}:whisper", 1, 16),
     "dlrm": ("dlrm", 64, 8192),
 }
-"""What ``jouletrace profile`` takes, and the two batch sizes. None of these served to tune the attribution; six
+"""Arguments of ``jouletrace profile``, and the two batch sizes. None of these served to tune the attribution; six
 are in docs/results/any-model-h200.md too, of which DLRM and GPT-2-large in fp16."""
 
 MODES = ("eager", "compile")

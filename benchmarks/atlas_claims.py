@@ -192,11 +192,6 @@ def twice() -> list[tuple[str, dict, dict]]:
     return found
 
 
-def again(before: dict, now: dict) -> Callable[[object], Values]:
-    """Energy above idle of a configuration that was measured twice, mJ."""
-    return lambda _: [value for one in (before, now) for value in figure(one, "energy_active_j")]
-
-
 def agreeing(_: object) -> Values:
     """Configurations measured twice whose energies above idle agree within both intervals, and how many there are.
 
@@ -277,7 +272,6 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
         ("GELU | 6 | 8.6", ("gelu", "intermediate_act_fn")), ("no kernel | – | 2860", (IDLE,)))),
     (KERNELS, "Sum of the rows / untraced whole: {} ± {}", lambda _: figure(
         configuration("minilm", 1, "eager", "H200"), "parts_by_whole", 1.0)),
-    *((ATLAS, f"| {label} | " + "{} ± {} | {} ± {} |", again(*runs)) for label, *runs in twice()),
     (ATLAS, "{} of {} agree within their intervals, and {} with ± 5 % for each of the two sensors", agreeing),
     (ATLAS, "the later one reads {} to {} % less", fainter),
 ]  # fmt: skip

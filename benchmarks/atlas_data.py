@@ -235,7 +235,7 @@ def table(places: list[Path], data: Path) -> None:
 
 
 def readme(n: int, different: int, failed: list[str]) -> str:
-    """What the files and their columns are."""
+    """The page of the files and their columns."""
     lines = [
         "# Atlas\n",
         f"{n} Runs of {different} configurations, by `benchmarks/atlas.py` with jouletrace {__version__}. `atlas` has",

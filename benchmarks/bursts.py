@@ -1,62 +1,24 @@
-"""Errors of several ways of reading a GPU's power for short bursts of work.
+"""Errors of several ways of reading a GPU's power for short bursts of work, from their recording.
 
-Bursts of a captured model run after idle pauses, in random order. Truth is the GPU's energy
+Bursts of a captured model ran after idle pauses, in random order. Truth is the GPU's energy
 counter from one of its own steps to another around the burst, less idle power (by the counter
-too) for the rest of that bracket; a separate process polls the counter meanwhile. The result
+too) for the rest of that bracket; a separate process polled the counter meanwhile. The result
 therefore is the agreement of each method with the GPU's own integral. The gain error of its sensor
 is in both and can't show.
-
-    python benchmarks/bursts.py --device cuda:0 --workload deit-b --batch 64 -o bursts.md
 """
 
-import argparse
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from counter import CounterSteps, PolledCounter, bracket, inner_bracket, readings, steps_of
+from counter import CounterSteps, bracket, inner_bracket, readings, steps_of
 from jouletrace.analysis.power import energies, power_record
-from jouletrace.devices import open_device
-from jouletrace.profiler import calibrations
-from jouletrace.profiler.prepare import prepare
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.recording.session import Session
 from jouletrace.run import load
 from jouletrace.sensor.power_record import integrate
-from jouletrace.workloads import resolve
 
 PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
-PAUSE_S = 1.1
 MARGIN_NS = 150_000_000
 TAIL_NS = 300_000_000
-
-
-def record(arguments: argparse.Namespace, folder: Path) -> None:
-    """Run the bursts and keep everything: a Run, and the polled counter beside it."""
-    settings = ProfileSettings(device=arguments.device, batch=arguments.batch, dtype="fp16", mode="graph")
-    device = open_device(arguments.device)
-    session = Session("measure", [device], folder=folder, workload={"name": "bursts"}, settings=settings.to_dict())
-    rng = np.random.default_rng(arguments.seed)
-    with session:
-        calibrations.attach(session.run, device)
-        prepared = prepare(resolve(arguments.workload), device, settings)
-        step = prepared.step
-        step.replay(10)
-        iteration_s = step.replay(50).seconds / 50
-        step.replay(int(2 / iteration_s))
-        lengths = rng.permutation(np.repeat([s for s, _ in PLAN], [n for _, n in PLAN]))
-        with PolledCounter(device.info.id, folder / "counter.npy"):
-            session.clock.sleep(3.0)
-            for seconds in lengths:
-                burst = step.replay(max(1, round(seconds / iteration_s)))
-                session.add_span("range", f"{seconds:g}", burst.start_ns, burst.end_ns, "burst")
-                session.clock.sleep(PAUSE_S + rng.uniform(0, 0.1))
-            session.clock.sleep(0.5)
-        session.run.workload = {**prepared.built.facts, "name": "bursts"}
-        session.finish()
-        step.close()
-    device.close()
 
 
 def true_energies(steps: CounterSteps, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,26 +109,3 @@ def analyse(folder: Path) -> str:
         f"Response: {response.origin}, delay {response.delay_s * 1e3:.1f} ms; flags: {', '.join(flags) or 'none'}.",
     ]
     return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--workload", default="deit-b")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--from", dest="recorded", help="analyse what was recorded in this folder, or in a .zip")
-    parser.add_argument("--keep", help="record into this folder and keep it")
-    parser.add_argument("-o", "--output", help="write the table here too")
-    arguments = parser.parse_args()
-    folder = Path(arguments.recorded or arguments.keep or tempfile.mkdtemp())
-    if not arguments.recorded:
-        record(arguments, folder)
-    text = analyse(folder)
-    print(text)
-    if arguments.output:
-        Path(arguments.output).write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main()

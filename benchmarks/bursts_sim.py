@@ -57,7 +57,7 @@ def elsewhere(rng: np.random.Generator) -> float:
 
 @dataclass
 class Burst:
-    """What became of one burst; energies in J."""
+    """One burst, measured; energies in J."""
 
     kind: str
     length_s: float

@@ -168,7 +168,7 @@ def null_comparisons(arguments):
 
 
 def alarms(found):
-    """Whether any verdict says that something differs."""
+    """True if any verdict says that something differs."""
     return any(row.verdict in DIFFERENT for row in found.rows)
 
 

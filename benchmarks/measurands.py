@@ -126,7 +126,7 @@ def energy(run: Run, stored: dict | None) -> Estimate:
 
 
 def scatter(gpu: str) -> dict:
-    """What would be stored from ten runs of a GPU."""
+    """The scatter that would be stored from ten runs of a GPU."""
     every = np.array([energy(profiled(f"{gpu}&run={n}")[0], None).value for n in range(1, 11)])
     return {"sd_pct": float(100 * every.std(ddof=1) / every.mean()), "runs": 10, "source": gpu}
 

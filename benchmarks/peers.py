@@ -1,15 +1,12 @@
 """Tools that people use for the energy of a GPU, side by side on one GPU in one session, each as its own pages advise.
 
-    PYTHONPATH=src python benchmarks/peers.py OUT.json
-    PYTHONPATH=src python benchmarks/peers.py OUT.json windows --tools 'zeus; jouletrace'
-    PYTHONPATH=src python benchmarks/peers.py OUT.json table
+    PYTHONPATH=src python benchmarks/peers.py OUT.json [--tools 'zeus; jouletrace']
+    PYTHONPATH=src python benchmarks/peers.py OUT.json --table
 
-``windows``: energies of blocks of work of ``PLAN`` seconds, a ViT-B at batch 64 after a pause, in random order of tools
-and lengths; the truth is the GPU's own counter between its steps, less idle power for the rest of that bracket
-(``bursts.py``). ``overhead``: time per iteration of ``WORK`` within a block of each tool over that without, by turns of
-0.3 s; "nothing" is a pair without any tool. ``cpu``: what the threads and processes of each tool take of a core.
-``layers``: what each tool says of the parts of the model, where it says anything. Tools that aren't installed
-are left out, and named. ``docs/peers.md`` states what came out, and what is unfair.
+Energies of blocks of work of ``PLAN`` seconds, a ViT-B at batch 64 after a pause, in random order of tools and
+lengths; the truth is the GPU's own counter between its steps, less idle power for the rest of that bracket
+(``bursts.py``). Tools that aren't installed are left out, and named. ``docs/peers.md`` states what came out, and what
+is unfair.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,13 +36,6 @@ PLAN = ((0.05, 6), (0.2, 6), (1.0, 5), (5.0, 3), (10.0, 1))
 
 PAUSE_S = 1.2
 POLL_S = 0.1
-
-TURN_S, ROUNDS = 0.3, 10
-NOTHING = "nothing"
-"""The control of ``overhead``: pairs in which neither turn has a tool."""
-
-CPU_S = 16.0
-"""Seconds of a block of ``cpu``: CodeCarbon reads every 15 s."""
 
 
 class Block:
@@ -185,7 +175,7 @@ def model(batch: int) -> Callable[[], None]:
     return step
 
 
-def windows(chosen: argparse.Namespace) -> dict[str, Any]:
+def windows(tools: list[str]) -> dict[str, Any]:
     """Energies of blocks: rows of tool, seconds, joules said, start, end, seconds until the figure was there."""
     import pynvml
     import torch
@@ -199,12 +189,12 @@ def windows(chosen: argparse.Namespace) -> dict[str, Any]:
         step()
     _synchronize()
     iteration_s = (time.perf_counter() - begin) / 50
-    plan = [(tool, seconds) for seconds, count in PLAN for tool in chosen.tools for _ in range(count)]
+    plan = [(tool, seconds) for seconds, count in PLAN for tool in tools for _ in range(count)]
     order = np.random.default_rng(0).permutation(len(plan))
     pynvml.nvmlInit()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     rows, target = [], Path(tempfile.mkdtemp()) / "counter.npy"
-    for tool in chosen.tools:  # what starts once isn't in the first block
+    for tool in tools:  # what starts once isn't in the first block
         with TOOLS[tool]():
             step()
     with PolledCounter(uuid, target):
@@ -230,159 +220,6 @@ def windows(chosen: argparse.Namespace) -> dict[str, Any]:
             {**row, "truth": float(true), "truth_sd": float(sd)} for row, (true, sd) in zip(rows, truths, strict=True)
         ]
     }
-
-
-def graph(batch: int) -> Callable[[], None]:
-    """The same step as a CUDA graph, each replay waited for: the host has little to do."""
-    import torch
-
-    step, captured = model(batch), torch.cuda.CUDAGraph()
-    for _ in range(5):
-        step()
-    _synchronize()
-    with torch.cuda.graph(captured):
-        step()
-
-    def replay() -> None:
-        captured.replay()
-        _synchronize()
-
-    return replay
-
-
-WORK: dict[str, Callable[[], Callable[[], None]]] = {
-    "batch 1": lambda: model(1),
-    "batch 64": lambda: model(64),
-    "batch 64, CUDA graph": lambda: graph(64),
-}
-"""What ``overhead`` is measured of, by name."""
-
-
-def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Seconds per iteration by work and tool: pairs without and within, in either order."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for name, make in WORK.items():
-        step, pairs_of = make(), found.setdefault(name, {tool: [] for tool in (NOTHING, *chosen.tools)})
-        for _ in range(30):
-            step()
-        for number in range(ROUNDS):
-            for tool in np.random.default_rng(number).permutation(list(pairs_of)).tolist():
-                plain = _turn(step) if number % 2 else None
-                inside = _within(tool, step)
-                pairs_of[tool].append((plain or _turn(step), inside))
-    return found
-
-
-def _within(tool: str, step: Callable[[], None]) -> float:
-    """A turn within a block of a tool, which is warm: what starts once has started, and has ended afterwards."""
-    with _block(tool):
-        step()
-    with _block(tool):
-        spent_s = _turn(step)
-    _end_recorders()
-    return spent_s
-
-
-def _turn(step: Callable[[], None], seconds: float = TURN_S) -> float:
-    """Seconds per iteration in a turn."""
-    _synchronize()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        step()
-        count += 1
-    _synchronize()
-    return (time.perf_counter() - begin) / count
-
-
-def _block(tool: str) -> AbstractContextManager[object]:
-    return nullcontext() if tool == NOTHING else TOOLS[tool]()
-
-
-def cpu(chosen: argparse.Namespace) -> dict[str, float]:
-    """Seconds of CPU per second that a tool's threads and processes take beside the program's own thread."""
-    step, found = model(64), {}
-    for tool in (NOTHING, *chosen.tools):
-        with _block(tool):
-            step()
-        with _block(tool):
-            before, begin = _beside(), time.perf_counter()
-            _turn(step, CPU_S)
-            found[tool] = (_beside() - before) / (time.perf_counter() - begin)
-        _end_recorders()
-    return found
-
-
-def _beside() -> float:
-    """Seconds of CPU so far of this process' other threads and of its child processes that live."""
-    import psutil
-
-    children = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
-    return time.process_time() - time.thread_time() + sum(float(one.user + one.system) for one in children)
-
-
-def _end_recorders() -> None:
-    """End the processes that ``measure`` starts at first use, which would run beside what is without it."""
-    from jouletrace.profiler import measure
-
-    for recording in measure._recordings.values():
-        recording.close()
-    measure._recordings.clear()
-
-
-def layers(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Joules per iteration by kind of module at batch 64: Zeus around each module, profiler's times, jouletrace."""
-    import torch
-    import torchvision
-
-    net = torchvision.models.vit_b_16().cuda().half().eval()
-    images = torch.randn(64, 3, 224, 224, device="cuda").half()
-    kinds = {"attention": torch.nn.MultiheadAttention, "mlp": torchvision.ops.MLP, "norm": torch.nn.LayerNorm}
-    found: dict[str, Any] = {}
-    with torch.no_grad():
-        for _ in range(20):
-            net(images)
-        if "zeus" in chosen.tools:
-            from zeus.monitor import ZeusMonitor
-
-            monitor, sums, hooks = ZeusMonitor(gpu_indices=[0]), dict.fromkeys(kinds, 0.0), []
-
-            def leave(kind: str) -> None:
-                sums[kind] += monitor.end_window("module").total_energy
-
-            for module in net.modules():
-                for kind, of in kinds.items():
-                    if isinstance(module, of):
-                        hooks += [
-                            module.register_forward_pre_hook(lambda *_: monitor.begin_window("module")),
-                            module.register_forward_hook(lambda *_, kind=kind: leave(kind)),
-                        ]
-            for _ in range(50):
-                net(images)
-            for hook in hooks:
-                hook.remove()
-            found["zeus around each module"] = {kind: joules / 50 for kind, joules in sums.items()}
-    if "jouletrace" in chosen.tools:
-        import jouletrace as jt
-
-        run = jt.profile(net, (images,), detail="layer")
-        rows = {unit["name"]: run.result("energy_total_j", unit["id"]) for unit in run.units.to_pylist()}
-        found["jouletrace"] = {name: (one.value, one.low, one.high) for name, one in rows.items() if one.value}
-        found["jouletrace, warnings"] = [one.message for one in run.warnings]
-    with torch.no_grad(), torch.profiler.profile() as profiler:  # the last: it may keep CUPTI to itself
-        for _ in range(20):
-            net(images)
-        torch.cuda.synchronize()
-    events = [one for one in profiler.key_averages() if one.self_device_time_total > 0]
-    found["torch.profiler, device ms"] = {one.key[:80]: one.self_device_time_total / 20e3 for one in events}
-    return found
-
-
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "windows": windows,
-    "overhead": overhead,
-    "cpu": cpu,
-    "layers": layers,
-}
 
 
 def lines_of(tool: str) -> int:
@@ -439,26 +276,20 @@ def _overhead_lines(found: dict[str, dict[str, list[tuple[float, float]]]], core
 
 
 def main() -> None:
-    """Measure parts, each kept as soon as it is there, and print the table."""
+    """Measure, and print the table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("output", type=Path)
-    options.add_argument("parts", nargs="*", default=list(PARTS))
     options.add_argument("--tools", default="; ".join(TOOLS), type=lambda text: text.split("; "), help="joined by '; '")
+    options.add_argument("--table", action="store_true", help="only print what the file has")
     chosen = options.parse_args()
-    packages = {"zeus": "zeus", "zeus, approx": "zeus", "codecarbon": "codecarbon"}
-    missing = [tool for tool in chosen.tools if tool in packages and not find_spec(packages[tool])]
-    chosen.tools = [tool for tool in chosen.tools if tool not in missing]
-    if missing:
-        print(f"not installed: {', '.join(missing)}", flush=True)
-    measured = json.loads(chosen.output.read_text()) if chosen.output.exists() else {}
-    for part in chosen.parts:
-        if part == "table":
-            continue
-        began = time.perf_counter()
-        measured[part] = PARTS[part](chosen)
-        print(f"[{part}: {time.perf_counter() - began:.0f} s]", flush=True)
-        chosen.output.write_text(json.dumps(measured))
-    print(table(measured))
+    if not chosen.table:
+        packages = {"zeus": "zeus", "zeus, approx": "zeus", "codecarbon": "codecarbon"}
+        missing = [tool for tool in chosen.tools if tool in packages and not find_spec(packages[tool])]
+        chosen.tools = [tool for tool in chosen.tools if tool not in missing]
+        if missing:
+            print(f"not installed: {', '.join(missing)}", flush=True)
+        chosen.output.write_text(json.dumps({"windows": windows(chosen.tools)}))
+    print(table(json.loads(chosen.output.read_text())))
 
 
 if __name__ == "__main__":

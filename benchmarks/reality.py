@@ -5,7 +5,7 @@ the loads, and the two figures of the loop that holds the cap, are fitted to one
 recording. Then the simulated GPU is given the same load at the same times, without noise, and
 its readings are compared with the real ones in the other part.
 
-    python benchmarks/reality.py -o reality.md
+    python benchmarks/reality.py
 """
 
 import sys
@@ -21,7 +21,6 @@ from scipy.optimize import minimize
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.simulator.boards import open_simulated
-from output import print_text
 from recordings import Recording, recording
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -252,4 +251,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print_text(__doc__, table)
+    print(table())

@@ -1,12 +1,11 @@
-"""What ``jouletrace run`` costs a program: time and energy per iteration, without it, with it, with torch's profiler.
+"""Cost of ``jouletrace run`` for a program: time and energy per iteration, with it over without.
 
-    PYTHONPATH=src python benchmarks/slowdown.py resnet_train bert_trainer deit_eager --output OUT.json
+    PYTHONPATH=src python benchmarks/slowdown.py encoder resnet_train --output OUT.json
 
 Processes of each kind load the program (of ``benchmarks/programs``) at the same time and then take turns on the GPU,
 so that the host and the die are the same for all. What differs from process to process isn't in the intervals of the
 ratios: there are two of a kind, and each is stated. Energy is that of the GPU's own counter, which includes idling
-until it steps; idle power is subtracted for that. torch's profiler traces what it does by default, and is killed at
-the end. ``traced.py`` is the tracer alone, without operators, attached before or after the program has started CUDA.
+until it steps; idle power is subtracted for that.
 """
 
 from __future__ import annotations
@@ -30,9 +29,6 @@ KINDS = {
     "python": [],
     "run": ["-m", "jouletrace", "run", "--duty", "59/60"],
     "run --no-operators": ["-m", "jouletrace", "run", "--duty", "59/60", "--no-operators"],
-    "CUPTI first": [str(PROGRAMS / "traced.py"), "first"],
-    "CUPTI later": [str(PROGRAMS / "traced.py"), "later"],
-    "torch.profiler": [str(PROGRAMS / "profiled.py")],
 }
 
 
@@ -106,14 +102,12 @@ class Program:
         return int(count), float(took)
 
     def end(self) -> None:
-        """Let the program end; torch's profiler would take minutes."""
-        if self.kind == "torch.profiler":
-            self._process.kill()
+        """Let the program end."""
         with contextlib.suppress(OSError, AttributeError):
             self._line.shutdown(socket.SHUT_RDWR)
 
     def wait(self, patience: float) -> str:
-        """What the program printed, once it has ended."""
+        """Prints of the program, once it has ended."""
         try:
             code = f"exit code {self._process.wait(patience)}"
         except subprocess.TimeoutExpired:
@@ -127,9 +121,7 @@ def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
     """Turns of all processes: kind, process, round, iterations, seconds, joules of these, idle power (W)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kinds = [
-            kind for kind in chosen.kinds.split(",") for _ in range(1 if kind == "torch.profiler" else chosen.each)
-        ]
+        kinds = [kind for kind in chosen.kinds.split(",") for _ in range(chosen.each)]
         programs = [Program(kind, script, folder, number) for number, kind in enumerate(kinds)]
         found = []
         try:
@@ -207,7 +199,7 @@ def main() -> None:
     """Measure each program; print its table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("programs", nargs="+", help="names in benchmarks/programs, or paths")
-    options.add_argument("--kinds", default="python,run,torch.profiler", help=", ".join(KINDS))
+    options.add_argument("--kinds", default="python,run", help=", ".join(KINDS))
     options.add_argument("--patience", type=float, default=30.0, help="s until processes are killed that don't end")
     options.add_argument("--each", type=int, default=2, help="processes of a kind")
     options.add_argument("--rounds", type=int, default=8)

@@ -20,9 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "attribution"))
-from any_model import figures as resolved
-
 import atlas_claims
 import bursts
 import peers
@@ -39,6 +36,9 @@ RUNS, BUNDLED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" 
 NUMBER = r"[-+−]?\d+(?:\.\d+)?"
 ROUNDED, UP = 0.505, 1.005
 """Units in the last place by which stated figures may be off: rounded, and half-widths up; 0.005 for other machines."""
+
+FINE, LARGE = 0.1, 0.05
+"""Half-width of a row that counts as resolved, and the share of the energy from which on an operator is large."""
 
 Values = Sequence[float]
 
@@ -63,7 +63,23 @@ def _run(name: str, again: bool) -> Run:
 @cache
 def _models() -> list[dict]:
     """The programs of any-model-h200.json, with how finely each was resolved."""
-    return [resolved(one) for one in json.loads((RUNS / "any-model-h200.json").read_text())]
+    return [_resolved(one) for one in json.loads((RUNS / "any-model-h200.json").read_text())]
+
+
+def _resolved(found: dict[str, object]) -> dict[str, object]:
+    """Figures of a recorded program with how finely it is resolved."""
+    known = [row for row in found["energies"] if row[2] is not None]
+    total = sum(value for _, _, value, _ in known) or float("nan")
+    single = [(value, (half or float("inf")) / value) for _, named, value, half in known if named and value]
+    large = [width for value, width in single if value >= LARGE * total]
+    return {
+        **found,
+        "rows": sum(named for _, named, _, _ in found["energies"]),
+        "fine_rows": sum(width <= FINE for _, width in single),
+        "fine_share": sum(value for value, width in single if width <= FINE) / total,
+        "large": len(large),
+        "large_within_5": sum(width <= 0.05 for width in large),
+    }
 
 
 @cache

@@ -17,12 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-sys.path.insert(0, str(Path(__file__).parent / "attribution"))
 sys.path.insert(0, str(Path(__file__).parent / "estimator"))
-import coverage
 import logs
 
 import bursts_sim
+import programs
 import scenarios
 from boards import true_level_w
 from jouletrace.analysis import analyse
@@ -120,7 +119,7 @@ def of_parts(run: Run, kernels: Any, joules: Any, rest_j: float) -> list[tuple[s
 
 def program(seed: int, group: str, seconds: float = 10.0) -> Made:
     """A program's kernels and power, as ``record`` splits them; the first tenths of a second are idle."""
-    make = coverage.OWN.get(group) or (lambda seed, seconds: scenarios.draw(seed, group, seconds))
+    make = programs.OWN.get(group) or (lambda seed, seconds: scenarios.draw(seed, group, seconds))
     scene, recorded, truth = make(seed, seconds)
     run = part(scene, recorded, 0, "GPU-0")
     run.devices[0].power_limit_w = 700.0
@@ -249,8 +248,8 @@ for apart in (0.1, 1.0):
 HEALTHY["bursts"] = bursts
 for most in (512, 4096):
     HEALTHY[f"bench, steps of {most}"] = lambda seed, most=most: served(seed, most)
-FOREIGN = (*coverage.BAD, "near_locked", "foreign_response")
-for name in coverage.ALL:
+FOREIGN = (*programs.BAD, "near_locked", "foreign_response")
+for name in programs.ALL:
     if name not in FOREIGN:
         HEALTHY[f"program, {name}"] = lambda seed, name=name: program(seed, name)
 

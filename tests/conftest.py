@@ -1,4 +1,4 @@
-"""What every test runs under: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
+"""Surroundings of every test: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What the documentation names is in the repository."""
+"""Files, headings and names of the documentation are in the repository."""
 
 import re
 
@@ -22,7 +22,7 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def anchors(page):
-    """What links may name in a page: its headings, as hosting platforms spell them."""
+    """Anchors that links may name in a page: its headings, as hosting platforms spell them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -40,7 +40,7 @@ def test_the_index_has_one_line_for_each_page():
     lines = re.findall(r"^- \[.+?\]\((.+?\.md)\): ", index.read_text(), re.MULTILINE)
     pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
     wanted = [str(page.relative_to(ROOT / "docs")) for page in pages]
-    assert sorted(lines) == sorted([*wanted, "results/index.md", "results/history.md"])
+    assert sorted(lines) == sorted([*wanted, "results/index.md"])
 
 
 def test_pages_of_results_are_in_their_index():

@@ -156,7 +156,7 @@ def desk(tmp_path_factory):
 
 
 def stand_in(patch):
-    """What would measure gives a recorded Run, or ends the command."""
+    """A stand-in for measuring: it gives a recorded Run, or ends the command."""
     for module in ("jouletrace.profiler.profile", "jouletrace.campaign.child"):
         import_module(module)  # imported now, they keep the real functions
     one = load(RECORDED / "deit-b-64-graph-h100.zip")
@@ -205,7 +205,7 @@ def meant(words, folder):
 
 
 def expanded(word, folder):
-    """What the shell makes of a star."""
+    """Files that the shell puts in place of a star."""
     return [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
 
 

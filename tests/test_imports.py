@@ -129,7 +129,7 @@ def test_what_computes_knows_nothing_of_what_words_it():
 
 
 def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
-    """What a driver states of a simulated GPU's sensor is public; how it answers is drawn by the simulator."""
+    """A driver states a simulated GPU's sensor in public; how it answers is drawn by the simulator."""
     public = {"RECORD", "USAGE", "INSTANT", "sensor_behind"}
     for path in (PACKAGE / "simulator").rglob("*.py"):
         for node in import_statements(path):

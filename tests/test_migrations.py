@@ -34,7 +34,7 @@ def modules():
 
 
 def within(name, olds):
-    """Whether a module is one of the old ways, or inside one."""
+    """True if a module is one of the old ways, or inside one."""
     return any(name == old or name.startswith(f"{old}.") for old in olds)
 
 

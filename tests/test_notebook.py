@@ -96,7 +96,7 @@ def cells(kernel):
 
 
 def of(cells, last):
-    """What the cell shows that ends with that line."""
+    """The output of the cell that ends with that line."""
     return next(outputs for source, outputs in cells.items() if source.splitlines()[-1] == last)
 
 

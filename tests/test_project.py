@@ -1,4 +1,4 @@
-"""What surrounds the code agrees with it: make targets, workflows, hooks, templates, versions, the changelog."""
+"""Files around the code agree with it: make targets, workflows, hooks, templates, versions, the changelog."""
 
 import importlib.util
 import re
@@ -45,7 +45,7 @@ def made(commands: Iterable[str]) -> set[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """What a page says in code: spans, and lines after a prompt."""
+    """Texts of a page in code: spans, and lines after a prompt."""
     text = page.read_text()
     return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^\$ (.+)$", text, re.MULTILINE)]
 

@@ -5,8 +5,7 @@ exact between knots.
 """
 
 import numpy as np
-from loads import Burst
-from record import Record
+from loads import Burst, Record
 
 
 def record(burst: Burst, rng: np.random.Generator, before_s: float = 1.2, after_s: float = 0.9) -> Record:

@@ -26,7 +26,7 @@ import loads
 import means
 import numpy as np
 import sampled
-from record import Record
+from loads import Record
 
 from jouletrace.sensor.stamps import find_grid
 

@@ -1,12 +1,10 @@
-"""The estimator: ``attribute`` for a burst without a timeline, ``attribute_program`` with one."""
+"""The estimator, as ``judge.py`` asks it: ``attribute`` for a burst without a timeline."""
 
 import numpy as np
 
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.program import Rows, attribute_program
 from jouletrace.sensor.kinds import readings_of
-from jouletrace.sensor.shares import Response, Timeline
+from jouletrace.sensor.shares import Response
 
 BEFORE_S = 0.7
 """Record before a burst that is used: idle power wanders."""
@@ -28,13 +26,3 @@ def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) ->
         times_sd_s=known["times_sd_s"][use],
     )
     return *found.interval(), found.tried_j
-
-
-def program(
-    times_s: np.ndarray, values_w: np.ndarray, spans: np.ndarray, timeline: Timeline, response: Response
-) -> Rows:
-    """Energies of spans and of the timeline's kinds."""
-    start_ns, end_ns = (np.rint(1e9 * one).astype(np.int64) for one in (timeline.start_s, timeline.end_s))
-    kinds = [Kind(f"kind {kind}") for kind in range(timeline.kinds)]
-    activity = activity_of(start_ns, end_ns, timeline.kind, kinds, 0)
-    return attribute_program(times_s, values_w, spans, activity, response=response)

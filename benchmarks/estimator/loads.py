@@ -17,6 +17,17 @@ an H200 there has sudden falls by a fifth as well."""
 
 
 @dataclass(frozen=True)
+class Record:
+    """Readings around one burst."""
+
+    stamps_s: Floats  # as the driver gives them, shape (n,)
+    watts: Floats  # shape (n,)
+    span_s: tuple[float, float]  # start and end of the burst
+    energy_j: float  # its true energy
+    rise_s: float  # the sensor's true memory
+
+
+@dataclass(frozen=True)
 class Burst:
     """Pieces of constant power, one after the other."""
 

@@ -7,8 +7,7 @@ readings are differences of its energy over those of its stamps, and each read i
 from dataclasses import dataclass
 
 import numpy as np
-from loads import Burst, Floats
-from record import Record
+from loads import Burst, Floats, Record
 from sampled import ar1
 
 from jouletrace.run import ChannelInfo

@@ -1,12 +1,11 @@
-"""A power sensor as an H100 has it, sample by sample: docs/results/sampling-h100.md.
+"""A power sensor as an H100 has it, sample by sample: docs/results/sensors-h100.md.
 
 Momentary samples at the GPU's own rate, each the power of about 0.12 ms; ``y += (x - y) / 16``; the state is read each
 20 ms and stamped about 3.4 ms later, every fifth stamp 3 ms late.
 """
 
 import numpy as np
-from loads import Burst, Floats
-from record import Record
+from loads import Burst, Floats, Record
 
 OFFSETS_S = np.array([-80, -55, -35, -10, 10, 30, 45, 75]) * 1e-6
 """Where one sample looks, about its middle: two lobes 65 us apart with a tail; standard deviation 50 us."""

@@ -1,4 +1,4 @@
-"""What the programs share: a loop for some seconds that prints its own rate, or takes turns with other programs."""
+"""The loop of the programs: for some seconds that prints its own rate, or takes turns with other programs."""
 
 import math
 import os
@@ -25,7 +25,7 @@ class Turns:
         self.orders = self.line.makefile("r")
 
     def more(self) -> bool:
-        """Whether to make another step; returns late, when it is this program's turn again."""
+        """True if another step is to be made; returns late, when it is this program's turn again."""
         if time.perf_counter() >= self.until:
             self.wait()
             self.line.sendall(f"{self.count} {time.perf_counter() - self.begin:.6f}\n".encode())

@@ -1,4 +1,4 @@
-"""What launched kernels, in timelines made here: which annotations are iterations, and which operators are near."""
+"""Launches of kernels, in timelines made here: which annotations are iterations, and which operators are near."""
 
 import numpy as np
 import pytest

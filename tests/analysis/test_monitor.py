@@ -1,4 +1,4 @@
-"""What a recording of whatever ran comes to: levels, mean power and energy of each device."""
+"""Figures of a recording of any program: levels, mean power and energy of each device."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a power record is taken for, and what it says of one block of code."""
+"""The kind that a power record is taken for, and what it says of one block of code."""
 
 import math
 import sys
@@ -184,7 +184,7 @@ def test_a_stamp_years_away_costs_no_memory_and_moves_no_other_reading(years):
 
 
 def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
-    """What ``measure`` says of blocks that the sensor hardly sees; below one reading it says nothing."""
+    """Figures of ``measure`` of blocks that the sensor hardly sees; below one reading it says nothing."""
     device = open_simulated("sim:h100?seed=2&sensor=sampled")
     rng, spans = np.random.default_rng(1), []
     step = [SimKernel("high", 0.0013, 480.0), SimKernel("low", 0.0009, 100.0)]

@@ -15,7 +15,7 @@ def locked(evidence):
 
 @pytest.fixture
 def tried(monkeypatch):
-    """What is chosen of the attempts at each sensor, and which of them were checked."""
+    """The chosen attempt at each sensor, and those that were checked."""
     asked = []
 
     def run(*sensors):

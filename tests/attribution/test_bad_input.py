@@ -1,4 +1,4 @@
-"""What can be wrong with a recording: it gives right rows, or none and one line that says why."""
+"""A faulty recording gives right rows, or none and one line that says why."""
 
 from dataclasses import replace
 from functools import cache
@@ -82,7 +82,7 @@ def test_readings_of_half_of_the_time():
 
 
 def test_kernels_missing_where_the_gpu_is_always_busy():
-    """What is missing looks like idle time, which then draws as much as kernels."""
+    """Missing kernels look like idle time, which then draws as much as kernels."""
     drawn = np.random.default_rng(0)
     says, *_ = analysed(keep=lambda recording: drawn.random(len(recording.kind)) > 0.05)
     refused(says, "kernels are missing from the timeline")

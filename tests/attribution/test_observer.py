@@ -1,4 +1,4 @@
-"""What readings are made of: shares against sums over the timeline, derivatives against small steps."""
+"""Parts of readings: shares against sums over the timeline, derivatives against small steps."""
 
 from dataclasses import replace
 

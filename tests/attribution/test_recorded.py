@@ -134,7 +134,7 @@ def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
 
 
 def far():
-    """The sensor of ``benchmarks/attribution/coverage.py``'s group ``far_rate``, seed 1002."""
+    """The sensor of ``benchmarks/estimator/programs.py``'s group ``far_rate``, seed 1002."""
     rng = np.random.default_rng([1002, 102])
     rate = float(rng.uniform(*((1155.0, 1195.0), (1265.0, 1305.0))[int(rng.integers(2))]))
     return replace(SamplingSensor.draw(rng, 10.0), rate_hz=rate)

@@ -180,7 +180,7 @@ def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):
 
 
 def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
-    """What is listed by operator and module in the Run is one row of a division by these."""
+    """Rows by operator and module in the Run are one row of a division by these."""
     run = analyse(load(LAYERS))
     found = named(by("module,op,shapes"))
     known = 0

@@ -1,4 +1,4 @@
-"""What each command prints and leaves behind."""
+"""Commands: what they print and leave behind."""
 
 import csv
 import importlib

@@ -1,4 +1,4 @@
-"""What is printed where the terminal has few letters, and files whose names are no text."""
+"""Prints on a terminal with few letters, and files whose names are no text."""
 
 import io
 import os

@@ -73,7 +73,7 @@ def test_many_options_are_listed_in_groups(capsys):
 
 
 def complete(monkeypatch, *words):
-    """What the shell would offer for the last word."""
+    """The words that the shell would offer for the last word."""
     monkeypatch.setenv("_JOULETRACE_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", " ".join(["jouletrace", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))

@@ -1,4 +1,4 @@
-"""What ``import`` refuses on its command line."""
+"""``import`` refuses command lines that it can't read."""
 
 import pytest
 

@@ -20,13 +20,13 @@ def place(workspace):
 
 
 def begun(place):
-    """Whether a Run is on disk, its file written to the end: until then an interrupt takes it back."""
+    """True if a Run is on disk, its file written to the end: until then an interrupt takes it back."""
     runs = place / "runs"
     return runs.exists() and any(runs.glob("*/run.json")) and not any(runs.glob("*/.run.json.*.part-*"))
 
 
 def seen(place, table, what):
-    """Whether a spooled table of the Run holds a value."""
+    """True if a spooled table of the Run holds a value."""
     if not begun(place):
         return False
     rows = read_spool(only_run(place) / "spool", table)
@@ -34,7 +34,7 @@ def seen(place, table, what):
 
 
 def warm(place):
-    """Whether the warm-up is over, and written down."""
+    """True if the warm-up is over, and written down."""
     return begun(place) and '"warm_up"' in (only_run(place) / "run.json").read_text()
 
 
@@ -83,7 +83,7 @@ def check_kept(place, capsys):
 
 @pytest.mark.thorough
 def test_ctrl_c_before_anything_is_measured(place):
-    """Whatever it was doing: no traceback of ours, and what is on disk is a Run."""
+    """A command ends at any moment without a traceback of ours, and its folder is a Run."""
     process = profile_until(place, lambda: begun(place), "-d", "cpu")
     err = interrupted(process)
     assert f"the data recorded so far is in runs/{only_run(place).name}" in err

@@ -152,7 +152,7 @@ def plain(drawn):
 
 
 def on_a_terminal(arguments, cwd, awaited, times):
-    """What a command draws on a terminal of 100 columns, interrupted once it has said something so often."""
+    """The lines that a command draws on a terminal of 100 columns, interrupted once it has said something so often."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     process = start(*arguments, cwd=cwd, stdout=slave, stderr=slave, stdin=slave, env=environment)

@@ -166,7 +166,7 @@ def test_convert_of_a_workload_that_changes_the_folder(program, capsys):
 
 
 def test_a_session_saves_where_it_began(workspace, monkeypatch):
-    """What every other kind of Run rests on."""
+    """The kind of Run on which every other one rests."""
     save_header = Session.save_header
 
     def wander(session):

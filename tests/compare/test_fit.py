@@ -1,4 +1,4 @@
-"""What differs in how two sides were run, and what that does to a comparison."""
+"""Differences in how two sides were run change a comparison."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whether tests notice when a formula of an uncertainty is wrong: ``make mutants``.
+"""Lists formulas of uncertainties whose mistakes no test notices: ``make mutants``.
 
 Each mutant of ``table.py`` is one small change of a copy of the source, under which the tests that it names are run.
 It is killed if they fail. One that survives is a term of an interval that no test needs: the exit code is 1 then.
@@ -87,7 +87,7 @@ def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], entered
 
 
 def try_out(mutant: Mutant, source: Path) -> str:
-    """What becomes of a mutant: "killed", "SURVIVED", or why it could not be tried."""
+    """The fate of a mutant: "killed", "SURVIVED", or why it could not be tried."""
     path = source / "jouletrace" / mutant.path
     if not path.exists():
         return "STALE: there is no such file"

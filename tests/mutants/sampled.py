@@ -44,7 +44,7 @@ _SIGNS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.And: ("and", "or"), ast.Or: ("or", "and"),
 }  # fmt: skip
-"""What stands for an operator in the source, and what it is changed into."""
+"""Texts of an operator in the source, and what each is changed into."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _places(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _edits(node: ast.AST, source: bytes, starts: list[int]) -> Iterator[tuple[int, int, bytes]]:
-    """What is put in the place of which bytes; an operator is between its operands."""
+    """Replacements of bytes, by their place; an operator is between its operands."""
 
     def begin(one: ast.expr) -> int:
         return starts[one.lineno - 1] + one.col_offset
@@ -203,7 +203,7 @@ class Entering:
         return cls(took_s, of_place)
 
     def kill(self, one: Change, source: Path) -> bool:
-        """Whether a test fails that enters the changed function, the fastest files first."""
+        """True if a test fails that enters the changed function, the fastest files first."""
         tests = sorted(self.of_place.get(f"{one.path}:{one.function}", []), key=lambda name: self.took_s[name])
         for some in (tests[:2], tests[2:8], tests[8:]):  # most are killed by the first, and pytest takes time to begin
             patience_s = 30 + 5 * sum(self.took_s[test] for test in some)
@@ -213,7 +213,7 @@ class Entering:
 
 
 def _end_of(one: Change, source: Path, entering: Entering, reasons: dict[tuple[str, str, str], str]) -> str:
-    """What becomes of a mutant: "killed", "SURVIVED", or "listed" if it is known to survive."""
+    """The fate of a mutant: "killed", "SURVIVED", or "listed" if it is known to survive."""
     began, why = time.perf_counter(), reasons.get((one.path, one.old, one.new), "")
     if why:
         end = "listed"

@@ -66,7 +66,7 @@ profile_apart("gemm", ProfileSettings(device="cpu"), Path("up"))
 
 
 def at_work(parent):
-    """What a process has started but its watcher, which outlives it in order to clean up."""
+    """Children of a process but its watcher, which outlives it in order to clean up."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children_of(parent))}
     return [pid for pid, text in commands.items() if b"processes.watcher" not in text]
 

@@ -76,7 +76,7 @@ def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
 
 
 def true_change(run, board):
-    """What B's windows really took more than A's, by the GPU's own truth."""
+    """Energy that B's windows really took more than A's, by the GPU's own truth."""
     joules = {"a": [], "b": []}
     for row in run.windows.to_pylist():
         joules[row["variant"]].append(board.truth.energy_j(row["start_ns"], row["end_ns"]) / row["replays"])

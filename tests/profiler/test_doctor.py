@@ -1,4 +1,4 @@
-"""What can be measured here: every sensor, what it costs, and why a missing thing is missing."""
+"""Measurable quantities of a machine: every sensor, what it costs, and why a missing thing is missing."""
 
 import json
 import time

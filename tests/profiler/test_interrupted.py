@@ -39,7 +39,7 @@ STAGES = {
     "figures": (analysis, "analyse_recorded"),
     "writing": (profile, "keep"),
 }
-"""What is interrupted before it does anything."""
+"""Commands that are interrupted before they do anything."""
 
 
 @pytest.fixture(autouse=True)

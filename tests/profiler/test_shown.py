@@ -1,4 +1,4 @@
-"""What Python prints: figures with units, by ``print``, at a prompt and in a notebook."""
+"""Prints of Python: figures with units, by ``print``, at a prompt and in a notebook."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""What both recorders are made of, and the recorder of virtual time."""
+"""Parts of both recorders, and the recorder of virtual time."""
 
 import heapq
 

@@ -1,4 +1,4 @@
-"""What people read: every format shows every Run truly, whatever its names hold."""
+"""Formats for people: every one shows every Run truly, whatever its names hold."""
 
 import csv
 import io

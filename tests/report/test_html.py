@@ -28,7 +28,7 @@ def page(*runs: Run) -> Page:
 
 
 def unpacked(packed: str, place: dict) -> np.ndarray:
-    """What base.js makes of a column."""
+    """A column as base.js makes it."""
     data = gzip.decompress(base64.b64decode(packed))
     planes = np.frombuffer(data, np.uint8)[place["at"] : place["at"] + place["n"] * place["bytes"]]
     planes = planes.reshape(place["bytes"], place["n"])

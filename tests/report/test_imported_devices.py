@@ -1,4 +1,4 @@
-"""What an imported log says of its devices: those without a reading are named, counters are used, trust follows."""
+"""An imported log states its devices: those without a reading are named, counters are used, trust follows."""
 
 import json
 import re

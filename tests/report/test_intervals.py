@@ -1,4 +1,4 @@
-"""What "±" means in the table of a recording's ranges."""
+"""The meaning of "±" in the table of a recording's ranges."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is shown of a server under load: the verdict, a line a load, the frontier, JSON, CSV, HTML."""
+"""Prints of a server under load: the verdict, a line a load, the frontier, JSON, CSV, HTML."""
 
 import json
 

@@ -1,15 +1,11 @@
 """Walks of the calls that a print makes: stays in packages, and what carries rows from ``Parts`` to printed text."""
 
-import sys
-
 import pytest
 
 import jouletrace as jt
 from make_runs import profile_run
 from places import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-from forms import FORMS, printed, stays, tour
+from walk import FORMS, printed, stays, tour
 
 RUNS = [
     REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip",

@@ -1,4 +1,4 @@
-"""What an Estimate may be, and how it reads what other programs wrote."""
+"""Values that an Estimate may have, and how it reads what other programs wrote."""
 
 import math
 

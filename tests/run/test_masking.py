@@ -1,4 +1,4 @@
-"""What looks secret is stored nowhere; what only sounds like it stays."""
+"""Secrets are stored nowhere; words that only sound like them stay."""
 
 import json
 import time
@@ -165,7 +165,7 @@ def run_with(text):
 
 
 def all_text(folder):
-    """What the files of a folder hold, tables unpacked."""
+    """Texts in the files of a folder, tables unpacked."""
     found = []
     for path in sorted(folder.rglob("*.*")):
         if path.suffix == ".parquet":

@@ -1,4 +1,4 @@
-"""What is written is checked by the rules of what is read: a Run that ``load`` would refuse is never saved."""
+"""Runs are checked by the same rules when written and read: a Run that ``load`` would refuse is never saved."""
 
 import math
 import re

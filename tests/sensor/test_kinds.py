@@ -38,7 +38,7 @@ def test_a_field_without_capabilities_and_names_is_that_of_any_gpu():
 
 
 def covers(earlier: PowerField, later: PowerField) -> bool:
-    """Whether all GPUs of ``later`` are also of ``earlier``, which is asked first."""
+    """True if all GPUs of ``later`` are also of ``earlier``, which is asked first."""
     if earlier.capabilities is None or later.capabilities is None:
         return not earlier.boards and earlier.capabilities is None
     (low, high), (first, last) = earlier.capabilities, later.capabilities

@@ -1,4 +1,4 @@
-"""What stamps say: repeated updates of a polled sensor, and the parts of the search for a grid."""
+"""Stamps: repeated updates of a polled sensor, and the parts of the search for a grid."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_a_segment_without_polls_stays_a_hole():
 
 
 def published_one_by_one(stamps, values, period_ns):
-    """What ``published`` says, for each update and each of its repetitions in turn."""
+    """Results of ``published`` for each update and each of its repetitions in turn."""
     changed = [k for k in range(1, len(stamps)) if values[k] != values[k - 1]]
     found = [(int(stamps[k]), values[k]) for k in changed] or [(int(stamps[0]), values[0])]
     still = found[0][0] - int(stamps[0])

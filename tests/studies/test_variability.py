@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_passes")]
 
 QUICK = ("--max-time", "1", "--warmup", "0.5")
 WHOLE = ("--detail", "model")
-"""What runs beside a product has no use for its kernels, whose powers take most of a profile's time here."""
+"""Settings of runs beside a product, which need no kernels, whose powers take most of a profile's time here."""
 
 SMALL_RESNET = ("--config", "depths=[1,1,1,1]", "--config", "hidden_sizes=[8,16,32,64]", "--config", "embedding_size=8")
 LEAST_W, MOST_W = 150.0, 300.0
@@ -46,7 +46,7 @@ def product(study):
 
 @pytest.fixture(scope="module")
 def traced(study):
-    """What nvprof wrote of that product: a trace with what the GPU said of itself."""
+    """The files of nvprof of that product: a trace with what the GPU said of itself."""
     (study / "sgemm.csv").write_text(NVPROF_TRACE_CSV)
     done("import", "sgemm.csv", "-o", "traced")
     return load("traced")
@@ -132,7 +132,7 @@ def test_resnet50_trains_on_a_folder_of_images(study, no_rapl):
 
 
 def test_it_trains_beside_the_product_on_the_gpus_that_are_named(study, capsys, monkeypatch):
-    """What runs of it, and that it ends with the measurement, is held where processes are."""
+    """Tests of processes hold that it runs and ends with the measurement."""
     asked = []
 
     class Asked(Node):

@@ -1,4 +1,4 @@
-"""Whether a Chrome trace is what viewers expect: ``python tests/support/check_trace.py FILE`` says what is wrong."""
+"""Lists what viewers reject in a Chrome trace: ``python tests/support/check_trace.py FILE``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _refuse(word: str) -> None:
 
 
 def problems(document: Event) -> list[str]:
-    """What viewers would trip over; empty if nothing."""
+    """Faults that viewers would trip over; empty if nothing."""
     events = document["traceEvents"]
     found = [f"unknown phase {e['ph']!r}" for e in events if e["ph"] not in "XMCsfi"]
     found += [f"base isn't an integer: {document['baseTimeNanoseconds']}"][

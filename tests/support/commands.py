@@ -106,7 +106,7 @@ PATIENCE_S = 300.0
 """How long a test waits for a process or a thread before it takes it for hung: no bound on how fast anything is."""
 
 FOREVER_S = 3600.0
-"""What hangs in a test hangs for longer than a test may take, so that whoever waits for it fails."""
+"""Programs that hang in a test hang for longer than a test may take, so that whoever waits for them fails."""
 
 
 def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
@@ -137,7 +137,7 @@ def only_run(folder: Path) -> Path:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended."""
+    """True if a process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

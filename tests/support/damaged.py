@@ -55,7 +55,7 @@ _NUMBERS = (
     ),
     *(b".5" + b"9" * 400, b"0." + b"0" * 400 + b"1", b"1_000", b"0x7f", b"1,234.5", b"1.234,5", "１２".encode()),
 )
-"""What stands in the place of a number: largest of some type, beyond it, and in other spellings."""
+"""Texts in the place of a number: largest of some type, beyond it, and in other spellings."""
 
 _NUMBER = re.compile(rb"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w)")
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,}")
@@ -69,7 +69,7 @@ _HOSTILE = (
     b"[red]",
     b"%s",
 )
-"""What names may begin with that a terminal, a spreadsheet or a page would run."""
+"""First letters of names that a terminal, a spreadsheet or a page would run."""
 
 _UNITS = (b"ns", b"us", b"ms", b"s", b"mW", b"W", b"kW", b"MHz", b"%", b"MiB")
 _UNIT = re.compile(rb"(?<![A-Za-z])(ns|us|ms|s|mW|W|MHz|MiB|mJ)(?![A-Za-z])")
@@ -185,7 +185,7 @@ def carry_through(run, path, folder):
 
 
 def check_whole(run):
-    """Whatever was read is a Run that can be saved: finite, in range, every row of a known device and channel."""
+    """A Run that was read can be saved: finite, in range, every row of a known device and channel."""
     for name in tables.TABLES:
         tables.conform(run.table(name), name).validate(full=True)
     stated = run.workload.get("serving", {}).get("levels")  # loads of which a file has totals alone

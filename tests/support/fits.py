@@ -86,7 +86,7 @@ _IMPORTED = {(where, name): value for where, name, value in _code()}
 
 
 def _as_imported():
-    """Whether no test has replaced a function, which has no digest."""
+    """True if no test has replaced a function, which has no digest."""
     return all(_IMPORTED.get((where, name), value) is value for where, name, value in _code())
 
 

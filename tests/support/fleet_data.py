@@ -24,7 +24,7 @@ def gpus(nodes: int = 1, each: int = 4, name: str = "H100 80GB") -> list[FleetGp
 
 
 def row(gpu: FleetGpu, times_s, energies_j=None, **changes: object) -> Row:
-    """What a report needs of a run: its windows' times and energies, and any other facts and figures."""
+    """Facts of a run that a report needs: its windows' times and energies, and any other facts and figures."""
     time_s = np.asarray(times_s, dtype=float)
     energy_j = time_s * 700 if energies_j is None else np.asarray(energies_j, dtype=float)
     facts = {

@@ -178,7 +178,7 @@ def pipe_for_a_zip(base, place):
 
 
 def device(base, place):
-    """What never ends."""
+    """A stream that never ends."""
     path = _folder(base, place) / "samples.parquet"
     path.unlink()
     path.symlink_to("/dev/zero")
@@ -252,7 +252,7 @@ def _zip(base, place, name, megabytes):
 
 
 OPENED = (spool_with_absurd_lengths, spool_that_is_a_pipe)
-"""What is of no harm once that part is left alone; all others are refused."""
+"""Runs that do no harm once that part is left alone; all others are refused."""
 
 ALL = [
     one_long_text_in_many_rows,

@@ -233,3 +233,44 @@ def ncu_raw(path, launches):
     for k, one in enumerate(launches):
         lines.append(row([*ncu_launch(k, *one), "1,024.5", f"{k}.25", "some text"]))
     return write(path, PREAMBLE + "\n".join(lines) + "\n")
+
+
+_COLUMNS = """start end deviceId contextId greenContextId streamId correlationId globalPid demangledName shortName
+mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ staticSharedMemory
+dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId sharedMemoryExecuted graphNodeId
+sharedMemoryLimitConfig"""
+
+
+def make_export(path, kernels):
+    """An nsys export: a runtime call for each kernel, a range around each ten, in the columns of nsys 2024."""
+    base = sqlite3.connect(path)
+    names = _COLUMNS.split()
+    base.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({', '.join(f'{name} INTEGER' for name in names)})")
+    base.execute(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, "
+        "globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER, callchainId INTEGER)"
+    )
+    base.execute(
+        "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
+        "textId INTEGER)"
+    )
+    base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+    base.execute("CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER)")
+    base.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1700000000000000000)")
+    base.executemany("INSERT INTO StringIds VALUES (?, ?)", ((i, f"void kernel_{i}<float>(int)") for i in range(300)))
+    pid, tid = 1000 << 24, (1000 << 24) + 7
+
+    def kernel(i):
+        t = 2000 * i
+        ids = (i % 200, i % 200, i % 200)
+        shape = (768 + i % 50, 1, 1, 128, 1, 1, 0, 1024 * (i % 8))
+        return (t + 900, t + 2500, 0, 1, None, 7, i + 1, pid, *ids, 1, 1, 32, *shape, 0, 0, i, 32768, None, 0)
+
+    marks = ", ".join("?" * len(names))
+    base.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({marks})", map(kernel, range(kernels)))
+    calls = ((2000 * i, 2000 * i + 600, 0, tid, i + 1, 250, 0, None) for i in range(kernels))
+    base.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?, ?)", calls)
+    ranges = ((20000 * i, 20000 * i + 19999, 59, f"layer {i % 48}", tid, None) for i in range(kernels // 10))
+    base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", ranges)
+    base.commit()
+    base.close()

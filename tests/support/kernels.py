@@ -19,7 +19,7 @@ def shown(sources, folder):
 
 
 def displayed(outputs):
-    """What a cell displays, by media type, beside what it prints."""
+    """The display of a cell, by media type, beside what it prints."""
     return [output.data for output in outputs if output.output_type in ("display_data", "execute_result")]
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Page:
-    """What the server answers.
+    """Answers of the server.
 
     Attributes:
         text: The page, or a function that makes it.

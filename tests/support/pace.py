@@ -11,7 +11,7 @@ _LEAST_S = 3e-3
 
 @dataclass
 class Work:
-    """What a block took.
+    """Time of a block.
 
     Attributes:
         loops: Processor time of this process in the block, over that of a loop of a million additions in
@@ -32,7 +32,7 @@ def worked():
 
 
 def within(spent_s, loops):
-    """Whether processor time is less than that of so many loops; none is run where the fastest machine says so."""
+    """True if processor time is less than that of so many loops; none is run where the fastest machine says so."""
     return spent_s < loops * _LEAST_S or spent_s < loops * loop_s()
 
 

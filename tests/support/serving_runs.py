@@ -219,7 +219,7 @@ def aiperf_line(row, phase="profiling", metrics=(), **metadata):
 
 
 def vllm_object(rows, **changes):
-    """What vllm bench serve saves of a load, its clock with an origin of its own."""
+    """The file that vllm bench serve saves of a load, its clock with an origin of its own."""
     origin = rows[0]["sent_ns"] - 77_000_000_000
     ended = datetime.fromtimestamp(max(row["last_ns"] for row in rows) / 1e9, UTC)
     return {

@@ -38,7 +38,7 @@ RECORD_BYTES = {
 """Bytes of the records of each version of CUPTI, by kind, as its headers declare them."""
 
 HOOKS = 'text(f"i ranges {RANGES}")\ndef look(): pass\ndef end(): pass\n'
-"""What stands for the hooks in a Python program."""
+"""The file that stands for the hooks in a Python program."""
 
 
 def compile_into(folder: Path) -> None:
@@ -61,7 +61,7 @@ def compile_into(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Traced:
-    """What one process wrote.
+    """The files of one process.
 
     Attributes:
         rows: Its rows, dtype ROW.

@@ -30,7 +30,7 @@ def record(place, seeds=(1, 2), group="pauses", seconds=6.0):
 
 
 def part(scene, recorded, rank, device):
-    """What a rank recorded: the power of its GPU."""
+    """A rank's recording: the power of its GPU."""
     channel = ChannelInfo(
         device, POWER, "W", "simulated", sensor="hopper", period_s=0.02, window_s=0.003, gapless=True, gain_pct=5.0
     )
@@ -48,7 +48,7 @@ def part(scene, recorded, rank, device):
 
 
 def _traced(scene, recorded, rank, device):
-    """What it ran: every kernel within a range, with its operator but for those between GPUs."""
+    """A rank's kernels: every kernel within a range, with its operator but for those between GPUs."""
     count, last = len(recorded.kind), len(recorded.names) - 1
     names, zeros = (*recorded.names[:last], SUM), np.zeros(count, np.int64)
     work = Launched.of(names, recorded.kind, recorded.start_ns, recorded.end_ns)

@@ -13,7 +13,7 @@ COPIES = ["", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "H
 
 
 def lines_of(records, names):
-    """What a row is to say of each record: kind, start, end, name, stream, device, correlation, bytes or shape."""
+    """The row that is wanted of each record: kind, start, end, name, stream, device, correlation, bytes or shape."""
     lines = []
     for number, kind, (correlation, device, stream) in (
         (10, KERNEL, (92, 40, 48)), (1, COPY, (44, 32, 40)), (2, SET, (44, 32, 40)),

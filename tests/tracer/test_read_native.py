@@ -1,4 +1,4 @@
-"""What the reader makes of the files that the native library writes."""
+"""The reader's tables of the files that the native library writes."""
 
 from jouletrace.tracer.reader import read
 

@@ -1,4 +1,4 @@
-"""What each process ran, from the files that it left."""
+"""Kernels of each process, from the files that it left."""
 
 import numpy as np
 import pytest

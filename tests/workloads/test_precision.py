@@ -1,4 +1,4 @@
-"""What each dtype does to torch's switches, and that they come back."""
+"""Each dtype sets torch's switches, and they come back."""
 
 import pytest
 

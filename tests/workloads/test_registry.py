@@ -1,4 +1,4 @@
-"""What a name on the command line stands for, and what is reported where it has no meaning."""
+"""A name on the command line stands for a workload, and what is reported where it has no meaning."""
 
 import subprocess
 import sys

@@ -128,7 +128,7 @@ KINDS: dict[str, SensorKind] = {
     ),
     # The driver's record of H100 and H200: momentary samples, averaged recursively and read every 20 ms. The time
     # between samples is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz
-    # (docs/results/sampling-h100.md, docs/results/any-model-h200.md).
+    # (docs/results/sensors-h100.md, docs/results/any-model-h200.md).
     "hopper": SensorKind(
         (
             PowerField((RECORD,), "H100|H200", window_s=_RECORD_WINDOW_S, sampling_s=1 / 1222.5),

@@ -177,7 +177,7 @@ def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monke
 
 
 def watched(capsys, quiet=False):
-    """What is reported of three results, of which one is missing twice."""
+    """The report of three results, of which one is missing twice."""
     boards = [FleetGpu("a", "GPU-a", 0, "GPU-a"), FleetGpu("b", "GPU-b", 0, "GPU-b")]
     progress = FleetProgress(boards, quiet)
     with progress:

@@ -1,4 +1,4 @@
-"""What happens on a host: processes that begin at once or in turn, and what becomes of those that fail."""
+"""Processes on a host, that begin at once or in turn, and what becomes of those that fail."""
 
 import json
 import tempfile

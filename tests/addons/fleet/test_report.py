@@ -1,4 +1,4 @@
-"""What a fleet's report says, compared with fleets made from known numbers."""
+"""A fleet's report, compared with fleets made from known numbers."""
 
 import json
 import re

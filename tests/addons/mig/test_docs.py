@@ -1,4 +1,4 @@
-"""What ships beside the package for MIG: the notebook draws, and the exporter is asked for what is read."""
+"""Files beside the package for MIG: the notebook draws, and the exporter is asked for what is read."""
 
 import json
 import re

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 
 def broken_capture(forward):
-    """What a failed capture raises: the model's failure, hidden behind that of ending the capture."""
+    """The error of a failed capture: the model's failure, hidden behind that of ending the capture."""
     try:
         try:
             forward()

@@ -1,4 +1,4 @@
-"""What a trace says at the spans of an import, whose figures are by name; and counters that several files hold."""
+"""Traces of the spans of an import, whose figures are by name; and counters that several files hold."""
 
 import json
 

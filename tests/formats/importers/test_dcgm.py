@@ -1,4 +1,4 @@
-"""What DCGM reports: scrapes of its exporter, dcgmi dmon, and CSV."""
+"""Reports of DCGM: scrapes of its exporter, dcgmi dmon, and CSV."""
 
 import csv
 

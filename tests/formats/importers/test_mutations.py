@@ -1,7 +1,7 @@
 """Files changed in one way each, as one was in the wild: import, show, verify and load of each.
 
 A change without a meaning leaves all figures as they are. Any other ends in a Run that opens or in one line, and no
-wrong figure passes all checks. ``benchmarks/import_damage.py`` tries a thousand a format.
+wrong figure passes all checks.
 """
 
 import pytest

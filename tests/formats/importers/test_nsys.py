@@ -13,10 +13,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import nsys
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.nsys import tables as nsys_tables
-from places import REPOSITORY, SAMPLES
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-from import_speed import make_export
+from places import SAMPLES
 
 EXPORTS = sorted(p for folder in ("nsys_ai", "pipit_nsys") for p in (SAMPLES / folder).glob("*.sqlite"))
 
@@ -239,7 +236,7 @@ print(peak() - before)
 @pytest.mark.slow
 def test_a_row_of_a_large_export_takes_at_most_340_bytes_until_it_is_saved(tmp_path):
     small, large = make.nsys(tmp_path / "small.sqlite"), tmp_path / "large.sqlite"
-    make_export(large, 300_000)
+    make.make_export(large, 300_000)
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(small), str(large), str(tmp_path)], check=True, capture_output=True, text=True
     )

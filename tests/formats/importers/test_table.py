@@ -152,7 +152,7 @@ def test_a_power_whose_unit_is_not_known_is_not_taken_for_watts(tmp_path):
 
 @pytest.mark.parametrize("step", [1, 1000, 10**6, 5 * 10**8, 10**9])
 def test_a_unit_that_nothing_states_is_asked_for(tmp_path, step):
-    """Whether they come to seconds since 1970 by accident or not."""
+    """True if they come to seconds since 1970 by accident or not."""
     rows = "".join(f"{step * k},{step * (k + 1)}\n" for k in range(1, 5))
     with pytest.raises(BadInputError, match=r"the unit of .* isn't stated.*--map time_s=time"):
         read(tmp_path, "table", f"time,power_w\n{rows}")

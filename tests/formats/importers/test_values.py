@@ -17,7 +17,7 @@ BLANKS = [
     *("140737488355328.000000", "9.223372036854776e+18", "9.22337e+18", "1.40737e+14", "1.8446744073709552e+19"),
     *("1.4073749e+14", "2.14748e+09", "-9223372036854775808", "-2147483648"),
 ]
-"""What a cell holds where its driver has no value."""
+"""Texts of a cell where its driver has no value."""
 
 TRUSTED = "trust: yes"
 

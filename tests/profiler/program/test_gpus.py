@@ -1,4 +1,4 @@
-"""What ran on each GPU of a program with several, and how long ranks waited for one another."""
+"""Kernels on each GPU of a program with several, and how long ranks waited for one another."""
 
 import dataclasses
 

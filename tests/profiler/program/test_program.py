@@ -1,4 +1,4 @@
-"""What is recorded of a program: kernels, ranges and GPUs, and what a warning says is missing."""
+"""Recordings of a program: kernels, ranges and GPUs, and what a warning says is missing."""
 
 import os
 import sys

@@ -15,7 +15,7 @@ REAL = "sim:h100?realtime=1&load=0.5:300"
 
 
 class Library:
-    """What torch's NVTX functions call in a build for CUDA."""
+    """The module that torch's NVTX functions call in a build for CUDA."""
 
     def __init__(self):
         self.calls = []

@@ -70,7 +70,7 @@ def test_a_trainer_reports_its_steps_epochs_and_evaluations(tmp_path):
 
 
 class Loggers:
-    """What TensorBoard, W&B and others would get."""
+    """Figures that TensorBoard, W&B and others would get."""
 
     def __init__(self):
         self.lines = []
@@ -113,7 +113,7 @@ def test_loggers_of_a_trainer_get_the_figures_and_in_the_end_the_totals(capsys):
 
 @pytest.fixture
 def lightning(monkeypatch):
-    """What a callback sees of Lightning: its base class."""
+    """The part of Lightning that a callback sees: its base class."""
     module = ModuleType("lightning.pytorch")
     module.Callback = type("Callback", (), {})
     monkeypatch.setitem(sys.modules, "lightning", ModuleType("lightning"))

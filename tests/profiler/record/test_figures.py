@@ -1,4 +1,4 @@
-"""What ranges and steps of the user's own loop took: figures of recordings whose power is known."""
+"""Ranges and steps of the user's own loop: figures of recordings whose power is known."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What servers state on their pages of metrics."""
+"""Figures that servers state on their pages of metrics."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What scatters about a load, split into the sensor's noise, the power's fluctuation and the times of readings."""
+"""Scatter about a load, split into the sensor's noise, the power's fluctuation and the times of readings."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ PERIOD, LOW_W, HIGH_W = 0.02, 120.0, 420.0
 
 
 def split(noise_w=0.0, relative=0.0, wandering=0.0, tau=0.05, time_sd=0.0, seed=0, n=4000):
-    """What is made of residuals of a load that rests and works for a second each, read by a boxcar without gaps."""
+    """Parts of residuals of a load that rests and works for a second each, read by a boxcar without gaps."""
     rng = np.random.default_rng(seed)
     high = (np.arange(n) * PERIOD // 1) % 2 == 1
     model = np.where(high, HIGH_W, LOW_W)
@@ -77,7 +77,7 @@ def test_readings_of_a_boxcar_are_as_alike_as_means_of_a_fluctuation_over_it(tau
 
 
 def alternating(low_w, high_w, n=4000, steep_w=(), slope=800.0, time_sd=0.0):
-    """What is made of residuals of one size at rest and of one at work, with a sign that changes at each reading.
+    """Parts of residuals of one size at rest and of one at work, with a sign that changes at each reading.
 
     Such residuals hold no fluctuation: neighbours would agree. Readings at ``steep_w`` lie on slopes. The squares of
     their residuals are the median of a Gaussian that is as wide as they should be.

@@ -1,4 +1,4 @@
-"""What a calibration is judged by: residuals about edges, stragglers, a gain that moves."""
+"""Judges of a calibration: residuals about edges, stragglers, a gain that moves."""
 
 import numpy as np
 import pytest

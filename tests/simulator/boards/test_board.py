@@ -400,7 +400,7 @@ def test_work_in_real_time_takes_as_long_as_it_says():
 
 
 def readings(spec):
-    """What a GPU's own record holds after some work, and when each reading was stamped."""
+    """Contents of a GPU's own record after some work, and when each reading was stamped."""
     gpu = open_simulated(spec)
     source = gpu.sources()[0]
     gpu.board.load(400.0, 1.3)

@@ -424,10 +424,6 @@ static bool load(void) {
   return version >= 18;
 }
 
-#ifndef LAUNCH_CALLBACKS // benchmarks/tracing_cost.py builds the library without them
-#define LAUNCH_CALLBACKS 1
-#endif
-
 static void callbacks(uint32_t enable) {
   if (!subscriber) return;
   for (uint32_t number = 1; number < CALLS; number++) {
@@ -466,7 +462,7 @@ static void detach(uint32_t forced) {
 // the warning though_held says; it is NULL where another profiler may be recording. It also leaves stamps in a clock of its
 // own, which it sets anew whenever it begins.
 static bool attach(const char *though_held) {
-  int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
+  int error = cupti.Subscribe(&subscriber, on_call, NULL);
   if (error) subscriber = NULL;
   if (error == HELD && though_held) {
     text("w profiler_inside %s", though_held);

@@ -1,35 +1,16 @@
-"""Walk the calls of a print: stays in packages, and the kinds of object between a recorded kernel and printed text.
-
-    python benchmarks/forms.py RUN            # a Run with kernels; its analysis may take half a minute
-
-Two counts of a print, over packages of ``jouletrace`` (single modules beside them don't count):
-
-- **stays**: how often control enters a package coming from another one, by a call or by a return. Calls into ``run``
-  belong to the package that makes them: its types are the data that all packages share, and reading a figure of
-  one leads nowhere.
-- **tour**: the same over the first call of each function alone, ``run`` included: what a reader visits who follows the
-  print through the source and reads each function once.
-
-And two lists of classes, of instances that calls took or returned:
-
-- of the analysis: classes that hold a table, an array or a list with more than three entries;
-- of the print: classes whose instances hold the name of a kernel.
-"""
+"""Walks of the calls of a print: how often control enters packages, and which objects hold the name of a kernel."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 import jouletrace as jt
-from jouletrace.analysis import analyse
 from jouletrace.report import render
 from jouletrace.run import Run, tables
 
@@ -44,7 +25,7 @@ FORMS = {
 }
 """Prints of a loaded Run by the command that makes them."""
 
-_DEPTH, _SAMPLE, _ROWS = 6, 12, 3
+_DEPTH, _SAMPLE = 6, 12
 
 
 def walked(call: Callable[[], object], see: Callable[[FrameType, str, Any], None]) -> None:
@@ -112,12 +93,6 @@ def forms(call: Callable[[], object], holds: Callable[[Any], bool]) -> set[str]:
     return found
 
 
-def has_rows(one: Any) -> bool:
-    """True if an object holds a table, an array or a list with more than three entries."""
-    kinds = (pa.Table, np.ndarray, list, tuple)
-    return any(isinstance(each, kinds) and np.ndim(each) != 0 and len(each) > _ROWS for each in _contents(one))
-
-
 def has_text(one: Any, text: str, depth: int = _DEPTH) -> bool:
     """True if an object holds a text, at any of some depths, in the first entries of what it holds."""
     if isinstance(one, str) and text in one:
@@ -128,7 +103,7 @@ def has_text(one: Any, text: str, depth: int = _DEPTH) -> bool:
 
 
 def _contents(one: Any) -> list[Any]:
-    """What an object holds: of a container its entries, else its attributes."""
+    """Contents of an object: of a container its entries, else its attributes."""
     if isinstance(one, Mapping):
         return list(one.values())
     if isinstance(one, list | tuple | set | frozenset):
@@ -155,21 +130,3 @@ def printed(run: Run) -> set[str]:
     rows = [row | {"name": MARK, "op": None} if row["id"] == costliest else row for row in units]
     run.units = tables.from_rows(rows, "units")
     return forms(lambda: render([run], detail="kernel"), lambda one: has_text(one, MARK))
-
-
-def main() -> None:
-    """Print counts and lists of a Run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    path = parser.parse_args().run
-    for name, call in FORMS.items():
-        call(jt.load(path))  # modules are imported
-        first, second = jt.load(path), jt.load(path)
-        print(f"{name}: {stays(lambda: call(first))} stays, tour {tour(lambda: call(second))}")  # noqa: B023
-    if any(row["level"] == "kernel" for row in jt.load(path).units.to_pylist()):
-        print("print:", *sorted(printed(jt.load(path))))
-    print("analysis:", *sorted(forms(lambda: analyse(jt.load(path)), has_rows)))
-
-
-if __name__ == "__main__":
-    main()
