@@ -36,8 +36,6 @@ def given(kernels, kinds, power_w, sd_w, *, bound_w=None, shared=0.36):
         np.diag((300.0 * seconds) ** 2),
         np.diag(bound**2),
         shared * np.diag(sd[:-1] ** 2),
-        (0.0, 1.0),
-        0.02,
     )
     fit = SimpleNamespace(watts=np.zeros(77))
     return SimpleNamespace(activity=activity, idle_w=(100.0, 1.0), lock=SimpleNamespace(fit=fit)), rows
