@@ -75,6 +75,7 @@ LATE = np.where((SECONDS > 40) & (SECONDS < 60), DRAWN[80], DRAWN)
     [
         (DRAWN, [], "trust: yes", 29_850),
         (LATE, [], "trust: yes", 29_850),
+        (DRAWN - np.clip(DRAWN - DRAWN[80], 0, 6000), [], "stood still for 20 s in which a GPU that is on draws", None),
         (np.minimum(DRAWN, 22_000), [], "stood still for 42.5 s in which a GPU that is on draws more", None),
         (
             DRAWN + 3000 * (SECONDS > 50),
@@ -86,7 +87,7 @@ LATE = np.where((SECONDS > 40) & (SECONDS < 60), DRAWN[80], DRAWN)
         ((DRAWN - 4500) * (SECONDS > 0), [], "1 reads of the energy counter were no counts", 29_700),
         (DRAWN, range(80, 140), "holes of the record are bridged", 29_850),
     ],
-    ids=["sound", "late", "stuck", "jump", "zero", "small zero", "gap"],
+    ids=["sound", "late", "lost", "stuck", "jump", "zero", "small zero", "gap"],
 )
 def test_a_counter_alone_is_compared_with_what_a_gpu_can_draw(tmp_path, joules, left_out, said, joule):
     """300 W all the time; reads are each half second."""

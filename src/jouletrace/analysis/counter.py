@@ -25,6 +25,9 @@ _LONGEST_STEP_S, _UPDATES = 2.0, 3.0
 _LEAST_W = 2.0
 """No GPU that is on draws less."""
 
+_LONG_UPDATES, _CAUGHT_UP = 10.0, 0.5
+"""After a stall of so many usual steps a counter has counted so much of the mean power before it, or has lost it."""
+
 ALONE = "counter_alone"
 """Flag of figures that the counter gives."""
 
@@ -99,21 +102,27 @@ def _compare(run: Run, device: str, record: Readings, response: StepResponse) ->
 def _stood_still(record: Readings | None, reads: CounterReads) -> tuple[float, float]:
     """For how long a counter that should have moved did not, in s, and what was drawn meanwhile, in J; else 0.
 
-    Without a record that is the least that a GPU draws.
+    Without a record that is the least that a GPU draws or, in a long stall, half of the mean power before it.
     """
     if len(reads) < 2:
         return 0.0, 0.0
     moved = np.flatnonzero(np.diff(reads.energy_j))
     edges = reads.time_ns[np.stack([np.append(0, moved + 1), np.append(moved, len(reads) - 1)])]
     least_j = 2 * printed_step_j(reads.energy_j)
+    caught = np.append(np.diff(reads.energy_j)[moved], 0.0)  # late, but not lost
     if record is None:
-        drawn = _LEAST_W * np.diff(edges, axis=0)[0] / 1e9
+        still_s = np.diff(edges, axis=0)[0] / 1e9
+        before_s = (edges[0] - edges[0, 0]) / 1e9
+        before_j = np.append(0.0, np.cumsum(np.where(np.isin(moved + 1, reads.resets), 0.0, caught[:-1])))
+        long = still_s > _LONG_UPDATES * np.median(still_s)
+        long &= np.median(caught) > least_j  # coarse steps are rare at low power
+        mean_w = before_j / np.maximum(before_s, 1e-9)
+        drawn = np.maximum(_LEAST_W, long * _CAUGHT_UP * mean_w) * still_s
     else:
         edges = np.clip(edges, *record.time_ns[[0, -1]])
         drawn = integrate(record.time_ns, record.value, *edges)
         least_j = max(least_j, TOLERANCE * float(np.diff(cumulative_energy(record.time_ns, record.value)[[0, -1]])[0]))
     still_s = np.diff(edges, axis=0)[0] / 1e9
-    caught = np.append(np.diff(reads.energy_j)[moved], 0.0)  # late, but not lost
     usual_s = float(np.median(still_s[:-1])) if len(moved) else 0.0
     stuck = (still_s > max(_LONGEST_STEP_S, _UPDATES * usual_s)) & (drawn - caught > least_j)
     longest = int(np.argmax(drawn * stuck))
