@@ -15,7 +15,7 @@ from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
-from jouletrace.sensor.gain import gain_of
+from jouletrace.sensor.gain import gain_known, gain_of
 from jouletrace.stats.interval import Z95
 
 OFFSET_W = 3.0
@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def expanded(self) -> float:
-        """Expanded uncertainty: half-width of a 95 % interval of what an ideal meter would read."""
+        """Expanded uncertainty: half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
         unseen = sum(term.u**2 for term in self.terms if not term.stated)
         return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
@@ -86,10 +86,9 @@ def gain_pct(run: Run, part: Part | None = None) -> float:
 def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> float | None:
     """Half-width of a 95 % interval of what an ideal meter would read, in the unit of a figure of a part.
 
-    None where the figure has no interval, or is that of a meter, whose gain is unknown. ``gain`` is ``gain_pct``, if it
-    is known already.
+    None where the figure has no interval, or the gain is unknown. ``gain`` is ``gain_pct``, if it is known already.
     """
-    if figure.half_width is None or any(device.kind == "meter" for device in run.devices):
+    if figure.half_width is None or not gain_known(run):
         return None
     return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure, gain)).expanded
 
@@ -135,9 +134,11 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | No
     over = 1.0 if METRICS[metric].unit == "W" else seconds or 0.0
     if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
         over = 0.0
+    stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
+    if not gain_known(run):
+        return tuple(stated)
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),
         OFFSET.format(OFFSET_W): sensors * OFFSET_W * over / math.sqrt(3),
     }
-    stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
     return (*stated, *(Term(source, u, stated=False) for source, u in unseen.items()))

@@ -44,9 +44,11 @@ def _section(found: Budget, name: str) -> Table:
         shown = number(share, 2) if share >= _LEAST_PCT else f"< {_LEAST_PCT:g}" if share else "0"
         rows.append([term.source, number(term.u / unit.factor, 3), shown, "yes" if term.stated else "no"])
     part = f" ({100 * found.expanded / abs(found.figure.value):.2g} %)" if found.figure.value else ""
+    known = any(not term.stated for term in found.terms)
     note = (
         f"combined standard uncertainty {quantity(found.combined, metric.unit)}; "
-        f"with gain and offset ± {quantity(found.expanded, metric.unit)}{part} at 95 %"
+        f"{'with' if known else 'without the'} gain and offset{'' if known else ' of the sensor, not known,'} "
+        f"± {quantity(found.expanded, metric.unit)}{part} at 95 %"
     )
     others = (f"u ({unit.name})", "variance (%)", "in the ±")
     columns = [Column("source"), *(Column(name, numeric=True) for name in others)]
