@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def expanded(self) -> float:
-        """Expanded uncertainty: half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
+        """Half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
         unseen = sum(term.u**2 for term in self.terms if not term.stated)
         return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
