@@ -89,7 +89,10 @@ def _of_devices(run: Run, metric: str) -> Estimate:
     from jouletrace.analysis.facts import of_devices
     from jouletrace.run.parts import Parts
 
-    return of_devices(Parts(run), metric)
+    parts = Parts(run)
+    if run.kind == "program" and metric == "time_s":
+        return parts.whole.get("iteration_time_s")
+    return of_devices(parts, metric)
 
 
 def _text_of(value: Any) -> str:

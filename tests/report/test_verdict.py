@@ -239,3 +239,17 @@ def test_print_of_a_comparison_of_two_sides_begins_with_it():
     run = load(RUNS / "fp32-fp16-h100.zip")
     assert str(run).splitlines()[0].startswith("A: deit-base")
     assert "less energy per iteration: better" in str(run)
+
+
+def test_the_budget_is_named_where_there_is_one_to_show():
+    run = monitor_run()
+    assert "show --budget" in " ".join(short(run).split())
+    run.results = tables.from_rows([{**row, "method": "counter"} for row in run.results.to_pylist()], "results")
+    said = " ".join(short(run).split())
+    assert "gain and offset" in said
+    assert "--budget" not in said
+
+
+def test_the_time_of_a_program_is_that_of_its_verdict():
+    run = load(REPOSITORY / "docs/results/runs/resnet50-run-h200.zip")
+    assert f"in {run.result('time_s').value:.2f} s" in " ".join(short(run).split())

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jouletrace.analysis.conditions import UNKNOWN, Conditions, conditions
 from jouletrace.analysis.rules import ATTRIBUTION, CARE, INVALID, NO, NONE, YES, rule
 from jouletrace.run import Estimate, Run, RunWarning
-from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Serving
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import ABSENT, Parts
@@ -164,14 +164,13 @@ def doubts(run: Run, name: str) -> list[str]:
 def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
     """Names of the checks that are made of a Run: what its kind and its sensors allow."""
     power = any(run.channel(device.id, POWER) is not None for device in run.devices)
-    counter = any(run.channel(device.id, ENERGY_COUNTER) is not None for device in run.devices)
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
     there = {name: one for part in (parts.whole, *parts.gpus.values()) for name, one in part.figures.items()}
     made = {
         "complete": measured,
-        "power sensor": power or counter or measured,
+        "power sensor": power or measured,
         "power record": power,
         "sensor response": power and measured,
         "other processes": run.kind in ("profile", "ab", "calibrate", "program"),

@@ -44,13 +44,14 @@ def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
     In a comparison of two sides on one GPU the gain cancels.
     """
     figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
-    energies = (found for name, found in figures if name.startswith("energy") and found.half_width)
+    energies = [found for name, found in figures if name.startswith("energy") and found.half_width]
     of = {results.measurand(found) for found in energies}
     if not of or run.kind in ("ab", "calibrate"):
         return []
     first = headline(run, results, known)
     if first is not None and first.beside:
-        beyond = "absolute: with the sensor's gain and offset (show --budget)"
+        shown = run.kind != "measure" and any(one.method != "counter" for one in energies)  # with a budget
+        beyond = f"absolute: with the sensor's gain and offset{' (show --budget)' if shown else ''}"
     elif run.simulated:
         return []
     elif known.gain:
@@ -87,7 +88,8 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     if energy.value is None and inference.value is not None:
         return [_inference(run, results, known, inference), *_watched(run, results, known)]
     if energy.value is None:
-        why = f"; {reasons.no_energy(energy.reason)}" if energy.reason else ""
+        claimed = run.kind != "import" or "energy_total_j" in results.whole.figures
+        why = f"; {reasons.no_energy(energy.reason)}" if energy.reason and claimed else ""
         each = "" if whole else " per iteration"
         return [f"{_timed(time)}{each}{why}"] if time.value is not None else _watched(run, results, known)
     if whole and energy.method.startswith("stated by "):

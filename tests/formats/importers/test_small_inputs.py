@@ -82,3 +82,11 @@ def test_an_unknown_gain_is_in_no_budget(workspace, capsys):
         said = " ".join(command(capsys, "show", name[:2], "--budget").out.split())
         assert "gain of the sensor, ±" not in said
         assert "without the gain and offset" in said
+
+
+def test_what_a_file_lacks_is_neither_claimed_nor_checked(workspace, capsys):
+    assert "energy unknown" not in command(capsys, "import", str(FAULTS / "Q1_trtexec_dump.log"), "-o", "q").out
+    command(capsys, "import", str(FAULTS / "D1_counter_alone.csv"), "-o", "d")
+    said = command(capsys, "show", "d", "-v").out
+    assert "Passed  stamps" in said
+    assert "--budget" not in said
