@@ -15,7 +15,7 @@ from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
-from jouletrace.sensor.gain import gain_known, gain_of
+from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import Z95
 
 OFFSET_W = 3.0
@@ -83,12 +83,17 @@ def gain_pct(run: Run, part: Part | None = None) -> float:
     return 100 * gain_of(replace(run, devices=own))
 
 
+def _gain_known(run: Run) -> bool:
+    """False for an imported log none of whose sensors states a gain: what read it may be any meter."""
+    return run.kind != "import" or gain_of(run, unstated_pct=0.0) > 0
+
+
 def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> float | None:
     """Half-width of a 95 % interval of what an ideal meter would read, in the unit of a figure of a part.
 
     None where the figure has no interval, or the gain is unknown. ``gain`` is ``gain_pct``, if it is known already.
     """
-    if figure.half_width is None or not gain_known(run):
+    if figure.half_width is None or not _gain_known(run):
         return None
     return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure, gain)).expanded
 
@@ -135,7 +140,7 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | No
     if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
         over = 0.0
     stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
-    if not gain_known(run):
+    if not _gain_known(run):
         return tuple(stated)
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),

@@ -24,11 +24,6 @@ def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
     return max(stated, default=0.0) / 100
 
 
-def gain_known(run: Run) -> bool:
-    """False for an imported log none of whose sensors states a gain: what read it may be any meter."""
-    return run.kind != "import" or gain_of(run, unstated_pct=0.0) > 0
-
-
 def gain_between(*gains: float) -> float:
     """Relative gain error between the sensors of GPUs, from that of each.
 
