@@ -81,7 +81,7 @@ class Talk(Progress):
 
 
 class Doing:
-    """What the orders ask for, one after the other."""
+    """Carries out orders, one after the other."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.worker import profile_apart
+from jouletrace.campaign.worker import TIMED_OUT, profile_apart
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import LOCK, alone_in
@@ -26,7 +26,7 @@ from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"
 POINTS = "points"
-OUT_OF_MEMORY, FAILED, TIMED_OUT = "out_of_memory", "failed", "timed_out"
+OUT_OF_MEMORY, FAILED = "out_of_memory", "failed"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_apart``, or a substitute."""

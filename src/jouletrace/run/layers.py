@@ -101,7 +101,7 @@ class _Listed:
             yield replace(ones[0], parent=around[0].id, name=name, figures=self._figures(ones))
 
     def _groups(self, around: Sequence[Part]) -> list[list[list[Part]]]:
-        """What is inside of a layer or of equal ones, by its name in these; equal numbered siblings in one group."""
+        """The layers inside of one or of equal ones, by their names in these; equal numbered siblings in one group."""
         siblings = defaultdict[str, list[Part]](list)
         for one in around:
             for part in self.inside[one.id]:
@@ -119,7 +119,7 @@ class _Listed:
         return [group for group, _ in groups]
 
     def _launched(self, ones: Sequence[Part], *, own: bool = False) -> list[tuple[object, Floats]]:
-        """What some layers launch, or they themselves, and its seconds of each kind."""
+        """Launches of some layers, with the seconds of each kind; ``own`` are those that they make themselves."""
         names = [(one.gpu, one.module or one.name, one.name) for one in ones]
         keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, own) for gpu, module, name in names]
         return [launched for key in keys for launched in self.launched[key].items()]
