@@ -11,6 +11,7 @@ from jouletrace import report
 from jouletrace.run import tables
 from jouletrace.run.layers import folded
 from jouletrace.run.parts import Parts
+from jouletrace.run.recording_names import OUTSIDE
 from places import REPOSITORY
 
 RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip"
@@ -180,3 +181,21 @@ def test_own_operators_that_take_little_are_not_listed():
     assert own
     assert "    (own operators)" not in labels(run)
     assert "    (own operators)" in labels(run, verbose=True)
+
+
+def test_what_no_module_calls_is_listed_by_operator():
+    """The embeddings of the recording, as if no module had called them."""
+
+    def outside(_, row):
+        is_layer = row["level"] == "layer" and row["name"] == "deit.embeddings"
+        if row["level"] == "site" and (row["module"] or "").startswith("deit.embeddings"):
+            return {"module": None, "call": None}
+        return {"name": OUTSIDE, "module": OUTSIDE} if is_layer else {}
+
+    found = folded(run := changed("units", outside), Parts(run))
+    (whole,) = (part for part in found if part.name == OUTSIDE)
+    inside = [part for part in found if part.parent == whole.id]
+    assert [part.name for part in inside] == ["convolution", "cat", "add"]
+    for metric in ("time_s", "energy_total_j"):
+        total = sum(part.get(metric).value for part in inside)
+        assert total == pytest.approx(whole.get(metric).value, rel=1e-6)

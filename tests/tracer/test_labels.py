@@ -88,3 +88,24 @@ def test_launches_of_which_nothing_is_known_are_learned_with_their_modules(tmp_p
                 writer.row(10 * number, 10 * number + 5, "gemm" if op == "mm" else op, **about)
     once = [("aten.mm", "first"), ("aten.relu", "first"), ("aten.mm", "second"), ("aten.norm", "second")]
     assert named(tmp_path) == 6 * once
+
+
+@pytest.mark.parametrize(
+    ("modules", "named_as"),
+    [
+        (("h.0.mlp", "h.1.mlp"), "h.*.mlp"),
+        (("down.conv1", "down.conv2"), "down.conv*"),
+        (("down.act", "down.gate"), "down.act|gate"),
+        (("a.n", "b.n", "c.n", "d.n"), "a|b|c|…"),
+        (("0", "1"), ""),
+    ],
+)
+def test_modules_that_cannot_be_distinguished_are_named_by_what_they_are(tmp_path, modules, named_as):
+    rng = np.random.default_rng(1)
+    with Writer(tmp_path, 1) as writer:
+        for number in range(1, 401):
+            module = writer.mark(0, "m", modules[rng.integers(len(modules))])
+            owner = writer.mark(writer.mark(module, "b", "MmBackward0"), "o", "aten::mm")
+            sampled = number < 300
+            writer.row(number, number + 1, "gemm", correlation=number, owner=owner if sampled else 0, sampled=sampled)
+    assert named(tmp_path)[-1][1] == named_as

@@ -1,4 +1,4 @@
-"""Layers for people: equal ones as one row."""
+"""Layers for people: equal ones as one row, and what no module calls by operator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jouletrace.arrays import Floats
 from jouletrace.run.division import Division, Launched, divisions_of
 from jouletrace.run.estimate import Estimate, widened
 from jouletrace.run.model import MODEL_UNIT, Run
+from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts, of_time
 from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.tables import UnitRow
@@ -27,6 +28,9 @@ _BY_OTHERS = "called by others"
 _ALIKE = 0.1
 """Largest distance of a time from the mean of those of equal layers, as a share of it. Blocks of DeiT-B and SegFormer
 on H200s are within 1 %, their kernels within 12 %; each energy of a kernel is known to 3 % and worse."""
+
+_WIDE = 40
+"""Characters of a kernel's name."""
 
 _SMALL = 0.01
 """Share of a layer by which times of its kernels may differ anyhow; of the whole, below which layers that the readings
@@ -94,7 +98,7 @@ class _Listed:
             elif len(below) == 1 < len(below[0]) and "time_own_s" not in figures:  # it is a list of equal ones
                 name, inside = f"{name.rpartition('.')[2]}.* ×{len(below[0])}", [*chain(*below[0])]
             yield replace(inside[0], parent=around[0].id, name=name, figures=figures)
-            yield from self.rows(inside)
+            yield from self._operators(ones[0]) if name == OUTSIDE else self.rows(inside)
         if len(small) > 1:
             ones = [one for _, some, _ in small for one in some]
             name = f"{sum(len(group) for group, _, _ in small)} more, together"
@@ -118,7 +122,7 @@ class _Listed:
             group[1].append(times)
         return [group for group, _ in groups]
 
-    def _launched(self, ones: Sequence[Part], *, own: bool = False) -> list[tuple[object, Floats]]:
+    def _launched(self, ones: Sequence[Part], *, own: bool = False) -> list[tuple[Any, Floats]]:
         """Launches of some layers, with the seconds of each kind; ``own`` are those that they make themselves."""
         names = [(one.gpu, one.module or one.name, one.name) for one in ones]
         keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, own) for gpu, module, name in names]
@@ -126,15 +130,21 @@ class _Listed:
 
     def _figures(self, ones: Sequence[Part]) -> dict[str, Estimate]:
         """Figures of the sum of some layers of one device."""
-        first, get = ones[0], self.parts.get
         if len(ones) == 1:
-            return first.figures
-        division, found = self.divisions[first.gpu], dict[str, Estimate]()
-        for own in (True, False) if all("time_own_s" in one.figures for one in ones) else (False,):
-            seconds = np.sum([some for _, some in self._launched(ones, own=own)], axis=0)
-            time, energy = replace(first.get("time_s"), value=float(seconds.sum())), division.energy(seconds)
-            found |= {"time_own_s": time, "energy_own_j": energy} if own else {"time_s": time, "energy_total_j": energy}
-        found["power_w"] = energy.scaled(1 / (time.value or 1.0))
+            return ones[0].figures
+        owns = (True, False) if all("time_own_s" in one.figures for one in ones) else (False,)
+        total = {own: np.sum([some for _, some in self._launched(ones, own=own)], axis=0) for own in owns}
+        found = self._of(ones[0], total[False])
+        if True in total:
+            own = self._of(ones[0], total[True])
+            found |= {"time_own_s": own["time_s"], "energy_own_j": own["energy_total_j"]}
+        return found
+
+    def _of(self, first: Part, seconds: Floats) -> dict[str, Estimate]:
+        """Figures of seconds of each kind on the device of a layer."""
+        get, division = self.parts.get, self.divisions[first.gpu]
+        time, energy = replace(first.get("time_s"), value=float(seconds.sum())), division.energy(seconds)
+        found = {"time_s": time, "energy_total_j": energy, "power_w": energy.scaled(1 / (time.value or 1.0))}
         share, of = (time, "iteration_time_s") if of_time(first.figures) else (energy, "energy_total_j")
         if whole := get(of).value:
             found["share"] = share.scaled(1 / whole)
@@ -145,6 +155,17 @@ class _Listed:
             active = replace(energy, value=value, low=low, high=high, budget={})
             found["energy_active_j"] = widened(active, idle.half_width or 0.0)
         return found
+
+    def _operators(self, outside: Part) -> Iterator[Part]:
+        """What no module calls, the longest first: its operators, or kernels where these aren't known."""
+        groups = defaultdict[str, Floats](lambda: np.zeros(1))
+        for (_, op, _, kernel, *_), seconds in self._launched([outside]):
+            name = (op or kernel).removeprefix("aten.")
+            groups[name] = groups[name] + seconds
+        ranked, short = sorted(groups, key=lambda name: -groups[name].sum()), short_names(groups, _WIDE)
+        for number, name in enumerate(ranked if len(ranked) > 1 else (), 1 + len(ranked) * outside.id):
+            figures = self._of(outside, groups[name])
+            yield replace(outside, id=-number, parent=outside.id, name=short[name], figures=figures)
 
     def _is_small(self, ones: Sequence[Part], figures: Mapping[str, Estimate]) -> bool:
         time, energy = (figures.get(metric, ABSENT) for metric in ("time_s", "energy_total_j"))

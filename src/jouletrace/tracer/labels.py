@@ -15,6 +15,8 @@ from jouletrace.tracer.names import family_of
 from jouletrace.tracer.process_trace import Label, Owners, ProcessTrace
 
 _DIGITS = re.compile(r"\d+")
+_LISTED = 3
+"""Words that a name lists of modules that can't be distinguished."""
 
 CONTEXTS = (6, 3, 1, 0)
 """Kernels before and after one that are compared, the most first: a sequence that names one operator names this one."""
@@ -216,12 +218,13 @@ def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> I
 
 
 def _pattern(modules: Sequence[str]) -> str:
-    """The common part of qualified names: equal words stay, numbers that differ become *; "" if nothing stays."""
+    """The common part of qualified names, with * for numbers that differ, and the words that follow it: "conv|norm"."""
     found: list[str] = []
     for words in zip(*(module.split(".") for module in modules), strict=False):
         alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}
         if len(alike) > 1:
-            found.append("*")
+            listed = sorted(alike)
+            found.append("|".join([*listed[:_LISTED], *(["…"] if len(listed) > _LISTED else [])]))
             break
         found += alike
     return ".".join(found) if set(found) != {"*"} else ""
