@@ -199,3 +199,11 @@ def test_what_no_module_calls_is_listed_by_operator():
     for metric in ("time_s", "energy_total_j"):
         total = sum(part.get(metric).value for part in inside)
         assert total == pytest.approx(whole.get(metric).value, rel=1e-6)
+
+
+def test_a_pool_is_called_by_what_it_holds():
+    parts = Parts(jt.load(REPOSITORY / "tests" / "frozen" / "programs" / "jax_train.zip"))
+    (pool,) = (part for part in parts.all() if part.name == "149 kernels together")
+    inside = [part for part in parts.all() if part.parent == pool.id]
+    longest = max(inside, key=lambda part: part.get("time_s").value)
+    assert pool.title == f"{longest.name} and 148 more"

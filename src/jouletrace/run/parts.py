@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
+from jouletrace.run.names import short_name
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 _CAUSES = {
@@ -79,6 +80,7 @@ class Part:
         count: How often it runs in an iteration; None where that isn't known.
         figures: By metric, in stored order.
         gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
+        title: Its name for people: of a pool, what it holds ("gelu and 3 more").
     """
 
     id: int
@@ -93,6 +95,11 @@ class Part:
     count: int | None = None
     figures: dict[str, Estimate] = field(default_factory=dict)
     gpu: str = ""
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        """Without a title of its own, a part has its name."""
+        object.__setattr__(self, "title", self.title or self.name)
 
     @cached_property
     def path(self) -> Path:
@@ -154,8 +161,14 @@ class Parts:
             below.update(dict.fromkeys(climbed, below[parent]))
             return below[parent]
 
+        titles = _titles(rows, figures)
         self._all = [
-            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))
+            Part(
+                **{name: row[name] for name in _COLUMNS},
+                figures=figures.get(row["id"], {}),
+                gpu=gpu(row["parent"]),
+                title=titles.get(row["id"], ""),
+            )
             for row in rows
         ]
         self.gpus = {devices[part.id]: part for part in self._all if devices.get(part.id)}
@@ -280,6 +293,24 @@ def _share_one_thing(figures: Mapping[int, dict[str, Estimate]]) -> None:
             if "share" in one and "time_s" in one:
                 one["share"] = replace(one["time_s"], method="trace").scaled(1 / whole_s)
 
+
+def _titles(rows: Sequence[Mapping[str, Any]], figures: Mapping[int, Mapping[str, Estimate]]) -> dict[int, str]:
+    """Names of pools by what they hold, that with the most time first; by id."""
+    pools = {row["id"]: list[tuple[float, str]]() for row in rows if str(row["name"]).endswith(" together")}
+    for row in rows:
+        if row["parent"] in pools:
+            seconds = figures.get(row["id"], {}).get("time_s", ABSENT).value or 0.0
+            name = (row["op"] or "").removeprefix("aten.") or row["name"] or "?"
+            pools[row["parent"]].append((seconds, name))
+    return {
+        id: f"{short_name(max(inside)[1], _SHORT)} and {len(inside) - 1} more"
+        for id, inside in pools.items()
+        if len(inside) > 1
+    }
+
+
+_SHORT = 16
+"""Characters of a kernel's name in that of a pool."""
 
 _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
 
