@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from atlas_data import IDLE, POOL, read
+from atlas import IDLE, POOL, read
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor.gain import gain_between
 from jouletrace.stats.interval import mean_estimate

@@ -84,7 +84,8 @@ def _resolved(found: dict[str, object]) -> dict[str, object]:
 
 @cache
 def _overhead() -> dict:
-    return json.loads((RUNS / "peers-overhead.json").read_text())["overhead"]
+    found = json.loads((RUNS / "peers-overhead.json").read_text())
+    return {"of": found["overhead"], "cores": found["cpu"]}
 
 
 @cache
@@ -93,9 +94,8 @@ def _fleet() -> dict:
 
 
 @cache
-def _bursts() -> list[list[str]]:
-    """Cells of the lines of the table of bursts."""
-    return [line.split("|")[1:-1] for line in bursts.analyse(RUNS / "bursts-h200.zip").splitlines() if " s (" in line]
+def _bursts() -> dict[str, list[float]]:
+    return bursts.table(RUNS / "bursts-h200.zip")
 
 
 @cache
@@ -295,11 +295,6 @@ def fleet_shares(_: Data) -> Values:
     return [100 * levels[name]["share"]["value"] for name in ("gpu", "within")]
 
 
-def burst(number: int) -> Callable[[Data], Values]:
-    """The cells of a line of bursts of an H200 in accuracy-spans.md."""
-    return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
-
-
 def missed_s(*tools: str) -> float:
     """Seconds of the mean power of the work that tools miss of a block of 1 s and more, mean over the blocks."""
     rows = [row for row in _peers()["windows"]["rows"] if row["tool"] in tools and row["seconds"] >= 1]
@@ -441,11 +436,10 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",
      fleet_shares),
-    *((BURSTS, line, burst(number)) for number, line in enumerate(
-        f"| {seconds} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |"
-        for seconds, n in ((0.05, 24), (0.2, 24), (1, 20), (3, 20)))),
-    *((PEERS, line, lambda _: ()) for name in ("peers-h200.json", "peers-overhead.json")
-      for line in peers.table(json.loads((RUNS / name).read_text())).splitlines() if line),
+    *((BURSTS, f"| {length} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |",
+       lambda _, length=length: _bursts()[length]) for length, n in (("0.05", 24), ("0.2", 24), ("1", 20), ("3", 20))),
+    *((PEERS, line, lambda _: ()) for line in peers.blocks(_peers()["windows"]["rows"])),
+    *((PEERS, line, lambda _: ()) for line in peers.overhead(**_overhead())),
     (PEERS, "{} s with Zeus, {} s with CodeCarbon, {} s with the momentary power, {} s with `nvidia-smi` "
             "and {} s with jouletrace", lambda _: [
         missed_s(*tools) for tools in (("zeus", "zeus, approx"), ("codecarbon",), ("NVML instant",), ("nvidia-smi",),
@@ -458,7 +452,8 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
      lambda _: [worst_error(("jouletrace",), seconds) for seconds in (1, 0.05)]),
     (PEERS, "{} of {} blocks of 1 s and {} of {} of 0.05 s", lambda _: [*unread(1), *unread(0.05)]),
     (PEERS, "an iteration at batch 1 without any tool took {} to {} ms", lambda _: [
-        edge(1e3 * plain for pairs in _overhead()["batch 1"].values() for plain, _ in pairs) for edge in (min, max)]),
+        edge(1e3 * plain for pairs in _overhead()["of"]["batch 1"].values() for plain, _ in pairs)
+        for edge in (min, max)]),
     (PEERS, "| attention, 12 modules | – | – | {} J | {} ± {} J |", lambda _: [
         zeus_modules("attention"), *own_modules(LAYER + "self_attention")]),
     (PEERS, "| MLPs, 12 | – | – | {} J | {} ± {} J |", lambda _: [zeus_modules("mlp"), *own_modules(LAYER + "mlp")]),
