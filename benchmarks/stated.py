@@ -24,7 +24,6 @@ import atlas_claims
 import bursts
 import peers
 import serving
-import slowdown
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
 from jouletrace.run import MODEL_UNIT, Estimate, Run, load
@@ -189,21 +188,6 @@ def served_phase(phase: str) -> Callable[[Data], Values]:
     )
 
 
-def slower(what: str, kind: str, records: str = "") -> Callable[[Data], Values]:
-    """By how much programs take more with a tracer, % with the ends of the interval, program by program.
-
-    With ``records`` on an H100, else on an H200, as they are in the file, which is the order of their tables.
-    """
-
-    def found(_: Data) -> Values:
-        measured = json.loads((RUNS / f"slowdown-{'h100' if records else 'h200'}.json").read_text())
-        programs = (measured[records] if records else measured).values()
-        of_kind = [rows for rows in programs if any(row["kind"] == kind for row in rows)]
-        return [value for rows in of_kind for value in slowdown.ratios(rows)[what, kind]]
-
-    return found
-
-
 def change(name: str, metric: str = "energy_total_j") -> Callable[[Data], Values]:
     """By how much less B of an ``ab`` has of a metric than A, %."""
     return lambda data: [-100 * compared(data.run(name), metric).change.value]
@@ -361,12 +345,11 @@ README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "accuracy-spans"))
-PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
+SERVING = "docs/results/serving-h200.md"
 
 LAYER, NORM = r"encoder\.layers\.encoder_layer_\d+\.", "aten::native_layer_norm"
 NORMS = LAYER + r"ln_[12]|encoder\.ln"
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
-VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
 RATES = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip")
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TEN_RUNS = {
@@ -405,23 +388,6 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W", recorded(CUPY)),
     (PROGRAMS, "merge sort {} %", lambda data: [kernel_share(data.run(CUPY), "Sort")]),
     (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W", recorded(DDP)),
-    (PROGRAMS, "| CUPTI alone, before CUDA starts | {} % [{}, {}] |", slower("time", "CUPTI first")),
-    (PROGRAMS, "| CUPTI alone, half a second after | {} % [{}, {}] |", slower("time", "CUPTI later")),
-    (PROGRAMS, "| `run --no-operators` | {} % [{}, {}] |", slower("time", "run --no-operators")),
-    (PROGRAMS, "| `run`" + " | {} % [{}, {}]" * 3 + " |", slower("time", "run")),
-    (PROGRAMS, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |", slower("energy above idle", "run")),
-    (PROGRAMS_H100, "ViT-B, batch 1, eager | {} | {} ± {} kJ | {} W", recorded(VIT)),
-    (PROGRAMS_H100, "encoder 10 % | {} ± {} |", whole(VIT, ("closure_kernels", 1))),
-    (PROGRAMS_H100, "waiting for its data loader | {} | {} ± {} kJ | {} W", recorded(LOADER)),
-    (PROGRAMS_H100, "convolution 20 % | {} ± {} |", whole(LOADER, ("closure_kernels", 1))),
-    (PROGRAMS_H100, "| time, `run`, with records of synchronisations" + " | {} % [{}, {}]" * 3 + " |",
-     slower("time", "run", "synchronisations")),
-    (PROGRAMS_H100, "| time, torch's profiler" + " | {} % [{}, {}]" * 3 + " |",
-     slower("time", "torch.profiler", "synchronisations")),
-    (PROGRAMS_H100, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |",
-     slower("energy above idle", "run", "synchronisations")),
-    (PROGRAMS_H100, "| time, `run`, with records of seven calls that wait | –" + " | {} % [{}, {}]" * 2 + " |",
-     slower("time", "run", "calls")),
     *((SERVING, f"| {rate} requests/s | {{}} ± {{}} | {{}} ± {{}} | {{}} |", token_prices(number))
       for number, rate in enumerate((2, 4, 8, 16))),
     (SERVING, "which can fail: " + ", ".join(["{}"] * 4) + " and " + ", ".join(["{}"] * 4),
