@@ -26,7 +26,7 @@ import peers
 import serving
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
-from jouletrace.run import MODEL_UNIT, Estimate, Run, load
+from jouletrace.run import Estimate, Run, load
 from jouletrace.stats.interval import mean_estimate, ratio
 
 ROOT = Path(__file__).parents[1]
@@ -120,18 +120,6 @@ def whole(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
 def values(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
     """Figures of the whole of a Run, each times a scale."""
     return lambda data: [data.run(name).result(metric).value * scale for metric, scale in metrics]
-
-
-def part(name: str, of: str) -> Callable[[Data], Values]:
-    """Energy of a part of a program in J with its half-width, and its share of the whole in %."""
-
-    def found(data: Data) -> Values:
-        run = data.run(name)
-        unit = next(u["id"] for u in run.units.to_pylist() if u["name"] == of and u["parent"] in (MODEL_UNIT, None))
-        energy = run.result("energy_total_j", unit)
-        return *plus_minus(energy), 100 * energy.value / run.result("energy_total_j").value
-
-    return found
 
 
 def recorded(name: str) -> Callable[[Data], Values]:
