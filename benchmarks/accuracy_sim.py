@@ -15,7 +15,6 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,67 +31,36 @@ GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
 WINDOWS_A_BOARD = 125
 REPEATED_A_BOARD = 10
+LONGEST_S = 10.0
 LEAST_S = {"v100": 0.06, "h100-80": 0.04, "h200-141": 0.04, "a100-40": 2.0, "a100-80": 2.0}
 BUCKETS = ((0.03, 0.1), (0.1, 0.2), (0.2, 1.0), (1.0, 10.0))
 
 
-@dataclass
-class Cases:
-    """Outcomes of windows: durations, relative errors, half-widths, coverage, flags."""
-
-    seconds: list[float] = field(default_factory=list)
-    error: list[float] = field(default_factory=list)
-    half: list[float] = field(default_factory=list)
-    covered: list[bool] = field(default_factory=list)
-    flagged: list[bool] = field(default_factory=list)
-    null: list[bool] = field(default_factory=list)
-
-    def add(self, seconds, truth, value, low, high, flags) -> None:
-        null = value is None or not np.isfinite(value)
-        self.seconds.append(float(seconds))
-        self.null.append(bool(null))
-        self.error.append(float("nan") if null else float(value / truth - 1))
-        self.half.append(float("nan") if null else float((high - low) / 2 / truth))
-        self.covered.append(bool(not null and low <= truth <= high))
-        self.flagged.append("unmodelled" in flags)
-
-    def extend(self, other: "Cases") -> None:
-        for name, values in asdict(other).items():
-            getattr(self, name).extend(values)
+def outcome(seconds, truth, value, low, high, flags) -> list[float]:
+    """Of a window: seconds, relative error and half-width (NaN without a figure), and 1 if covered, if flagged."""
+    if value is None or not np.isfinite(value):
+        return [float(seconds), np.nan, np.nan, 0.0, float("unmodelled" in flags)]
+    held = low <= truth <= high
+    relative = value / truth - 1, (high - low) / 2 / truth
+    return [float(one) for one in (seconds, *relative, held, "unmodelled" in flags)]
 
 
-@dataclass
-class Board:
-    """One GPU: its windows, its short blocks repeated, and the error of its calibration.
+def one_board(preset: str, seed: int) -> dict:
+    """Calibrate one GPU and load it with windows; a GPU whose sensor samples also runs repeated blocks.
 
-    ``off`` has the errors of period (relative), window, lag and mean delay (s), and "stated_delay",
-    the standard error that was stated of the last.
+    Outcomes of both, and "off", the errors of the calibration: period (relative), window, lag and mean delay (s), and
+    "stated_delay", the standard error that was stated of the last.
     """
-
-    windows: Cases = field(default_factory=Cases)
-    repeated: Cases = field(default_factory=Cases)
-    off: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, text: str) -> "Board":
-        data = json.loads(text)
-        return cls(Cases(**data["windows"]), Cases(**data["repeated"]), data["off"])
-
-
-def one_board(preset: str, seed: int, longest_s: float, options: str) -> Board:
-    """Calibrate one GPU and load it with windows; a GPU whose sensor samples also runs repeated blocks."""
-    spec = f"sim:{preset}?seed={seed}{options}"
+    spec = f"sim:{preset}?seed={seed}"
     calibration = calibrate(spec, seed=seed)
     found = next(c for c in calibration.channels if c.name == "power_w")
-    board = Board()
-    windows(spec, preset, seed, longest_s, found, board)
-    for run in range(2, 2 + REPEATED_A_BOARD) if preset in SAMPLED else ():
-        repeated(f"{spec}&run={run}", [seed, run], found, board.repeated)
-    return board
+    outcomes, off = windows(spec, preset, seed, found)
+    runs = range(2, 2 + REPEATED_A_BOARD) if preset in SAMPLED else ()
+    return {"windows": outcomes, "off": off, "repeated": [repeated(f"{spec}&run={n}", [seed, n], found) for n in runs]}
 
 
-def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelInfo, board: Board) -> None:
-    """Windows of random length, power and phase."""
+def windows(spec: str, preset: str, seed: int, found: ChannelInfo) -> tuple[list, dict[str, float]]:
+    """Outcomes of windows of random length, power and phase; errors of the calibration."""
     device = open_device(f"{spec}&run=1")
     rng = np.random.default_rng([seed, 100])
     least_s = 0.03 if preset not in SAMPLED else 1.0
@@ -103,7 +71,7 @@ def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelI
         device.board.load(0.6 * cap, float(rng.uniform(0.5, 20)))  # some GPUs are warm, some cold
         session.clock.sleep(1.0)
         for _ in range(WINDOWS_A_BOARD):
-            seconds = float(np.exp(rng.uniform(np.log(least_s), np.log(longest_s))))
+            seconds = float(np.exp(rng.uniform(np.log(least_s), np.log(LONGEST_S))))
             spans.append(device.board.load(float(rng.uniform(0.3, 0.95)) * cap, seconds))
             session.clock.sleep(float(rng.uniform(0.02, 1.0)))
         session.clock.sleep(1.0)
@@ -112,15 +80,16 @@ def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelI
     start, end = np.array(spans).T
     ours = energies(run, run.devices[0].id, start, end)
     assert ours is not None
+    outcomes = []
     for i, (a, b) in enumerate(spans):
         truth = device.truth.caused_energy_j(int(a), int(b))
         value = ours.energy_j[i] if ours.reason[i] is None else None
-        board.windows.add((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i])
+        outcomes.append(outcome((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i]))
     p, response = device.truth.parameters(), response_of(found)
     of_board = (1 - p.slow_share) * p.fast_s + p.slow_share * p.slow_s
     # A reading that is polled is seen half a poll late on average.
     late = 0.0025 if preset in SAMPLED else 0.0
-    board.off = {
+    off = {
         "period": response.period_s / p.record_period_s - 1,
         "window": response.window_s - p.record_window_s,
         "lag": response.lag_s - p.record_lag_s - late,
@@ -128,9 +97,10 @@ def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelI
         "stated_delay": response.uncertainty["delay_s"],
     }
     device.close()
+    return outcomes, off
 
 
-def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> None:
+def repeated(spec: str, seed: list[int], found: ChannelInfo) -> list[float]:
     """25 ms of load repeated under a sensor that sees a quarter of the time."""
     device = open_device(spec)
     rng = np.random.default_rng(seed)
@@ -149,8 +119,8 @@ def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> No
     start, end = np.array(spans).T
     estimate = short_span_energies(*readings(run, run.devices[0].id), start, end, np.zeros(len(start), np.int64))[0]
     truth = np.mean([device.truth.caused_energy_j(int(a), int(b)) for a, b in spans])
-    cases.add(0.025, truth, estimate.value, estimate.low, estimate.high, ())
     device.close()
+    return outcome(0.025, truth, estimate.value, estimate.low, estimate.high, ())
 
 
 def calibrated(run: Run, found: ChannelInfo) -> None:
@@ -160,9 +130,10 @@ def calibrated(run: Run, found: ChannelInfo) -> None:
             channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
 
 
-def rows(name: str, cases: Cases, least_s: float) -> list[str]:
-    seconds, error, half = (np.array(x) for x in (cases.seconds, cases.error, cases.half))
-    covered, flagged, null = (np.array(x, bool) for x in (cases.covered, cases.flagged, cases.null))
+def rows(name: str, outcomes: list, least_s: float) -> list[str]:
+    """Lines of the table, by length of windows."""
+    seconds, error, half, covered, flagged = np.array(outcomes).T
+    covered, flagged, null = covered > 0, flagged > 0, np.isnan(error)
     lines = []
     buckets = [b for b in BUCKETS if ((seconds >= b[0]) & (seconds < b[1])).any()] or [(0.0, 1.0)]
     for low, high in [*buckets, (0.0, 99.0)] if len(buckets) > 1 else buckets:
@@ -185,9 +156,9 @@ def rows(name: str, cases: Cases, least_s: float) -> list[str]:
     return lines
 
 
-def recovery(name: str, boards: list[Board]) -> str:
+def recovery(name: str, boards: list[dict]) -> str:
     """The worst errors of calibration among several GPUs, and the delay's error over the stated one."""
-    off = {key: np.array([board.off[key] for board in boards]) for key in boards[0].off}
+    off = {key: np.array([board["off"][key] for board in boards]) for key in boards[0]["off"]}
     worst = {key: np.abs(values).max() for key, values in off.items()}
     score = (off["delay"] - off["delay"].mean()) / off["stated_delay"]
     return (
@@ -215,46 +186,30 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--keep", help="keep each GPU's outcome in this folder, and resume from there")
-    parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
     keep = Path(arguments.keep or tempfile.mkdtemp())
     keep.mkdir(parents=True, exist_ok=True)
     began = time.time()
-
-    def outcomes(preset: str, seed: int, cases: int, longest_s: float = 10.0, options: str = "") -> list[Board]:
-        boards = []
-        for number in range(1000 * seed, 1000 * seed + max(cases // WINDOWS_A_BOARD, 1)):
-            file = keep / f"{preset}{options.replace('&', '-')}-{number}.json"
-            if not file.exists():
-                file.write_text(json.dumps(asdict(one_board(preset, number, longest_s, options))))
-            boards.append(Board.read(file.read_text()))
-        return boards
-
-    table, calibrations = list(HEAD), list(RECOVERY_HEAD)
-    together: dict[str, tuple[Cases, float]] = {}
-
-    def put(name: str, seed: int, cases: Cases, least_s: float) -> None:
-        table.extend(rows(f"{name}, seed {seed}", cases, least_s))
-        together.setdefault(name, (Cases(), least_s))[0].extend(cases)
-
+    table, calibrations, together = list(HEAD), list(RECOVERY_HEAD), {}
     for seed in arguments.seeds:
         for preset in arguments.presets:
-            boards = outcomes(preset, seed, arguments.cases)
-            cases, short = Cases(), Cases()
-            for board in boards:
-                cases.extend(board.windows)
-                short.extend(board.repeated)
-            put(preset, seed, cases, LEAST_S[preset])
+            boards = []
+            for number in range(1000 * seed, 1000 * seed + max(arguments.cases // WINDOWS_A_BOARD, 1)):
+                file = keep / f"{preset}-{number}.json"
+                if not file.exists():
+                    file.write_text(json.dumps(one_board(preset, number)))
+                boards.append(json.loads(file.read_text()))
+            kinds = [(preset, [one for board in boards for one in board["windows"]], LEAST_S[preset])]
             if preset in SAMPLED:
-                put(f"{preset}, 25 ms repeated", seed, short, 0.0)
+                kinds.append((f"{preset}, 25 ms repeated", [one for board in boards for one in board["repeated"]], 0.0))
+            for name, outcomes, least_s in kinds:
+                table += rows(f"{name}, seed {seed}", outcomes, least_s)
+                together.setdefault(name, ([], least_s))[0].extend(outcomes)
             calibrations.append(recovery(f"{preset}, seed {seed}", boards))
             print(f"{preset}, seed {seed}: {time.time() - began:.0f} s", flush=True)
-    whole = [line for name, (cases, least_s) in together.items() for line in rows(name, cases, least_s)]
-    text = "\n".join(["All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations])
-    print(text)
-    if arguments.output:
-        Path(arguments.output).write_text(text + "\n")
+    whole = [line for name, (outcomes, least_s) in together.items() for line in rows(name, outcomes, least_s)]
+    print("All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,214 +1,264 @@
-"""An atlas: latency, power, energy and the split by operator of ten models, two batch sizes, eager and compiled.
+"""A data set of many profiles: a table of Runs and one of their operators, as Parquet and CSV, with a page of columns.
 
-    python benchmarks/atlas.py measure OUT [--device D] [--seconds-left S] [--models a,b] [--modes eager,compile]
-    python benchmarks/atlas.py table OUT ... -o DATA
-    python benchmarks/atlas.py page DATA -o FILE
+    jouletrace sweep MODEL ... --batch 1,64 --mode eager,compile --dtype bf16 --detail kernel -o GRID
+    python benchmarks/atlas.py GRID/points/* -o DATA
 
-``measure`` saves the Run of each configuration as OUT/MODEL-BATCH-MODE.zip and the seconds that it took in
-OUT/seconds.json. It skips what either of them has, so that the same command goes on where device time ended, also
-on another machine that has seconds.json alone. One that fails leaves OUT/MODEL-BATCH-MODE.failed.txt with the reason;
-remove the file to try again. Each GPU has an OUT of its own. ``table`` writes the data set, or adds to the one
-that is there, and ``page`` one HTML file that filters and plots it.
+A data set that is there keeps its other Runs; the same Run takes the place of its former rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import math
-import os
-import statistics
+import re
 import sys
-import time
 from collections.abc import Iterable
-from functools import partial
-from multiprocessing import get_context
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import jouletrace as jt
-from jouletrace.devices import open_device
-from jouletrace.processes.with_parent import end_with_parent
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.analysis.checks import outcomes
+from jouletrace.report.document import printable
+from jouletrace.report.reasons import printed
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
-from jouletrace.workloads.user_code import one_line
+from jouletrace.run.parts import Parts
+from jouletrace.run.recording_names import IDLE_NAME
+from jouletrace.spreadsheets import csv_file
+from jouletrace.version import __version__
 
-HERE = Path(__file__).resolve().parent
-OWN = f"{HERE.relative_to(Path.cwd()) if HERE.is_relative_to(Path.cwd()) else HERE}/attribution/models.py"
+Column = tuple[str, pa.DataType, str, str]
+TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
-MODELS: dict[str, tuple[str, int, int]] = {
-    "resnet50": ("resnet50", 1, 64),
-    "convnext": (f"{OWN}:convnext", 1, 64),
-    "swin-tiny": ("swin-tiny", 1, 64),
-    "segformer": (f"{OWN}:segformer", 1, 16),
-    "mpnet": ("mpnet", 1, 128),
-    "minilm": ("minilm", 1, 256),
-    "gpt2-large": ("gpt2-large", 1, 8),
-    "gemma2": (f"{OWN}:gemma2", 1, 8),
-    "whisper": (f"{OWN}:whisper", 1, 16),
-    "dlrm": ("dlrm", 64, 8192),
+
+def _figure(name: str, unit: str, what: str) -> tuple[Column, ...]:
+    ends = {"low": "lower end of the 95 % interval", "high": "upper end of the 95 % interval"}
+    return ((name, REAL, unit, what), *((f"{name}_{end}", REAL, unit, said) for end, said in ends.items()))
+
+
+KEY: tuple[Column, ...] = (
+    ("gpu", TEXT, "", "model of the GPU; a simulated one has SIMULATED in it"),
+    ("model", TEXT, "", "name of the model"),
+    ("batch", WHOLE, "samples", "samples per iteration"),
+    ("mode", TEXT, "", "eager, graph or compile"),
+    ("dtype", TEXT, "", "type of weights and inputs"),
+    ("run", TEXT, "", "id of the Run, which joins the two tables"),
+)
+ATLAS: tuple[Column, ...] = (
+    *KEY,
+    *_figure("latency_ms", "ms", "median time of an iteration by itself"),
+    *_figure("iteration_ms", "ms", "mean time of an iteration, back to back"),
+    *_figure("power_w", "W", "mean power, back to back"),
+    *_figure("energy_j", "J", "energy of an iteration, the GPU's idle power included"),
+    *_figure("energy_per_sample_j", "J", "energy_j divided by batch"),
+    *_figure("energy_active_j", "J", "energy of an iteration above idle power with a context"),
+    *_figure("idle_w", "W", "power of the GPU with a context and no kernel"),
+    *_figure("parts_by_whole", "1", "sum of the operators' energies divided by that of the untraced whole"),
+    ("trust", TEXT, "", "whether the Run passed its checks: yes, with care or no"),
+    ("trust_failed", TEXT, "", "codes of what failed"),
+    ("flags", TEXT, "", "flags of the energy"),
+    ("reason", TEXT, "", "why there is no energy"),
+    ("tokens", WHOLE, "tokens/sample", "length of a sample, for models of text"),
+    ("parameters", WHOLE, "1", "parameters of the model"),
+    ("graph_breaks", WHOLE, "1", "times that the compiler split the model"),
+    ("power_limit_w", REAL, "W", "power limit of the GPU"),
+    ("gpu_id", TEXT, "", "identifier of the very GPU"),
+    ("latest", pa.bool_(), "", "whether no later Run here is of the same model of GPU, model, batch and mode"),
+    ("simulated", pa.bool_(), "", "whether no hardware was measured"),
+    ("measured", TEXT, "UTC", "when the Run began"),
+    *((f"version_{name}", TEXT, "", f"version of {name}") for name in ("jouletrace", "torch", "transformers", "cuda")),
+    ("driver", TEXT, "", "version of the driver"),
+)
+OPERATORS: tuple[Column, ...] = (
+    *KEY,
+    ("operator", TEXT, "", "operator; a kernel where the compiler leaves no operator; a sum of unresolved ones"),
+    ("group", TEXT, "", "kind of the operator, by its name"),
+    ("module", TEXT, "", "module; equal layers have a * and one row"),
+    ("shapes", TEXT, "", "shapes of the inputs"),
+    ("count", WHOLE, "1/iteration", "how often it runs"),
+    ("time_ms", REAL, "ms", "time in an iteration, traced"),
+    *_figure("power_w", "W", "mean power while it runs"),
+    *_figure("energy_j", "J", "energy in an iteration"),
+    *_figure("energy_share", "1", "energy divided by that of the untraced iteration"),
+    ("time_share", REAL, "1", "time divided by that of the iteration"),
+    ("reason", TEXT, "", "why there is no energy"),
+)
+
+PLACES = {name: place for place, (name, *_) in enumerate(ATLAS)}
+IDLE, POOL = printed(IDLE_NAME), "several, unresolved"
+GROUPS = {
+    "compiler's fused kernel": r"^triton_(poi|red|per|for)",
+    "attention": r"attention|flash|fmha|sdpa",
+    "convolution": r"conv(?!ert)|fprop|winograd",
+    "matrix product": r"mm\b|matmul|linear|gemm|gemv|nvjet|cutlass|einsum|triton_tem",
+    "normalisation, softmax": r"norm|softmax",
+    "embedding, gather": r"embedding|gather|scatter|index",
+    "copy, layout": r"copy|clone|contiguous|\bcat\b|\bpad\b|roll|memcpy|memset|permute|transpose",
+    "reduction, pooling": r"pool|\b(sum|mean|var|amax|max|argmax|cumsum)\b|reduce",
 }
-"""Arguments of ``jouletrace profile``, and the two batch sizes. None of these served to tune the attribution; six
-are in docs/results/any-model-h200.md too, of which DLRM and GPT-2-large in fp16."""
-
-MODES = ("eager", "compile")
-OPTIONS: dict[str, Any] = {"dtype": "bf16", "detail": "kernel", "detail_time": 10.0}
-FIRST_S, MORE, LONGEST_S = 100.0, 1.2, 400.0
-"""Seconds that a configuration is expected to take before one of its mode is known; how much longer than the median
-of those known the next may take; seconds after which it is given up."""
+"""Kinds of operators and kernels, by the first expression that occurs in the name; all else is elementwise or other."""
 
 
-class Configuration(NamedTuple):
-    """The name of its files, the model as ``jouletrace profile`` takes it, batch size and mode."""
+def group_of(name: str, pooled: bool) -> str:
+    """The kind of an operator or kernel, by its name."""
+    if name in (IDLE, IDLE_NAME):
+        return IDLE
+    if pooled:
+        return POOL
+    return next((group for group, form in GROUPS.items() if re.search(form, name, re.I)), "elementwise, other")
 
-    name: str
-    spec: str
-    batch: int
-    mode: str
+
+def _three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
+    """Figures and the ends of their intervals."""
+    return [end for one in estimates for end in (one.value, one.low, one.high)]
 
 
-def configurations(models: Iterable[str] = MODELS, modes: Iterable[str] = MODES) -> list[Configuration]:
-    """All configurations of the named models, a model after the other, the large batch first.
+def _scaled(estimates: Iterable[Estimate], factor: float) -> list[float | None]:
+    return _three_cells(one.scaled(factor) for one in estimates)
 
-    It lets the sample rate of the GPU's sensor be determined, which is stored for the small one.
+
+def rows(run: Run) -> tuple[list[object], list[list[object]]]:
+    """The row of a Run in the one table, and those in the other, the longest first."""
+    results, workload, device = Parts(run), run.workload, run.devices[0]
+    name = printable(str(workload.get("name"))).rpartition(":")[2]
+    items = int(workload.get("items") or workload.get("batch") or 1)
+    key: list[object] = [printable(device.name), name, items, workload.get("mode"), workload.get("dtype"), run.id]
+    energy, parts, judged = results.get("energy_total_j"), results.get("closure_kernels"), outcomes(run, results)
+    row = [
+        *key,
+        *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
+        *_three_cells([results.get("power_w"), energy, energy.scaled(1 / items)]),
+        *_three_cells([results.get("energy_active_over_context_idle_j")]),
+        *_three_cells([results.get("baseline_context_idle_w"), parts]),
+        judged.level,
+        ", ".join(dict.fromkeys(f.code for f in judged.failed)),
+        ", ".join(energy.flags),
+        energy.reason,
+        workload.get("seq_len"),
+        workload.get("parameters"),
+        workload.get("step", {}).get("graph_breaks"),
+        device.power_limit_w,
+        printable(device.id),
+        True,
+        run.simulated,
+        datetime.fromtimestamp(run.created_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M"),
+        *(run.versions.get(one) for one in ("jouletrace", "torch", "transformers", "cuda")),
+        device.driver,
+    ]
+    whole_j, whole_s = energy.value or math.nan, results.get("iteration_time_s").value or math.nan
+    found = []
+    for unit in results.units("op") + [u for u in results.units("kernel") if u.level == "kernel"]:
+        if unit.parent != MODEL_UNIT:
+            continue
+        spent = {metric: unit.get(metric) for metric in ("time_s", "power_w", "energy_total_j")}
+        own, seconds = printable(printed(unit.name)), spent["time_s"].value
+        pooled = unit.level == "op" and not unit.op
+        cells = [own, group_of(unit.op or own, pooled), unit.module, unit.shapes, unit.count]
+        milliseconds = None if seconds is None else 1e3 * seconds
+        figures = [milliseconds, *_three_cells([spent["power_w"], spent["energy_total_j"]])]
+        shares = [*_scaled([spent["energy_total_j"]], 1 / whole_j), None if seconds is None else seconds / whole_s]
+        found.append([*key, *cells, *figures, *shares, spent["energy_total_j"].reason])
+    place = [column for column, *_ in OPERATORS].index("time_share")
+    return row, sorted(found, key=lambda r: -(r[place] or 0.0))
+
+
+def write(columns: tuple[Column, ...], found: list[list[object]], path: Path) -> None:
+    """A table as ``.parquet``, whose fields have unit and description, and as ``.csv``, of six digits."""
+    fields = [pa.field(name, kind, metadata={"unit": unit, "description": what}) for name, kind, unit, what in columns]
+    values = [pa.array([row[i] for row in found], one.type) for i, one in enumerate(fields)]
+    packed = BytesIO()
+    pq.write_table(pa.Table.from_arrays(values, schema=pa.schema(fields)), packed)
+    write_whole(path.with_suffix(".parquet"), packed.getvalue())
+    cells = [[float(f"{cell:.6g}") if isinstance(cell, float) else cell for cell in row] for row in found]
+    write_whole(path.with_suffix(".csv"), csv_file([[one.name for one in fields], *cells]).encode())
+
+
+def profiles(paths: Iterable[Path]) -> list[Run]:
+    """The Runs of ``profile`` among files, each once, in order of time.
+
+    Raises:
+        BadInputError: If one is no such Run.
     """
-    of = {name: MODELS[name] for name in models}
-    return [Configuration(f"{m}-{b}-{mode}", of[m][0], b, mode) for m in of for b in of[m][:0:-1] for mode in modes]
+    found: dict[str, Run] = {}
+    for path in paths:
+        run = jt.load(str(path))
+        if run.kind != "profile":
+            raise jt.BadInputError(f"{path}: a Run of {printable(run.kind)}, not of profile; take it out")
+        found[run.id] = run
+    return sorted(found.values(), key=lambda run: run.created_ns)
 
 
-class Worker:
-    """A process that profiles one configuration after the other: libraries are imported once, and it may crash."""
+def read(data: Path) -> list[pa.Table]:
+    """Both tables of a data set.
 
-    def __init__(self) -> None:
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, os.getpid()))
-        self._process.start()
-        theirs.close()
-
-    def profile(self, spec: str, options: dict[str, Any], limit_s: float) -> str | None:
-        """Why it failed, "" if it didn't; None after ``limit_s`` or where the process ended, which ``ended`` says."""
-        try:
-            self._pipe.send((spec, options))
-            return self._pipe.recv() if self._pipe.poll(limit_s) else None
-        except (EOFError, OSError):
-            self._process.join()
-            return None
-
-    def ended(self) -> str:
-        """How the process ended; "" if it runs."""
-        code = self._process.exitcode
-        return "" if code is None else f"the process ended with {'signal' if code < 0 else 'code'} {abs(code)}"
-
-    def close(self) -> None:
-        """End the process, and with it the recorder."""
-        self._process.kill()
-        self._process.join()
+    Raises:
+        BadInputError: If these are others.
+    """
+    tables = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+    for found, columns in zip(tables, (ATLAS, OPERATORS), strict=True):
+        if found.column_names != [name for name, *_ in columns]:
+            raise jt.BadInputError(f"{data}: not a data set of this version's atlas.py; name another folder")
+    return tables
 
 
-def _work(pipe: Any, parent: int) -> None:
-    end_with_parent(parent)
-    while True:
-        spec, options = pipe.recv()
-        reason = ""
-        try:
-            jt.profile(spec, progress=False, **options)
-        except jt.JouletraceError as error:
-            reason = str(error)
-        except Exception as error:  # of the model, the compiler or the GPU: the next may well run
-            reason = one_line(error)
-        pipe.send(reason)
-        if torch := sys.modules.get("torch"):
-            if options["mode"] == "compile":
-                torch.compiler.reset()
-            gc.collect()
-            torch.cuda.empty_cache()
+def table(paths: Iterable[Path], data: Path) -> None:
+    """Write the data set of these Runs and its description; a data set that is there keeps its other Runs."""
+    pairs = [rows(run) for run in profiles(paths)]
+    whole, parts = [row for row, _ in pairs], [part for _, some in pairs for part in some]
+    if (data / "atlas.parquet").exists():
+        place = PLACES["run"]  # the same in both tables
+        new = {row[place] for row in whole}
+        before = [[list(row.values()) for row in one.to_pylist()] for one in read(data)]
+        kept = [[row for row in some if row[place] not in new] for some in before]
+        whole, parts = kept[0] + whole, kept[1] + parts
+    latest = {tuple(row[:4]): row for row in sorted(whole, key=lambda row: str(row[PLACES["measured"]]))}.values()
+    for row in whole:
+        row[PLACES["latest"]] = any(row is one for one in latest)
+    whole.sort(key=lambda row: (*row[:3], row[3] != "eager"))  # by GPU, model, batch
+    order = {row[PLACES["run"]]: k for k, row in enumerate(whole)}
+    parts.sort(key=lambda row: order[row[PLACES["run"]]])
+    data.mkdir(parents=True, exist_ok=True)
+    write(ATLAS, whole, data / "atlas")
+    write(OPERATORS, parts, data / "atlas-operators")
+    write_whole(data / "README.md", readme(len(whole), len(latest)).encode())
+    print(f"{len(whole)} Runs of {len(latest)} configurations: {data}")
 
 
-def measure(
-    out: Path, todo: list[Configuration], device: str = "auto", seconds_left: float = math.inf, **options: Any
-) -> int:
-    """Profile what isn't in ``out`` yet, while the time lasts; returns how many are left."""
-    end = time.monotonic() + seconds_left
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / "seconds.json"
-    took: dict[str, float] = json.loads(log.read_text()) if log.exists() else {}
-    there = {path.name for path in out.iterdir()}
-    left = [c for c in todo if c.name not in took and not {f"{c.name}.zip", f"{c.name}.failed.txt"} & there]
-    print(f"{len(todo) - len(left)} of {len(todo)} are there", flush=True)
-    worker = None
-    try:
-        while left:
-            one, began = left[0], time.monotonic()
-            known = [s for name, s in took.items() if name.endswith(one.mode)]
-            need = MORE * statistics.median(known) if known else FIRST_S
-            if began + need > end:
-                print(f"{len(left)} are left: {one.name} may take {need:.0f} s, {end - began:.0f} s remain", flush=True)
-                break
-            if worker is None or worker.ended():
-                worker = Worker()
-            place = {"device": device, "batch": one.batch, "mode": one.mode, "save_to": str(out / f"{one.name}.zip")}
-            reason = worker.profile(one.spec, {**OPTIONS, **options, **place}, min(LONGEST_S, end - began))
-            seconds = time.monotonic() - began
-            if reason is None:
-                reason = worker.ended() or f"given up after {seconds:.0f} s"
-                if began + seconds >= end:
-                    print(f"{len(left)} are left: {one.name} did not end in time", flush=True)
-                    break
-            left.pop(0)
-            print(f"{one.name}: {seconds:.0f} s{f', failed: {reason}' if reason else ''}", flush=True)
-            if reason:
-                worker.close()  # an error on a GPU may last as long as the process
-                write_whole(out / f"{one.name}.failed.txt", f"{reason}\n".encode())
-            else:
-                took[one.name] = round(seconds, 1)
-                write_whole(log, json.dumps(took, indent=1).encode())
-    finally:
-        if worker is not None:
-            worker.close()
-    return len(left)
+def readme(n: int, different: int) -> str:
+    """The page of the files and their columns."""
+    lines = [
+        "# Atlas\n",
+        f"{n} Runs of {different} configurations, by `benchmarks/atlas.py` with jouletrace {__version__}. `atlas` has",
+        "a row for each Run (`latest` marks one for each configuration), `atlas-operators` one for each of its",
+        "operators; `run` joins them. The tables are the same in Parquet, whose fields have unit and description, and",
+        'in CSV of six digits: `pandas.read_parquet("atlas.parquet")`.\n',
+        "Intervals are of 95 %; the gain error of the GPU's sensor (± 5 %) is not in them. A figure that wasn't",
+        "determined is empty, with its reason. Weights and inputs are random. What the checks behind `trust` are, and",
+        "what their codes say: `docs/reference/report.md`.",
+    ]
+    for title, columns in (("atlas", ATLAS), ("atlas-operators", OPERATORS)):
+        lines += [f"\n## {title}\n", "| column | unit | what |", "|---|---|---|"]
+        lines += [f"| {name} | {unit} | {what} |" for name, _, unit, what in columns]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """0; 1 if bad input kept it from starting; 3 if configurations are left or failed."""
+    """0; 1 after one line about bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("measure")
-    one.add_argument("out", type=Path)
-    one.add_argument("--device", default="auto")
-    one.add_argument("--seconds-left", type=float, default=math.inf)
-    one.add_argument("--models", type=partial(_names, known=tuple(MODELS)), default=tuple(MODELS))
-    one.add_argument("--modes", type=partial(_names, known=MODES), default=MODES)
-    one.add_argument("--detail-time", type=float, default=OPTIONS["detail_time"], help="seconds of the recording")
-    other = commands.add_parser("table")
-    other.add_argument("out", type=Path, nargs="+")
-    other.add_argument("-o", "--data", type=Path, required=True)
-    plots = commands.add_parser("page")
-    plots.add_argument("data", type=Path)
-    plots.add_argument("-o", "--output", type=Path, default=Path("atlas.html"))
+    parser.add_argument("runs", type=Path, nargs="+", help="Runs of profile")
+    parser.add_argument("-o", "--data", type=Path, required=True, help="folder of the data set")
     asked = parser.parse_args()
     try:
-        if asked.command == "measure":
-            open_device(asked.device).close()
-            ProfileSettings(detail_time_s=asked.detail_time)
-            todo = configurations(asked.models, asked.modes)
-            left = measure(asked.out, todo, asked.device, asked.seconds_left, detail_time=asked.detail_time)
-            return 3 if left or any(asked.out.glob("*.failed.txt")) else 0
-        from atlas_data import page, table
-
-        return page(asked.data, asked.output) if asked.command == "page" else table(asked.out, asked.data)
+        table(asked.runs, asked.data)
     except (jt.JouletraceError, OSError, ValueError) as error:  # pyarrow's are of the last kind
         kind = "" if isinstance(error, jt.JouletraceError) else f"{type(error).__name__}: "
         print(f"atlas: {kind}{error}", file=sys.stderr)
         return 1
-
-
-def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if unknown := [name for name in names if name not in known]:
-        raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: there are {', '.join(known)}")
-    return names
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from atlas_data import IDLE, POOL, read
+from atlas import IDLE, POOL, read
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor.gain import gain_between
 from jouletrace.stats.interval import mean_estimate
-from jouletrace.stats.quantiles import student
 
 DATA = Path(__file__).parents[1] / "docs" / "results" / "atlas"
 ATLAS, KERNELS = "docs/results/atlas.md", "docs/results/accuracy-programs.md"
@@ -37,11 +35,11 @@ def latest() -> list[dict]:
     return [row for row in _atlas()[0] if row["latest"]]
 
 
-def configuration(model: str, batch: int, mode: str, gpu: str = "H100", which: int = -1) -> dict | None:
+def configuration(model: str, batch: int, mode: str, gpu: str = "H100") -> dict | None:
     """A Run of a configuration, the latest one; None if it wasn't measured."""
     wanted = (model, batch, mode)
     found = [r for r in _atlas()[0] if gpu in r["gpu"] and (r["model"], r["batch"], r["mode"]) == wanted]
-    return found[which] if found else None
+    return found[-1] if found else None
 
 
 def parts(row: dict) -> list[dict]:
@@ -119,25 +117,9 @@ def sums(most_idle: float = 100.0) -> Values:
     return len(rows), mean.value, mean.half_width, hold, len(rows), 100 * hold / len(rows)
 
 
-def by_model(most_idle: float = 100.0) -> Values:
-    """Half-width of the mean of ``sums`` if the configurations of a model err alike (Liang and Zeger 1986)."""
-    rows = [row for row in latest() if row["parts_by_whole"] and in_group(row, IDLE) <= most_idle]
-    mean = np.mean([row["parts_by_whole"] for row in rows])
-    models = {row["model"] for row in rows}
-    errors = [sum(row["parts_by_whole"] - mean for row in rows if row["model"] == model) for model in models]
-    error = math.sqrt(sum(one**2 for one in errors) * len(models) / (len(models) - 1)) / len(rows)
-    return [student(0.975, len(models) - 1) * error]
-
-
 def trusted(_: object) -> Values:
     """Configurations by trust."""
     return [sum(row["trust"] == one for row in latest()) for one in ("yes", "with care", "no")]
-
-
-def dim(_: object) -> Values:
-    """Configurations that draw less than 13 W above idle, and how many of them have no energies of operators."""
-    rows = [row for row in latest() if row["power_w"] - row["idle_w"] < 13]
-    return len(rows), sum(not row["parts_by_whole"] for row in rows)
 
 
 def above_the_limit(_: object) -> Values:
@@ -146,13 +128,6 @@ def above_the_limit(_: object) -> Values:
     known = [part for part in every if part["power_w"] and part["group"] not in (IDLE, POOL)]
     hot = [part for part in known if part["power_w_low"] > 700]
     return len(known), len(hot), sum(part["group"] == "matrix product" for part in hot)
-
-
-def gelu(_: object) -> Values:
-    """Shares of elementwise operators, and of GELU, in the energy of GPT-2-large at batch 8 in eager mode, %."""
-    row = configuration("gpt2-large", 8, "eager")
-    activation = [one for one in parts(row) if str(one["module"]).endswith("mlp.act")]
-    return in_group(row, "elementwise, other"), 100 * sum(one["energy_share"] for one in activation)
 
 
 def without_tensor_cores(_: object) -> Values:
@@ -178,45 +153,21 @@ def per_sample(model: str, batch: int) -> float:
     return one / many
 
 
-def twice() -> list[tuple[str, dict, dict]]:
-    """Configurations that were measured twice: GPU and name, the first Run, the last one."""
-    first: dict[tuple[str, str, int, str], dict] = {}
-    for row in _atlas()[0]:
-        first.setdefault((row["gpu"][7:11], row["model"], row["batch"], row["mode"]), row)
-    found = []
-    for (gpu, label, model, batch), mode in product(LINES, MODES):
-        before, now = first.get((gpu, model, batch, mode)), configuration(model, batch, mode, gpu)
-        if now is not None and now is not before:
-            name, *h200 = label.split(", ")
-            found.append((", ".join([f"{name} {batch}", MODES[mode], *h200]), before, now))
-    return found
-
-
 def agreeing(_: object) -> Values:
     """Configurations measured twice whose energies above idle agree within both intervals, and how many there are.
 
     Then how many agree when ± 5 % of each of both sensors is added.
     """
-    ratios = [over(now, before, "energy_active_j") for _, before, now in twice()]
+    first: dict[tuple, dict] = {}
+    for row in _atlas()[0]:
+        first.setdefault(tuple(row[name] for name in ("gpu", "model", "batch", "mode")), row)
+    pairs = zip(latest(), (first[row["gpu"], row["model"], row["batch"], row["mode"]] for row in latest()), strict=True)
+    ratios = [over(now, before, "energy_active_j") for now, before in pairs if now is not before]
     sensors = gain_between(GAIN_PCT / 100, GAIN_PCT / 100)
     own, with_gains = (sum(abs(a - 1) <= half + gain for a, half in ratios) for gain in (0, sensors))
     return own, len(ratios), with_gains
 
 
-def fainter(_: object) -> Values:
-    """Least and most % by which large batches of ConvNeXt and DLRM take less energy above idle on the later GPU."""
-    pairs = [(before, now) for label, before, now in twice() if label.startswith(("ConvNeXt-T 64", "DLRM 8192"))]
-    less = [100 * (1 - over(now, before, "energy_active_j")[0]) for before, now in pairs if "H100" in now["gpu"]]
-    return min(less), max(less)
-
-
-def dlrm(which: int) -> Values:
-    """Energy of compiled DLRM at 8192 over that of eager, in one session, and % of the time without a kernel."""
-    now, eager = (configuration("dlrm", 8192, mode, which=which) for mode in ("compile", "eager"))
-    return *over(now, eager, "energy_j"), in_group(now, IDLE, "time_share")
-
-
-MODES = {"eager": "eager", "compile": "compiled"}
 LINES = [
     *(("H100", label, model, batch) for label, model, batches in (
         ("ResNet-50", "resnet50", (1, 64)), ("ConvNeXt-T", "convnext", (1, 64)), ("Swin-T", "swin-tiny", (1, 64)),
@@ -237,12 +188,8 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
     (ATLAS, "half-widths of times reach {} %", lambda _: [
         max(100 * np.divide(*figure(row, "iteration_ms")[::-1]) for row in latest())]),
     (ATLAS, "{} configurations pass all checks, {} pass with care, {} don't", trusted),
-    (ATLAS, "{} configurations draw less than 13 W above idle. In {} of these", dim),
     (ATLAS, "MiniLM at batch 256 takes {} ± {} times", lambda _: compiled("minilm", 256)),
     (ATLAS, "they take {} % of the energy", without_tensor_cores),
-    (ATLAS, "DLRM at 8192 took {} ± {} times as much on the first host, where its GPU idled for {} % of the time, "
-            "and {} ± {} times on the second one ({} %); above idle it takes {} ± {} times", lambda _: [
-                *dlrm(0), *dlrm(-1), *compiled("dlrm", 8192, "energy_active_j")]),
     (ATLAS, "saves energy in {} of {} pairs on H100s and costs some in {}, beyond the intervals; above idle it saves "
             "in {} and costs in {}", pairs),
     (ATLAS, "MPNet takes {} ± {} of its eager energy", lambda _: compiled("mpnet", 1)),
@@ -255,14 +202,9 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
         per_sample("gemma2", 8), 1 / compiled("gemma2", 1)[0]]),
     (ATLAS, "Of the {} operators and kernels with 5 % of the energy and more, {} draw more than 700 W while they run, "
             "by their whole intervals; {} of these", above_the_limit),
-    (ATLAS, "Elementwise operators take {} % of the energy of eager GPT-2-large at batch 8: its GELU is eight kernels, "
-            "which take {} %", gelu),
     (ATLAS, "of the {} configurations with both: mean {} ± {}", lambda _: sums()[:3]),
     (ATLAS, "{} of {} intervals hold 1 ({} %)", lambda _: sums()[3:]),
     (ATLAS, "the mean of {} is {} ± {}", lambda _: sums(20)[:3]),
-    (ATLAS, "err alike, the half-widths are {} and {}", lambda _: [*by_model(), *by_model(20)]),
-    (ATLAS, "their total energies differ by up to {} %", lambda _: [max(
-        100 * (before["energy_j"] / now["energy_j"] - 1) for label, before, now in twice() if "MiniLM" in label)]),
     (ATLAS, "On H200s MiniLM takes {} ± {} times", lambda _: over(
         *(configuration("minilm", 256, mode, "H200") for mode in ("compile", "eager")), "energy_j")),
     *((KERNELS, f"| {label} | " + "{} ± {} | {} ± {} |", of_minilm(*of)) for label, of in (
@@ -273,5 +215,4 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
     (KERNELS, "Sum of the rows / untraced whole: {} ± {}", lambda _: figure(
         configuration("minilm", 1, "eager", "H200"), "parts_by_whole", 1.0)),
     (ATLAS, "{} of {} agree within their intervals, and {} with ± 5 % for each of the two sensors", agreeing),
-    (ATLAS, "the later one reads {} to {} % less", fainter),
 ]  # fmt: skip

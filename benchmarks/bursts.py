@@ -1,24 +1,30 @@
-"""Errors of several ways of reading a GPU's power for short bursts of work, from their recording.
+"""Errors of several ways of reading a GPU's power for short bursts of work, from their recording, for ``stated.py``.
 
-Bursts of a captured model ran after idle pauses, in random order. Truth is the GPU's energy
-counter from one of its own steps to another around the burst, less idle power (by the counter
-too) for the rest of that bracket; a separate process polled the counter meanwhile. The result
-therefore is the agreement of each method with the GPU's own integral. The gain error of its sensor
-is in both and can't show.
+Bursts of a captured model ran after idle pauses, in random order (``1bf93c1b:benchmarks/bursts.py`` recorded them).
+Truth is the GPU's energy counter, polled by a separate process, from one of its own steps to another around the burst,
+less idle power, by the counter too, for the rest of that bracket. The gain error of the sensor is in both.
 """
 
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from counter import CounterSteps, bracket, inner_bracket, readings, steps_of
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from brackets import Bracket, CounterSteps, bracket, find_steps
 from jouletrace.analysis.power import energies, power_record
 from jouletrace.run import load
 from jouletrace.sensor.power_record import integrate
 
-PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
-MARGIN_NS = 150_000_000
-TAIL_NS = 300_000_000
+MARGIN_NS, TAIL_NS = 150_000_000, 300_000_000
+
+
+def inner_bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | None:
+    """The widest pair of located steps within [start, end]."""
+    inside = np.flatnonzero((steps.before_ns >= start_ns) & (steps.time_ns <= end_ns))
+    if len(inside) < 3:
+        return None
+    return bracket(steps, int(steps.time_ns[inside[0]]), int(steps.before_ns[inside[-1]]))
 
 
 def true_energies(steps: CounterSteps, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,63 +55,37 @@ def as_held(stamps: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarra
 
 def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Mean of what a poll every 10 ms says, times the duration, as scripts around nvidia-smi do."""
-    found = []
-    for a, b in zip(start, end, strict=True):
-        times = np.arange(a, b + 1, 10_000_000)
-        found.append(float(np.mean(as_held(stamps, watts, times))) * (b - a) / 1e9)
-    return np.array(found)
+    means = [np.mean(as_held(stamps, watts, np.arange(a, b + 1, 10_000_000))) for a, b in zip(start, end, strict=True)]
+    return np.array(means) * (end - start) / 1e9
 
 
-def analyse(folder: Path) -> str:
-    """The table, as Markdown, of a folder, or of NAME.zip with NAME-counter.npz beside it."""
-    run = load(folder)
-    polled = folder / "counter.npy" if folder.is_dir() else folder.with_name(f"{folder.stem}-counter.npz")
-    device = run.devices[0]
+def table(place: Path) -> dict[str, list[float]]:
+    """By length of burst: of each way the mean, sd and worst of the errors, %; half-width and the truth's sd, %.
+
+    Then how many intervals hold the truth, of how many. ``place`` is NAME.zip, with NAME-counter.npz beside it.
+    """
+    run = load(place)
+    device = run.devices[0].id
     rows = run.spans.to_pandas().query("lane == 'burst'").sort_values("start_ns")
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    lengths = rows["name"].astype(str).to_numpy()
-    at, joules = readings(polled)
-    steps = steps_of(polled)
-    truth, truth_sd = true_energies(steps, start, end)
-    found, ours = power_record(run, device.id), energies(run, device.id, start, end)
-    assert found is not None
-    assert ours is not None
-    power, response = found
-    columns = {
-        "energy-counter window": as_held(at, joules, end) - as_held(at, joules, start),
-        "`PowerUsage` poll": polled_energy(*run.series(device.id, "power_average_w"), start, end),
-        "`POWER_INSTANT` poll": polled_energy(*run.series(device.id, "power_instant_w"), start, end),
-        "20 ms record as is": integrate(power.time_ns, power.value, start, end),
-        "jouletrace": ours.energy_j,
-    }
-    covered = (ours.low_j <= truth) & (truth <= ours.high_j)
-    half_j = (ours.high_j - ours.low_j) / 2
-    with_truth = np.abs(ours.energy_j - truth) <= np.hypot(half_j, 1.96 * truth_sd)
-    half = half_j / ours.energy_j
-    lines = [
-        f"Board: {device.name}, driver {device.driver}; {run.workload.get('load', 'deit-base fp16 graph')}.",
-        "",
-        "Mean error ± standard deviation (worst), percent of the truth:",
-        "",
-        "| burst (n) | "
-        + " | ".join(columns)
-        + " | half-width | sd of the truth | covered | covered, with the truth's own sd |",
-        "|---|" + "---|" * (len(columns) + 4),
+    reads = np.load(place.with_name(f"{place.stem}-counter.npz"))["reads"]
+    at, joules = (reads[:, 0] + reads[:, 2]) // 2, reads[:, 1] / 1e3
+    truth, truth_sd = true_energies(find_steps(at, joules), start, end)
+    (power, _), ours = power_record(run, device), energies(run, device, start, end)
+    ways = [
+        as_held(at, joules, end) - as_held(at, joules, start),
+        polled_energy(*run.series(device, "power_average_w"), start, end),
+        polled_energy(*run.series(device, "power_instant_w"), start, end),
+        integrate(power.time_ns, power.value, start, end),
+        ours.energy_j,
     ]
-    for seconds, _ in PLAN:
-        mine = (lengths == f"{seconds:g}") & np.isfinite(truth)
-        cells = []
-        for values in columns.values():
-            error = 100 * (values[mine] / truth[mine] - 1)
-            cells.append(f"{error.mean():+.1f} ± {error.std(ddof=1):.1f} ({np.abs(error).max():.0f})")
-        cells.append(f"{100 * np.median(half[mine]):.1f} %")
-        cells.append(f"{100 * np.median(truth_sd[mine] / truth[mine]):.2f} %")
-        cells.append(f"{covered[mine].sum()} of {mine.sum()}")
-        cells.append(f"{with_truth[mine].sum()} of {mine.sum()}")
-        lines.append(f"| {seconds:g} s ({mine.sum()}) | " + " | ".join(cells) + " |")
-    flags = sorted({flag for some in ours.flags for flag in some})
-    lines += [
-        "",
-        f"Response: {response.origin}, delay {response.delay_s * 1e3:.1f} ms; flags: {', '.join(flags) or 'none'}.",
-    ]
-    return "\n".join(lines)
+    found = {}
+    for length in rows["name"].unique():
+        mine = (rows["name"] == length).to_numpy() & np.isfinite(truth)
+        errors = [100 * (way[mine] / truth[mine] - 1) for way in ways]
+        cells = [float(cell) for e in errors for cell in (e.mean(), e.std(ddof=1), np.abs(e).max())]
+        half = (ours.high_j - ours.low_j) / 2 / ours.energy_j
+        cells += [100 * float(np.median(one[mine])) for one in (half, truth_sd / truth)]
+        held = (ours.low_j <= truth) & (truth <= ours.high_j)
+        found[str(length)] = [*cells, int(held[mine].sum()), int(mine.sum())]
+    return found

@@ -5,17 +5,15 @@ low phase then follow one another with idle time between, so that they begin at 
 is measured as a named range of a recording that marks its steps, as ``jouletrace.record`` does it. Truth is the
 energy that the burst caused.
 
-    python benchmarks/bursts_sim.py -o bursts-sim.md
+    python benchmarks/bursts_sim.py --seed 101
     python benchmarks/bursts_sim.py --rates 1230 --each 5
 """
 
 import argparse
 import os
-import pickle
 import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -118,9 +116,9 @@ def energies(run: Run, count: int) -> list[Estimate]:
     return [run.result("energy_total_j", units[f"burst {number}"]) for number in range(count)]
 
 
-def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Burst]:
-    """All bursts on one GPU."""
-    run, ran = recorded(rate_hz, seed, each, calibrated)
+def bursts_of(rate_hz: float, seed: int, each: int) -> list[Burst]:
+    """All bursts on one GPU, which was calibrated."""
+    run, ran = recorded(rate_hz, seed, each, calibrated=True)
     each_j = energies(run, len(ran))
     return [Burst(*what, energy, energy.flags) for what, energy in zip(ran, each_j, strict=True)]
 
@@ -162,26 +160,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")], default=list(RATES))
     parser.add_argument("--each", type=int, default=8, help="bursts of each kind and length on each GPU")
-    parser.add_argument("--boards", type=int, default=1, help="GPUs of each rate")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first GPU")
-    parser.add_argument("--uncalibrated", action="store_true")
-    parser.add_argument("-o", "--output", help="write the tables here too")
-    parser.add_argument("--pickle", help="keep all bursts here")
     arguments = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
     found = []
-    for number, rate_hz in enumerate(arguments.rates * arguments.boards):
-        found += bursts_of(rate_hz, arguments.seed + number, arguments.each, not arguments.uncalibrated)
+    for number, rate_hz in enumerate(arguments.rates):
+        found += bursts_of(rate_hz, arguments.seed + number, arguments.each)
         print(f"board {number}: {rate_hz:g} Hz, {len(found)} bursts", flush=True)
-    lines = []
     for kind in KINDS:
-        lines += [f"### Steps with {kind}", "", *table([one for one in found if one.kind == kind]), ""]
-    text = "\n".join(lines)
-    print(text)
-    if arguments.output:
-        Path(arguments.output).write_text(text)
-    if arguments.pickle:
-        Path(arguments.pickle).write_bytes(pickle.dumps(found))
+        print(f"### Steps with {kind}", "", *table([one for one in found if one.kind == kind]), "", sep="\n")
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def measure(out: Path) -> dict:
         "chain": lambda: _json(out / "chain.zip", "profile", made, *recorded),
         "alone": lambda: _child(out, "alone"),
         "host": lambda: _json(out / "host.zip", "profile", "deit-b", "--batch", "1", "--mode", "eager"),
-        "slowdown": lambda: _slowdown(out),
+        "slowdown": lambda: {name: slowdown.measure(name) for name in ("encoder", "resnet_train")},
     }
     for name, part in parts.items():
         began = time.perf_counter()
@@ -203,15 +203,6 @@ def measure(out: Path) -> dict:
         print(f"== {name}: {time.perf_counter() - began:.0f} s", flush=True)
         (out / "canary.json").write_text(json.dumps(found))
     return found
-
-
-def _slowdown(out: Path) -> dict:
-    """Turns of programs with and without ``run``."""
-    path = out / "slowdown.json"
-    command = [sys.executable, str(HERE / "slowdown.py"), "encoder", "resnet_train", "--kinds", "python,run"]
-    command += ["--rounds", "7", "--seconds", "0.8", "--patience", "5", "--output", str(path)]
-    subprocess.run(command, check=False)
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _child(out: Path, what: str) -> list | dict:

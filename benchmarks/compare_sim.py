@@ -11,9 +11,8 @@ its engine,
 - parts share the run's deviation, have one of their own (0.1 to 0.5 %, for one in ten ten times that) and
   the experiment's noise (half-widths of 2 to 10 %, the smaller the part the larger).
 
-``--profiles N`` runs N whole simulated profiles and prints their spread, for comparison with the
-drawn one. The required detection is that of 3 % more energy at default settings (the model
-alone); with parts, half of the permitted error is theirs.
+The required detection is that of 3 % more energy at default settings (the model alone); with parts, half of the
+permitted error is theirs.
 
 ``--scatter`` instead makes null comparisons of sides whose runs scatter by these shares, in work and in time, with
 one, two, three and five runs a side, without and with a late host. Its windows' times then scatter by 2.5 to 12 %, its
@@ -21,15 +20,11 @@ runs' by 0.5 to 0.8 of that, as seen on real hosts. Single runs state a stored s
 
     python benchmarks/compare_sim.py                       # 1000 pairs of each kind, three seeds
     python benchmarks/compare_sim.py --scatter 0.1 0.3 1 --pairs 400 --parts 0
-    python benchmarks/compare_sim.py --profiles 12
 """
 
 import argparse
-import tempfile
 import time
-from dataclasses import replace
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 
@@ -60,9 +55,7 @@ class World:
         self.device = DeviceInfo(f"SIM-{board}", "SIMULATED H100", simulated=True)
         self.time_s, self.watts = rng.uniform(0.5e-3, 20e-3), rng.uniform(250, 650)
         self.time_sd = rng.uniform(0.0005, 0.002)
-        self.share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
-        self.own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
-        self.noise = np.clip(0.01 / np.sqrt(np.maximum(self.share, 1e-4) * parts), 0.01, 0.05) if parts else self.share
+        self.share, self.own_sd, self.noise = drawn_parts(rng, parts)
 
     def run(self, more=0.0, part_more=None):
         """One run whose energy is ``more`` higher than that of others, or that of single parts."""
@@ -89,24 +82,21 @@ class World:
             seconds = share * self.time_s * (1 + slow + rng.normal(0, self.own_sd[i]) + rng.normal(0, self.noise[i]))
             joules = share * self.watts * self.time_s * off * (1 + more + part_more[i])
             rows += figures(i + 1, {"time_s": (seconds, self.noise[i]), "energy_total_j": (joules, self.noise[i])})
-        run = Run(workload={"name": "thing", "items": 1}, devices=[self.device])
-        run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-        return run
+        return finished(units, rows, self.device)
 
     def side(self, n=3, **keys):
+        """Runs of one side of a comparison, with their names."""
         return [(self.run(**keys), f"run {i}") for i in range(n)]
 
 
-class Scattering:
+class Scattering(World):
     """A workload at idle power of 127 W whose runs scatter by a share in work and in time, on a late host or not."""
 
     def __init__(self, rng, scatter, late, parts):
         self.rng, self.scatter, self.work_j = rng, scatter, rng.uniform(0.1, 2.0)
         self.windows = np.exp(rng.uniform(np.log(0.025), np.log(0.12))) if late else 0.0
         self.time_sd = rng.uniform(0.5, 0.8) * self.windows if late else scatter
-        self.share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
-        self.own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
-        self.noise = np.clip(0.01 / np.sqrt(np.maximum(self.share, 1e-4) * max(parts, 1)), 0.01, 0.05)
+        self.share, self.own_sd, self.noise = drawn_parts(rng, parts)
 
     def run(self):
         """One run: total energy is work and idle power over its time."""
@@ -133,13 +123,23 @@ class Scattering:
             seconds = share * 4e-3 * (1 + 0.3 * (self.scatter + self.own_sd[i]) * rng.standard_normal())
             own = {"time_s": (seconds, 1e-3), "energy_total_j": (joules, self.noise[i])}
             rows += figures(i + 1, {**own, "power_w": (joules / seconds, self.noise[i])})
-        run = Run(workload={"name": "thing", "items": 1}, devices=[DeviceInfo("SIM-1", "SIMULATED H100")])
+        run = finished(units, rows, DeviceInfo("SIM-1", "SIMULATED H100"))
         run.stored["between_runs"] = SCATTER
-        run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
         return run
 
-    def side(self, n):
-        return [(self.run(), f"run {i}") for i in range(n)]
+
+def drawn_parts(rng, parts):
+    """Shares of parts in the energy, the standard deviation of each between runs, and the experiment's noise of it."""
+    share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
+    own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
+    return share, own_sd, np.clip(0.01 / np.sqrt(np.maximum(share, 1e-4) * max(parts, 1)), 0.01, 0.05)
+
+
+def finished(units, rows, device):
+    """The Run of these units and results."""
+    run = Run(workload={"name": "thing", "items": 1}, devices=[device])
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    return run
 
 
 def figures(unit, values, quantile=1.96, n=30, flags=""):
@@ -190,42 +190,13 @@ def trial(seed, pairs, parts):
     return np.mean(wrong), np.mean(found), np.mean(largest) if largest else np.nan, np.median(detectable), np.mean(same)
 
 
-def spread_of_profiles(n):
-    """Spread between whole simulated profiles of a small model, in percent."""
-    import torch
-
-    from jouletrace.profiler.profile import profile_workload
-    from jouletrace.profiler.settings import ProfileSettings
-    from jouletrace.workloads import ObjectWorkload
-
-    torch.manual_seed(0)
-    # Small enough to stay below the power cap, where time and power wander together.
-    model, inputs = torch.nn.Linear(1024, 1024).half(), torch.randn(512, 1024).half()
-    settings = ProfileSettings(warmup_s=3.0, latency_s=0.5, calibrated=False)
-    runs = []
-    for i in range(n):
-        own = replace(settings, device=f"sim:h100?seed=1&run={i}")
-        runs.append(profile_workload(ObjectWorkload(model, inputs, "linear"), own))
-    for metric in ("latency_s", "iteration_time_s", "power_w", "energy_total_j"):
-        values = np.array([run.result(metric).value for run in runs])
-        print(f"{metric}: sd {100 * values.std(ddof=1) / values.mean():.3f} % of {n} runs")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--parts", type=int, nargs="+", default=[0, 40])
-    parser.add_argument("--profiles", type=int, default=0)
     parser.add_argument("--scatter", type=float, nargs="+", help="instead, null comparisons at these scatters, in %%")
     arguments = parser.parse_args()
-    if arguments.profiles:
-        with tempfile.TemporaryDirectory() as cache:
-            import os
-
-            os.environ["JOULETRACE_CACHE"] = str(Path(cache))
-            spread_of_profiles(arguments.profiles)
-        return
     if arguments.scatter:
         null_comparisons(arguments)
         return

@@ -69,60 +69,6 @@ def response() -> Figure:
     return figure
 
 
-def stamps() -> Figure:
-    """How late stamps come, and which time late readings fit."""
-    source = recording("h100_segments")
-    late = 1e3 * source.grid.late_s
-    figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.6))
-    axes[0].hist(late, bins=np.arange(-1, 20, 0.5), color=REAL)
-    axes[0].set(xlabel="ms by which a stamp trails its slot", ylabel="readings", yscale="log")
-    levels = sensor_models.Levels(source)
-    shape = StepResponse(0.02, lag_s=0.0025, window_s=0.0023, rise_s=0.01276)
-    groups = [late < 1, (late >= 1) & (late < 8), late >= 8]
-    # the load's powers come from readings whose time is beyond doubt
-    power = levels.amplitudes(levels.features.read(levels.time, shape), groups[0])
-    taken = ((source.time_ns - source.time_ns[0]) / 1e9, levels.time)
-    by_stamp, by_slot = (np.abs(source.power_w - levels.features.read(time, shape) @ power) for time in taken)
-    place = np.arange(3)
-    for error, shift, color, label in (
-        (by_stamp, -0.2, FAINT, "at its stamp"),
-        (by_slot, 0.2, REAL, "at its half slot"),
-    ):
-        axes[1].bar(place + shift, [np.median(error[group]) for group in groups], 0.4, color=color, label=label)
-    axes[1].set_xticks(place, ["on time", "1–8 ms late", "over 8 ms late"])
-    axes[1].set_ylabel("median |residual|, W")
-    axes[1].legend(title="reading taken", loc="upper left")
-    return figure
-
-
-def edges() -> Figure:
-    """Where the energy of a burst goes that the record loses."""
-    source = recording("h100_copies")
-    gap = np.diff(source.edge_ns)
-    alone = np.minimum(np.append(10**9, gap[1::2]), np.append(gap[1::2], 10**9))
-    pulse = int(np.argmin(np.abs(gap[::2] - 1.5e8) + 1e9 * (alone < 150_000_000)))
-    on, off = source.edge_ns[2 * pulse], source.edge_ns[2 * pulse + 1]
-    shape = reality.calibrated()
-    rest, work = np.percentile(source.power_w, (20, 90))
-    figure, axis = plt.subplots(figsize=(7.5, 2.8))
-    time = np.linspace(-0.05, (off - on) / 1e9 + 0.12, 600)
-    length = (off - on) / 1e9
-    load = np.where((time > 0) & (time < length), work, rest)
-    shown = rest + (work - rest) * (shape.step(time) - shape.step(time - length))
-    inside = (time > 0) & (time < length)
-    axis.fill_between(1e3 * time, shown, load, where=inside, color=SIMULATED, alpha=0.25, lw=0, label="missing inside")
-    axis.fill_between(
-        1e3 * time, rest, shown, where=time >= length, color=OTHER, alpha=0.4, lw=0, label="read too late"
-    )
-    axis.plot(1e3 * time, load, color="#333", lw=1, label="load")
-    axis.plot(1e3 * time, shown, color=SIMULATED, lw=1, label="what the sensor shows")
-    near = (source.read_ns > on - 50_000_000) & (source.read_ns < off + 120_000_000)
-    axis.plot((source.read_ns[near] - on) / 1e6, source.power_w[near], "o", color=REAL, label="readings", ms=4)
-    axis.set(xlabel="ms since the burst's start", ylabel="W")
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
-
-
 def lost_energy() -> Figure:
     """Energy of each pulse of copies, as is and corrected, less its length times the load's power."""
     source = recording("h100_copies")
@@ -248,8 +194,6 @@ def _power_by_time(source: Recording, at_ns: np.ndarray) -> np.ndarray:
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "response": response,
-    "stamps": stamps,
-    "edges": edges,
     "lost_energy": lost_energy,
     "sensors": sensors,
     "replayed": replayed,

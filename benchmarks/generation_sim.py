@@ -34,9 +34,9 @@ from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
 from step_truth import mean_step, steady_step
 
-QUIET = Progress()
+WORKLOAD, QUIET = "llama-1b", Progress()
 HEADER = (
-    "| workload, GPU, mode, figure | n | covered | covered, any run | median half-width | RMS error "
+    "| workload, mode, figure | n | covered | covered, any run | median half-width | RMS error "
     "| RMS error / standard error |\n|---|---|---|---|---|---|---|"
 )
 
@@ -114,34 +114,22 @@ def summary(title: str, rows: list[tuple]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20, help="GPUs of each kind")
+    parser.add_argument("--seeds", type=int, default=20, help="GPUs")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--workload", default="llama-1b")
-    parser.add_argument("--prompt", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--boards", nargs="+", default=["h100"])
     parser.add_argument("--modes", nargs="+", default=["graph", "eager"])
-    parser.add_argument("--target", type=float, default=0.01, help="half-width wanted of the whole, relative")
     arguments = parser.parse_args()
     print(HEADER, flush=True)
-    shape = {"batch": arguments.batch, "seq_len": arguments.prompt, "max_new_tokens": arguments.tokens}
+    options, workload = WorkloadOptions(task="generate", batch=1, seq_len=32, max_new_tokens=12), resolve(WORKLOAD)
     for mode in arguments.modes:
-        options = WorkloadOptions(task="generate", **shape)
-        workload = resolve(arguments.workload)
-        for board in arguments.boards:
-            rows = defaultdict(list)
-            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-                spec = f"sim:{board}{'&' if '?' in board else '?'}seed={seed}"
-                settings = ProfileSettings(
-                    task="generate", device=spec, mode=mode, seed=seed, latency_s=0.1, target_ci=arguments.target
-                )
-                for row in measured(workload, options, spec, settings):
-                    rows[row[0]].append(row)
-            for name, some in rows.items():
-                print(summary(f"{arguments.workload}, {board}, {mode}, {name}", some), flush=True)
-            phases = [row for name in ("prefill", "decode", "between forwards") for row in rows[name]]
-            print(summary(f"{arguments.workload}, {board}, {mode}, all phases", phases), flush=True)
+        rows = defaultdict(list)
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+            spec = f"sim:h100?seed={seed}"
+            settings = ProfileSettings(task="generate", device=spec, mode=mode, seed=seed, latency_s=0.1)
+            for row in measured(workload, options, spec, settings):
+                rows[row[0]].append(row)
+        rows["all phases"] = [row for name in ("prefill", "decode", "between forwards") for row in rows[name]]
+        for name, some in rows.items():
+            print(summary(f"{WORKLOAD}, {mode}, {name}", some), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,15 @@
     python benchmarks/measurands.py --late 200
     python benchmarks/measurands.py --drawn 800 --first 3001
 
-Each GPU runs a step of four kernels: ten runs of another GPU give the stored scatter between runs, one run gives the
-interval, three give that of ``--repeats``. Intervals of *this run* are compared with what its windows drew, those of
-*this workload on this GPU* with the GPU's mean over all runs at the temperature of its windows. Of *such GPUs*: fleets
-of eight GPUs, drawn from these, each of which ran once, against the mean of all. A t-interval of what the runs really
-drew shows what chance alone does: nothing is measured for it, and ``--drawn`` makes it alone, of many GPUs.
+Each GPU runs a step of four kernels: one run gives the interval, three give that of ``--repeats``. Intervals of *this
+run* are compared with what its windows drew, those of *this workload on this GPU* with the GPU's mean over all runs at
+the temperature of its windows. Of *such GPUs*: fleets of eight GPUs, drawn from these, each of which ran once, against
+the mean of all. A t-interval of what the runs really drew shows what chance alone does: nothing is measured for it, and
+``--drawn`` makes it alone, of many GPUs.
 """
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,15 +124,9 @@ def energy(run: Run, stored: dict | None) -> Estimate:
     return analyse(run).result("energy_total_j")
 
 
-def scatter(gpu: str) -> dict:
-    """The scatter that would be stored from ten runs of a GPU."""
-    every = np.array([energy(profiled(f"{gpu}&run={n}")[0], None).value for n in range(1, 11)])
-    return {"sd_pct": float(100 * every.std(ddof=1) / every.mean()), "runs": 10, "source": gpu}
-
-
-def of_gpu(board: str, seed: int, *, repeats: int = 1, others: bool = False) -> dict[str, Case]:
-    """Intervals of a GPU and what they are of, by name; on request of repeats, and by ten runs of another GPU."""
-    gpu, other = f"sim:{board}?seed={seed}", f"sim:{board}?seed={10_000 + seed}"
+def of_gpu(board: str, seed: int, *, repeats: int = 1) -> dict[str, Case]:
+    """Intervals of a GPU and what they are of, by name; on request of repeats."""
+    gpu = f"sim:{board}?seed={seed}"
     run, here, anywhere = profiled(f"{gpu}&run=1")
     found = {
         "this run": (energy(run, None), here),
@@ -146,8 +139,6 @@ def of_gpu(board: str, seed: int, *, repeats: int = 1, others: bool = False) -> 
         found[f"this workload, --repeats {repeats}"] = (energy(repeated, SIMULATED_SCATTER), anywhere)
         drawn = np.array([here, *(one for _, one, _ in further)])
         found[f"the same, by what these {repeats} runs really drew"] = (mean_estimate(drawn), anywhere)
-    if others:
-        found["this workload, ten runs of another GPU"] = (energy(run, scatter(other)), anywhere)
     return found
 
 
@@ -173,13 +164,10 @@ def row(name: str, cases: list[Case]) -> str:
     return f"| {name} | {len(cases)} | {100 * covered(cases):.1f} % | {100 * width:.2f} % | {100 * rms:.2f} % |"
 
 
-def main(say: Callable[[str], None] = print) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=200)
     parser.add_argument("--fleets", type=int, default=1000)
-    parser.add_argument(
-        "--others", type=int, default=50, help="GPUs whose stored figure is also that of another's ten runs"
-    )
     parser.add_argument("--late", type=int, default=0, help="instead, that many GPUs whose host is late")
     parser.add_argument("--drawn", type=int, default=0, help="instead, what three runs of that many GPUs draw")
     parser.add_argument("--board", default="h100")
@@ -188,18 +176,18 @@ def main(say: Callable[[str], None] = print) -> None:
     seeds = range(asked.first, asked.first + (asked.late or asked.drawn or asked.gpus))
     if asked.drawn:
         runs = ([drawn(f"sim:{asked.board}?seed={seed}&run={n}") for n in (1, 2, 3)] for seed in seeds)
-        say(row("what three runs drew", [(mean_estimate(three), 1.0) for three in runs]))
+        print(row("what three runs drew", [(mean_estimate(three), 1.0) for three in runs]))
         return
     if asked.late:
         late = [of_late_host(asked.board, seed) for seed in seeds]
         for name in late[0]:
-            say(row(name, [one[name] for one in late]))
+            print(row(name, [one[name] for one in late]))
         return
-    cases = [of_gpu(asked.board, seed, repeats=3, others=seed < asked.first + asked.others) for seed in seeds]
-    say("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
+    cases = [of_gpu(asked.board, seed, repeats=3) for seed in seeds]
+    print("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
     for name in cases[0]:
-        say(row(name, [one[name] for one in cases if name in one]))
-    say(row(f"such GPUs, fleets of {FLEET}", of_fleets(cases, asked.fleets, np.random.default_rng(1))))
+        print(row(name, [one[name] for one in cases if name in one]))
+    print(row(f"such GPUs, fleets of {FLEET}", of_fleets(cases, asked.fleets, np.random.default_rng(1))))
 
 
 if __name__ == "__main__":

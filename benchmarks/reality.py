@@ -181,7 +181,7 @@ def capped() -> tuple[Board, float]:
 
 def likeness(name: str, source: Recording, found: Floats, test: NDArray[np.bool_]) -> Likeness:
     error, real = (source.power_w - found)[test], source.power_w[test]
-    sure = source.on_time[test] if source.channel == "power_w" else np.ones(len(error), bool)
+    sure = source.on_time[test]
     rms = float(np.sqrt(np.mean(error**2)))
     return Likeness(
         name,
@@ -219,21 +219,9 @@ def squares() -> list[Likeness]:
     ]
 
 
-def polls() -> list[Likeness]:
-    on, ask = capped()
-    found = []
-    for channel in ("power_instant_w", "power_average_w"):
-        source = recording("h100_polls", channel)
-        at_copy = source.level[np.searchsorted(source.edge_ns, source.time_ns)] == 2
-        copy_w = float(np.median(source.power_w[at_copy]))
-        readings = replay(source, on, [None, ask, copy_w])
-        found.append(likeness(f"polled `{channel}`", source, readings, np.ones(len(readings), bool)))
-    return found
-
-
 def table() -> str:
     """Everything, as Markdown."""
-    rows = [copies(), segments(), *squares(), *polls()]
+    rows = [copies(), segments(), *squares()]
     response = calibrated()
     on, ask = capped()
     loop = dict(on.given)

@@ -2,8 +2,6 @@
 
 Each is fitted to every recording, with the load known to be a few levels and their settling (variable projection, as
 ``calibrate`` does). What is stated is how much of the variance of the other half of the readings it explains.
-
-    python benchmarks/sensor_models.py
 """
 
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from scipy.optimize import least_squares
 
 from jouletrace.sensor.calibration.fitter import load_features
 from jouletrace.sensor.calibration.response import StepResponse
-from recordings import RECORDS, Recording, recording
+from recordings import Recording
 
 Floats = NDArray[np.float64]
 
@@ -26,26 +24,19 @@ SHAPE = ("lag", "window", "rise")
 
 @dataclass(frozen=True)
 class Found:
-    """A model's best shape on a recording, in seconds, and how well it does on the other half."""
+    """A model's best shape on a recording, in seconds, and how much of the other half's variance it explains."""
 
-    recording: str
-    model: str
     lag_s: float
     window_s: float
     rise_s: float
-    rms_w: float
     explained: float
-
-    def row(self) -> str:
-        times = " | ".join(f"{1e3 * value:.1f}" for value in (self.lag_s, self.window_s, self.rise_s))
-        return f"| {self.recording} | {self.model} | {times} | {self.rms_w:.1f} | {100 * self.explained:.2f} % |"
 
 
 class Levels:
     """A recording whose load is a few levels, each with a drift and a settling."""
 
     def __init__(self, source: Recording) -> None:
-        self.name, self.power, self.test = source.name, source.power_w, source.other_half()
+        self.power, self.test = source.power_w, source.other_half()
         origin = source.time_ns[0]
         self.time = (source.read_ns - origin) / 1e9
         edges = (source.edge_ns - origin) / 1e9
@@ -89,20 +80,5 @@ class Levels:
         best = shape(min(tries, key=lambda found: found.cost).x)
         left = [self.residual(best, fit)[~fit] for fit in (self.test, ~self.test)]
         lost = sum(float(part @ part) for part in left)
-        error = self.residual(best, everything)
         explained = 1 - lost / (len(self.power) * float(np.var(self.power)))
-        return Found(self.name, model, *best.tolist(), float(np.sqrt(np.mean(error**2))), explained)
-
-
-def table() -> str:
-    """The comparison, as Markdown."""
-    head = (
-        "| recording | response | lag, ms | window, ms | rise, ms | RMS, W | other half explained |\n"
-        + "|---" * 7
-        + "|"
-    )
-    return "\n".join([head, *(Levels(recording(name)).fit(model).row() for name in RECORDS for model in MODELS)])
-
-
-if __name__ == "__main__":
-    print(table())
+        return Found(*best.tolist(), explained)

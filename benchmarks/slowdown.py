@@ -1,18 +1,14 @@
-"""Cost of ``jouletrace run`` for a program: time and energy per iteration, with it over without.
-
-    PYTHONPATH=src python benchmarks/slowdown.py encoder resnet_train --output OUT.json
+"""Cost of ``jouletrace run`` for a program: time and energy per iteration, with it over without, for ``canary.py``.
 
 Processes of each kind load the program (of ``benchmarks/programs``) at the same time and then take turns on the GPU,
 so that the host and the die are the same for all. What differs from process to process isn't in the intervals of the
-ratios: there are two of a kind, and each is stated. Energy is that of the GPU's own counter, which includes idling
-until it steps; idle power is subtracted for that.
+ratios. Energy is that of the GPU's own counter, which includes idling until it steps; idle power is subtracted for
+that.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import socket
 import subprocess
@@ -25,11 +21,9 @@ from pathlib import Path
 import numpy as np
 
 PROGRAMS = Path(__file__).parent / "programs"
-KINDS = {
-    "python": [],
-    "run": ["-m", "jouletrace", "run", "--duty", "59/60"],
-    "run --no-operators": ["-m", "jouletrace", "run", "--duty", "59/60", "--no-operators"],
-}
+KINDS = {"python": [], "run": ["-m", "jouletrace", "run", "--duty", "59/60"]}
+EACH, ROUNDS, TURN_S, PATIENCE_S = 2, 7, 0.8, 5.0
+"""Processes of a kind; turns of each; their length; how long a program may take to end."""
 
 
 class Counter:
@@ -52,14 +46,6 @@ class Counter:
         while now == before:
             now = self.joules()
         return time.perf_counter(), now
-
-
-class NoCounter:
-    """In place of a GPU."""
-
-    def stepped(self) -> tuple[float, float]:
-        """Seconds, and no energy."""
-        return time.perf_counter(), float("nan")
 
 
 class Program:
@@ -106,31 +92,31 @@ class Program:
         with contextlib.suppress(OSError, AttributeError):
             self._line.shutdown(socket.SHUT_RDWR)
 
-    def wait(self, patience: float) -> str:
+    def wait(self) -> str:
         """Prints of the program, once it has ended."""
         try:
-            code = f"exit code {self._process.wait(patience)}"
+            code = f"exit code {self._process.wait(PATIENCE_S)}"
         except subprocess.TimeoutExpired:
             self._process.kill()
-            code = f"killed after {patience:g} s"
+            code = f"killed after {PATIENCE_S:g} s"
         self.log.close()
         return f"--- {self.kind}: {code}\n{Path(self.log.name).read_text()[-1500:]}"
 
 
-def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
+def measure(program: str) -> list[dict]:
     """Turns of all processes: kind, process, round, iterations, seconds, joules of these, idle power (W)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kinds = [kind for kind in chosen.kinds.split(",") for _ in range(chosen.each)]
-        programs = [Program(kind, script, folder, number) for number, kind in enumerate(kinds)]
+        kinds = [kind for kind in KINDS for _ in range(EACH)]
+        programs = [Program(kind, PROGRAMS / f"{program}.py", folder, number) for number, kind in enumerate(kinds)]
         found = []
         try:
             for one in programs:
                 one.ready()
-            counter = Counter() if Path("/dev/nvidiactl").exists() else NoCounter()
+            counter = Counter()
             for one in programs:
-                one.turn(chosen.seconds / 2)
-            for number in range(chosen.rounds):
+                one.turn(TURN_S / 2)
+            for number in range(ROUNDS):
                 order = np.random.default_rng(number).permutation(len(programs))
                 time.sleep(0.2)
                 idle_from = counter.stepped()
@@ -138,7 +124,7 @@ def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
                 before = counter.stepped()
                 idle_w = (before[1] - idle_from[1]) / (before[0] - idle_from[0])
                 for place in order:
-                    count, took = programs[place].turn(chosen.seconds)
+                    count, took = programs[place].turn(TURN_S)
                     after = counter.stepped()
                     energy = after[1] - before[1] - idle_w * (after[0] - before[0] - took)
                     row = {"kind": kinds[place], "process": int(place), "round": number, "iterations": count}
@@ -148,7 +134,7 @@ def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
             for one in programs:
                 one.end()
             for one in programs:
-                print(one.wait(chosen.patience), file=sys.stderr)
+                print(one.wait(), file=sys.stderr)
         return found
 
 
@@ -170,8 +156,6 @@ def ratios(rows: list[dict]) -> dict[tuple[str, str], tuple[float, float, float]
         turns = defaultdict(lambda: defaultdict(list))
         for row in rows:
             turns[row["kind"]][row["round"]].append(of(row) / row["iterations"])
-        if not np.isfinite(turns["python"][0]).all():  # energy, without a GPU
-            continue
         medians = {  # each process has a turn in each round
             kind: np.median(np.array([own[number] for number in rounds])[drawn].reshape(len(drawn), -1), axis=1)
             for kind, own in turns.items()
@@ -180,41 +164,3 @@ def ratios(rows: list[dict]) -> dict[tuple[str, str], tuple[float, float, float]
             more = 100 * (medians[kind] / medians["python"] - 1)
             found[what, kind] = (float(more[0]), *np.quantile(more[1:], (0.025, 0.975)).tolist())
     return found
-
-
-def table(rows: list[dict]) -> str:
-    """The ratios, and the rate of each process."""
-    lines = [
-        f"{what:18s} {kind:20s} {more:+7.2f} %  [{low:+.2f}, {high:+.2f}]"
-        for (what, kind), (more, low, high) in ratios(rows).items()
-    ]
-    for process in sorted({row["process"] for row in rows}):
-        own = [row for row in rows if row["process"] == process]
-        rate = sum(row["iterations"] for row in own) / sum(row["s"] for row in own)
-        lines.append(f"process {process}, {own[0]['kind']:15s} {rate:9.2f} iterations/s")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Measure each program; print its table."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("programs", nargs="+", help="names in benchmarks/programs, or paths")
-    options.add_argument("--kinds", default="python,run", help=", ".join(KINDS))
-    options.add_argument("--patience", type=float, default=30.0, help="s until processes are killed that don't end")
-    options.add_argument("--each", type=int, default=2, help="processes of a kind")
-    options.add_argument("--rounds", type=int, default=8)
-    options.add_argument("--seconds", type=float, default=1.2, help="of a turn")
-    options.add_argument("--output", type=Path)
-    chosen = options.parse_args()
-    all_of = {}
-    for name in chosen.programs:
-        script = Path(name) if name.endswith(".py") else PROGRAMS / f"{name}.py"
-        began = time.perf_counter()
-        rows = all_of[script.stem] = measure(script, chosen)
-        print(f"== {script.stem}, {time.perf_counter() - began:.0f} s\n{table(rows)}", flush=True)
-        if chosen.output:
-            chosen.output.write_text(json.dumps(all_of))
-
-
-if __name__ == "__main__":
-    main()

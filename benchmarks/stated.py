@@ -24,10 +24,9 @@ import atlas_claims
 import bursts
 import peers
 import serving
-import slowdown
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
-from jouletrace.run import MODEL_UNIT, Estimate, Run, load
+from jouletrace.run import Estimate, Run, load
 from jouletrace.stats.interval import mean_estimate, ratio
 
 ROOT = Path(__file__).parents[1]
@@ -84,7 +83,8 @@ def _resolved(found: dict[str, object]) -> dict[str, object]:
 
 @cache
 def _overhead() -> dict:
-    return json.loads((RUNS / "peers-overhead.json").read_text())["overhead"]
+    found = json.loads((RUNS / "peers-overhead.json").read_text())
+    return {"of": found["overhead"], "cores": found["cpu"]}
 
 
 @cache
@@ -93,9 +93,8 @@ def _fleet() -> dict:
 
 
 @cache
-def _bursts() -> list[list[str]]:
-    """Cells of the lines of the table of bursts."""
-    return [line.split("|")[1:-1] for line in bursts.analyse(RUNS / "bursts-h200.zip").splitlines() if " s (" in line]
+def _bursts() -> dict[str, list[float]]:
+    return bursts.table(RUNS / "bursts-h200.zip")
 
 
 @cache
@@ -121,18 +120,6 @@ def whole(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
 def values(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
     """Figures of the whole of a Run, each times a scale."""
     return lambda data: [data.run(name).result(metric).value * scale for metric, scale in metrics]
-
-
-def part(name: str, of: str) -> Callable[[Data], Values]:
-    """Energy of a part of a program in J with its half-width, and its share of the whole in %."""
-
-    def found(data: Data) -> Values:
-        run = data.run(name)
-        unit = next(u["id"] for u in run.units.to_pylist() if u["name"] == of and u["parent"] in (MODEL_UNIT, None))
-        energy = run.result("energy_total_j", unit)
-        return *plus_minus(energy), 100 * energy.value / run.result("energy_total_j").value
-
-    return found
 
 
 def recorded(name: str) -> Callable[[Data], Values]:
@@ -187,21 +174,6 @@ def served_phase(phase: str) -> Callable[[Data], Values]:
     return lambda data: serving.phase_ratios(
         data.run("serving-short-h200.zip"), data.run("llama-generate-h200.zip"), phase
     )
-
-
-def slower(what: str, kind: str, records: str = "") -> Callable[[Data], Values]:
-    """By how much programs take more with a tracer, % with the ends of the interval, program by program.
-
-    With ``records`` on an H100, else on an H200, as they are in the file, which is the order of their tables.
-    """
-
-    def found(_: Data) -> Values:
-        measured = json.loads((RUNS / f"slowdown-{'h100' if records else 'h200'}.json").read_text())
-        programs = (measured[records] if records else measured).values()
-        of_kind = [rows for rows in programs if any(row["kind"] == kind for row in rows)]
-        return [value for rows in of_kind for value in slowdown.ratios(rows)[what, kind]]
-
-    return found
 
 
 def change(name: str, metric: str = "energy_total_j") -> Callable[[Data], Values]:
@@ -295,11 +267,6 @@ def fleet_shares(_: Data) -> Values:
     return [100 * levels[name]["share"]["value"] for name in ("gpu", "within")]
 
 
-def burst(number: int) -> Callable[[Data], Values]:
-    """The cells of a line of bursts of an H200 in accuracy-spans.md."""
-    return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
-
-
 def missed_s(*tools: str) -> float:
     """Seconds of the mean power of the work that tools miss of a block of 1 s and more, mean over the blocks."""
     rows = [row for row in _peers()["windows"]["rows"] if row["tool"] in tools and row["seconds"] >= 1]
@@ -366,12 +333,11 @@ README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "accuracy-spans"))
-PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
+SERVING = "docs/results/serving-h200.md"
 
 LAYER, NORM = r"encoder\.layers\.encoder_layer_\d+\.", "aten::native_layer_norm"
 NORMS = LAYER + r"ln_[12]|encoder\.ln"
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
-VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
 RATES = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip")
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TEN_RUNS = {
@@ -410,23 +376,6 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W", recorded(CUPY)),
     (PROGRAMS, "merge sort {} %", lambda data: [kernel_share(data.run(CUPY), "Sort")]),
     (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W", recorded(DDP)),
-    (PROGRAMS, "| CUPTI alone, before CUDA starts | {} % [{}, {}] |", slower("time", "CUPTI first")),
-    (PROGRAMS, "| CUPTI alone, half a second after | {} % [{}, {}] |", slower("time", "CUPTI later")),
-    (PROGRAMS, "| `run --no-operators` | {} % [{}, {}] |", slower("time", "run --no-operators")),
-    (PROGRAMS, "| `run`" + " | {} % [{}, {}]" * 3 + " |", slower("time", "run")),
-    (PROGRAMS, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |", slower("energy above idle", "run")),
-    (PROGRAMS_H100, "ViT-B, batch 1, eager | {} | {} ± {} kJ | {} W", recorded(VIT)),
-    (PROGRAMS_H100, "encoder 10 % | {} ± {} |", whole(VIT, ("closure_kernels", 1))),
-    (PROGRAMS_H100, "waiting for its data loader | {} | {} ± {} kJ | {} W", recorded(LOADER)),
-    (PROGRAMS_H100, "convolution 20 % | {} ± {} |", whole(LOADER, ("closure_kernels", 1))),
-    (PROGRAMS_H100, "| time, `run`, with records of synchronisations" + " | {} % [{}, {}]" * 3 + " |",
-     slower("time", "run", "synchronisations")),
-    (PROGRAMS_H100, "| time, torch's profiler" + " | {} % [{}, {}]" * 3 + " |",
-     slower("time", "torch.profiler", "synchronisations")),
-    (PROGRAMS_H100, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |",
-     slower("energy above idle", "run", "synchronisations")),
-    (PROGRAMS_H100, "| time, `run`, with records of seven calls that wait | –" + " | {} % [{}, {}]" * 2 + " |",
-     slower("time", "run", "calls")),
     *((SERVING, f"| {rate} requests/s | {{}} ± {{}} | {{}} ± {{}} | {{}} |", token_prices(number))
       for number, rate in enumerate((2, 4, 8, 16))),
     (SERVING, "which can fail: " + ", ".join(["{}"] * 4) + " and " + ", ".join(["{}"] * 4),
@@ -441,11 +390,10 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",
      fleet_shares),
-    *((BURSTS, line, burst(number)) for number, line in enumerate(
-        f"| {seconds} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |"
-        for seconds, n in ((0.05, 24), (0.2, 24), (1, 20), (3, 20)))),
-    *((PEERS, line, lambda _: ()) for name in ("peers-h200.json", "peers-overhead.json")
-      for line in peers.table(json.loads((RUNS / name).read_text())).splitlines() if line),
+    *((BURSTS, f"| {length} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |",
+       lambda _, length=length: _bursts()[length]) for length, n in (("0.05", 24), ("0.2", 24), ("1", 20), ("3", 20))),
+    *((PEERS, line, lambda _: ()) for line in peers.blocks(_peers()["windows"]["rows"])),
+    *((PEERS, line, lambda _: ()) for line in peers.overhead(**_overhead())),
     (PEERS, "{} s with Zeus, {} s with CodeCarbon, {} s with the momentary power, {} s with `nvidia-smi` "
             "and {} s with jouletrace", lambda _: [
         missed_s(*tools) for tools in (("zeus", "zeus, approx"), ("codecarbon",), ("NVML instant",), ("nvidia-smi",),
@@ -458,7 +406,8 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
      lambda _: [worst_error(("jouletrace",), seconds) for seconds in (1, 0.05)]),
     (PEERS, "{} of {} blocks of 1 s and {} of {} of 0.05 s", lambda _: [*unread(1), *unread(0.05)]),
     (PEERS, "an iteration at batch 1 without any tool took {} to {} ms", lambda _: [
-        edge(1e3 * plain for pairs in _overhead()["batch 1"].values() for plain, _ in pairs) for edge in (min, max)]),
+        edge(1e3 * plain for pairs in _overhead()["of"]["batch 1"].values() for plain, _ in pairs)
+        for edge in (min, max)]),
     (PEERS, "| attention, 12 modules | – | – | {} J | {} ± {} J |", lambda _: [
         zeus_modules("attention"), *own_modules(LAYER + "self_attention")]),
     (PEERS, "| MLPs, 12 | – | – | {} J | {} ± {} J |", lambda _: [zeus_modules("mlp"), *own_modules(LAYER + "mlp")]),

@@ -2,7 +2,6 @@
 
     python benchmarks/trust.py ROWS.csv --seeds 2 [--first 1] [--groups profile log ...]
     python benchmarks/trust.py ROWS.csv --seeds 0        # only the table
-    python benchmarks/trust.py --real FOLDER/*.zip       # level and codes of stored Runs
 
 Runs are made by the code that users run (``trust_runs.py``): profiles, monitors, recordings, imports, loads of a
 server. Each figure with an interval is judged against what the simulator drew: of a profile the energy, power and idle
@@ -21,7 +20,6 @@ from typing import Any
 from unittest.mock import patch
 
 from jouletrace.analysis.checks import outcomes
-from jouletrace.run import load
 from jouletrace.run.parts import Parts
 from trust_runs import HEALTHY, OTHERS
 
@@ -72,29 +70,14 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def real(paths: list[Path]) -> None:
-    """Print the level and the codes of stored Runs."""
-    levels: Counter[str] = Counter()
-    for path in paths:
-        run = load(path)
-        found = outcomes(run, Parts(run))
-        levels[found.level] += 1
-        print(f"| {path.stem} | {run.kind} | {found.level} | {' '.join(one.code for one in found.failed)} |")
-    print(levels)
-
-
 def main() -> None:
     """Judge, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path, nargs="?", help="CSV of rows; what it has isn't made again")
+    parser.add_argument("rows", type=Path, help="CSV of rows; what it has isn't made again")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--groups", nargs="*", default=[""], help="only those whose names begin so")
-    parser.add_argument("--real", type=Path, nargs="*", help="instead, stored Runs")
     asked = parser.parse_args()
-    if asked.real or asked.rows is None:
-        real(asked.real or [])
-        return
     place = asked.rows
     rows = list(csv.DictReader(place.open())) if place.exists() else []
     done = {(row["group"], int(row["seed"])) for row in rows}

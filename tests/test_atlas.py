@@ -1,8 +1,6 @@
-"""The atlas's script on a simulated GPU: it measures, goes on where it ended, and writes the data set and its page."""
+"""The data set of many profiles: its figures are those of the Runs, and it keeps what it has."""
 
 import csv
-import json
-import os
 import re
 import sys
 
@@ -15,72 +13,37 @@ from places import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import atlas
-from atlas_data import group_of, page, read, table
+from atlas import group_of, read, table
 
+RUNS = REPOSITORY / "docs" / "results" / "runs"
+RECORDED = RUNS / "segformer-kernels-h200.zip"
 TINY = """
 from torch import nn, randn
-
-def wide(batch):
-    return nn.Sequential(nn.Linear(2048, 2048), nn.GELU(), nn.LayerNorm(2048)), (randn(batch, 2048),)
 
 def narrow(batch):
     return nn.Sequential(nn.Linear(1024, 1024), nn.Softmax(-1)), (randn(batch, 1024),)
 """
-QUICK = {"detail_time": 1.5, "warmup": 0.5, "latency_s": 0.1, "idle_s": 0.3, "max_time": 1.0}
-DEVICE = "sim:h100?seed=3"
+QUICK = {"detail": "kernel", "detail_time": 1.5, "warmup": 0.5, "latency_s": 0.1, "idle_s": 0.3, "max_time": 1.0}
 
 
-class Crash:
-    """Ends the process that unpickles it."""
-
-    def __reduce__(self):
-        return os._exit, (3,)
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    """A folder with the Runs of two models; one crashed, and the GPU refused to compile another."""
-    out = tmp_path_factory.mktemp("atlas")
-    (out / "tiny.py").write_text(TINY)
-    names = [("wide", 4096, "eager"), ("narrow", 8192, "eager"), ("narrow", 8192, "compile")]
-    todo = [atlas.Configuration(f"{m}-{b}-{mode}", f"{out}/tiny.py:{m}", b, mode) for m, b, mode in names]
-    todo.insert(0, atlas.Configuration("crash-512-eager", Crash(), 512, "eager"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JOULETRACE_CACHE", str(out / "cache"))
-        assert atlas.measure(out, todo, DEVICE, 60.0, **QUICK) == 4, "two minutes are allowed for the first"
-        assert not list(out.glob("*.txt"))
-        assert atlas.measure(out, todo, DEVICE, **QUICK) == 0
-    return out, todo
+@pytest.fixture
+def without_kernels():
+    """A recorded Run whose tables are small."""
+    run = jt.load(str(RECORDED))
+    run.activity = run.activity[:0]
+    return run
 
 
 @pytest.mark.thorough
-def test_one_that_fails_does_not_keep_others_from_being_measured(measured):
-    out, _ = measured
-    assert sorted(path.name for path in out.glob("*.zip")) == ["narrow-8192-eager.zip", "wide-4096-eager.zip"]
-    reasons = {path.name: path.read_text() for path in out.glob("*.txt")}
-    assert reasons.pop("crash-512-eager.failed.txt") == "the process ended with code 3\n"
-    assert "a simulated GPU runs eager or graph" in reasons.pop("narrow-8192-compile.failed.txt")
-    assert not reasons
-    assert sorted(json.loads((out / "seconds.json").read_text())) == ["narrow-8192-eager", "wide-4096-eager"]
-
-
-@pytest.mark.thorough
-def test_what_is_there_is_not_measured_again(measured, monkeypatch):
-    out, todo = measured
-    monkeypatch.setattr(atlas.Worker, "profile", lambda *_: pytest.fail("measured again"))
-    assert atlas.measure(out, todo, DEVICE) == 0
-    (out / "narrow-8192-eager.zip").rename(out / "elsewhere")  # seconds.json has it
-    assert atlas.measure(out, todo, DEVICE) == 0
-    (out / "elsewhere").rename(out / "narrow-8192-eager.zip")
-
-
-@pytest.mark.thorough
-def test_the_data_set_has_the_figures_of_the_runs(measured, tmp_path):
-    out, _ = measured
-    table([out], tmp_path)
-    found = pq.read_table(tmp_path / "atlas.parquet")
-    run = jt.load(str(out / "narrow-8192-eager.zip"))
-    row = found.to_pylist()[0]
+def test_the_data_set_has_the_figures_of_the_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tiny.py").write_text(TINY)
+    place = tmp_path / "narrow.zip"
+    made = {"device": "sim:h100?seed=3", "batch": 8192, "mode": "eager", "dtype": "bf16", "save_to": str(place)}
+    jt.profile(f"{tmp_path}/tiny.py:narrow", progress=False, **QUICK, **made)
+    table([place], tmp_path)
+    found, run = pq.read_table(tmp_path / "atlas.parquet"), jt.load(str(place))
+    (row,) = found.to_pylist()
     energy = run.result("energy_total_j")
     assert (row["model"], row["batch"], row["mode"], row["dtype"]) == ("narrow", 8192, "eager", "bf16")
     assert (row["energy_j"], row["energy_j_low"], row["energy_j_high"]) == (energy.value, energy.low, energy.high)
@@ -93,39 +56,25 @@ def test_the_data_set_has_the_figures_of_the_runs(measured, tmp_path):
         assert lines[0] == stored.column_names
         assert len(lines) == 1 + stored.num_rows
         assert set(re.findall(r"^\| (\w+) \|", (tmp_path / "README.md").read_text(), re.M)) >= set(lines[0])
-    parts = [part for part in stored.to_pylist() if part["model"] == "narrow"]
+    parts = stored.to_pylist()
     assert {part["group"] for part in parts} >= {"matrix product", "normalisation, softmax", "no kernel running"}
     assert sum(part["time_share"] for part in parts) == pytest.approx(1.0, abs=0.05)
     assert all((part["energy_j"] is None) == bool(part["reason"]) for part in parts)
-    assert "crash-512-eager: the process ended with code 3" in (tmp_path / "README.md").read_text()
 
 
 def test_shares_of_a_real_recording_make_up_its_energy(tmp_path):
-    place = tmp_path / "runs"
-    place.mkdir()
-    (place / "one.zip").symlink_to(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip")
-    table([place], tmp_path)
+    table([RECORDED], tmp_path)
     parts = pq.read_table(tmp_path / "atlas-operators.parquet").to_pylist()
     whole = pq.read_table(tmp_path / "atlas.parquet").to_pylist()[0]
     assert sum(part["energy_share"] or 0.0 for part in parts) == pytest.approx(whole["parts_by_whole"], abs=0.005)
     assert sum(part["time_share"] for part in parts) == pytest.approx(1.0)
 
 
-@pytest.mark.thorough
-def test_no_name_breaks_out_of_the_page_or_the_csv(measured, tmp_path):
-    out, _ = measured
-    run = jt.load(str(out / "wide-4096-eager.zip"))
-    run.workload["name"] = "=<img src=x onerror=alert(1)></script>"
-    place = tmp_path / "runs"
-    place.mkdir()
-    run.save(str(place / "one.zip"))
-    table([place], tmp_path)
-    page(tmp_path, tmp_path / "atlas.html")
-    text = (tmp_path / "atlas.html").read_text()
-    assert "<img" not in text
-    assert "&lt;img src=x" in text
-    assert "'=<img" in (tmp_path / "atlas.csv").read_text()
-    assert not re.search(r"(src|href)=[\"']?https?:", text)
+def test_no_name_is_a_formula_of_the_csv(without_kernels, tmp_path):
+    without_kernels.workload["name"] = "=1+1"
+    without_kernels.save(str(tmp_path / "one.zip"))
+    table([tmp_path / "one.zip"], tmp_path)
+    assert "'=1+1" in (tmp_path / "atlas.csv").read_text()
 
 
 def test_names_of_operators_and_kernels_have_a_kind():
@@ -147,18 +96,11 @@ def test_names_of_operators_and_kernels_have_a_kind():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["page", "nowhere"], "FileNotFoundError: nowhere/atlas.parquet"),
-        (["table", "nowhere", "-o", "data"], "nowhere: no such folder"),
-        (["table", ".", "-o", "data"], ".: no Runs (*.zip) in it"),
-        (["table", str(REPOSITORY / "docs" / "results" / "runs"), "-o", "data"], "a Run of measure, not of profile"),
-        (["measure", "out", "--device", "nope"], "unknown device 'nope'"),
-        (["measure", "out", "--device", "sim:h100", "--detail-time", "-1"], "must be more than 0 s"),
-    ],
+    ("run", "said"),
+    [("nowhere", "nowhere"), (str(RUNS / "bursts-h200.zip"), "a Run of measure, not of profile")],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(arguments, said, workspace, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["atlas.py", *arguments])
+def test_bad_input_is_one_line_and_nothing_is_written(run, said, workspace, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["atlas.py", run, "-o", "data"])
     assert atlas.main() == 1
     err = capsys.readouterr().err
     assert said in err
@@ -166,42 +108,30 @@ def test_bad_input_is_one_line_and_nothing_is_written(arguments, said, workspace
     assert not list(workspace.iterdir())
 
 
-def test_names_of_models_and_modes_are_checked(monkeypatch, capsys):
-    for option, known in (("--models", "minilm"), ("--modes", "eager")):
-        monkeypatch.setattr(sys, "argv", ["atlas.py", "measure", "out", option, f"{known},foo"])
-        with pytest.raises(SystemExit):
-            atlas.main()
-        assert "no 'foo': there are" in capsys.readouterr().err
-
-
-def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(tmp_path):
-    run = jt.load(str(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"))
-    run.activity = run.activity[:0]
-    run.save(str(tmp_path / "one.zip"))
-    run.save(str(tmp_path / "same.zip"))
-    run.id, run.created_ns = "later", run.created_ns + 10**12
-    run.save(str(tmp_path / "zero.zip"))
-    table([tmp_path], tmp_path)
+def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(without_kernels, tmp_path):
+    names = [tmp_path / f"{name}.zip" for name in ("one", "same", "later")]
+    for name in names[:2]:
+        without_kernels.save(str(name))
+    without_kernels.id, without_kernels.created_ns = "later", without_kernels.created_ns + 10**12
+    without_kernels.save(str(names[2]))
+    table(names, tmp_path)
     found = pq.read_table(tmp_path / "atlas.parquet").to_pylist()
     assert [(one["run"] == "later", one["latest"]) for one in found] == [(False, False), (True, True)]
 
 
-def test_a_data_set_keeps_what_it_has(tmp_path):
+def test_a_data_set_keeps_what_it_has(without_kernels, tmp_path):
     """New Runs join those of a data set; the same Run takes the place of its former rows."""
-    run = jt.load(str(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"))
-    run.activity = run.activity[:0]
-    data, first = tmp_path / "data", tmp_path / "first"
+    data = tmp_path / "data"
     data.mkdir()
-    first.mkdir()
     for path in (REPOSITORY / "docs" / "results" / "atlas").iterdir():
         (data / path.name).write_bytes(path.read_bytes())
     before = read(data)
-    run.save(str(first / "one.zip"))
+    without_kernels.save(str(tmp_path / "one.zip"))
     for _ in range(2):
-        table([first], data)
+        table([tmp_path / "one.zip"], data)
         found = read(data)
         assert found[0].num_rows == before[0].num_rows + 1
-        new = [part for part in found[1].to_pylist() if part["run"] == run.id]
+        new = [part for part in found[1].to_pylist() if part["run"] == without_kernels.id]
         assert found[1].num_rows == before[1].num_rows + len(new) > before[1].num_rows
-    kept = [row for row in found[0].to_pylist() if row["run"] != run.id]
+    kept = [row for row in found[0].to_pylist() if row["run"] != without_kernels.id]
     assert kept == before[0].to_pylist()

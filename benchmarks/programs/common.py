@@ -1,15 +1,9 @@
-"""The loop of the programs: for some seconds that prints its own rate, or takes turns with other programs."""
+"""The loop of the programs: turns on the GPU, which ``benchmarks/slowdown.py`` gives."""
 
 import math
 import os
 import socket
-import sys
 import time
-
-
-def seconds(default: float = 15.0) -> float:
-    """Length of the loop: the first argument."""
-    return float(sys.argv[1]) if len(sys.argv) > 1 else default
 
 
 class Turns:
@@ -37,20 +31,8 @@ class Turns:
         return True
 
 
-def loop(step, wait, length: float) -> None:
-    """Call ``step`` for ``length`` seconds; print the rate of the second half."""
-    if "TURNS" in os.environ:
-        turns = Turns(wait)
-        while turns.more():
-            step()
-        return
-    begin = time.perf_counter()
-    count, since, half = 0, begin, 0
-    while time.perf_counter() - begin < length:
+def loop(step, wait) -> None:
+    """Call ``step`` in the program's turns; ``wait`` returns when the GPU is done."""
+    turns = Turns(wait)
+    while turns.more():
         step()
-        count += 1
-        if not half and time.perf_counter() - begin > length / 2:
-            wait()
-            half, since = count, time.perf_counter()
-    wait()
-    print(f"RATE {(count - half) / (time.perf_counter() - since):.3f} iterations/s", flush=True)

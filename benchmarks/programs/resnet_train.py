@@ -2,7 +2,7 @@
 
 import torch
 import torchvision
-from common import loop, seconds
+from common import loop
 from torch.cuda import nvtx
 
 model = torchvision.models.resnet50().cuda()
@@ -26,4 +26,4 @@ def step():
     nvtx.range_pop()
 
 
-loop(step, torch.cuda.synchronize, seconds())
+loop(step, torch.cuda.synchronize)
