@@ -19,7 +19,6 @@ import numpy as np
 
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_device
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
@@ -89,8 +88,6 @@ def recorded(rate_hz: float, seed: int, each: int, calibrated: bool) -> tuple[Ru
     plan = [(kind, length) for kind in KINDS for length in LENGTHS for _ in range(each)]
     ran = []
     with Session("record", [device]) as session:
-        if calibrated:
-            calibrations.attach(session.run, device)
         device.board.load(300.0, 2.0)
         session.clock.sleep(2.0)
         for kind, length_s in (plan[i] for i in rng.permutation(len(plan))):

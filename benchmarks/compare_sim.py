@@ -31,7 +31,7 @@ import numpy as np
 from jouletrace.analysis.between_runs import OF_WINDOWS, STEADY
 from jouletrace.compare.compare import compare
 from jouletrace.compare.pairs import DIFFERENT, SAME, WORSE
-from jouletrace.profiler.calibrations import SCATTER
+from jouletrace.recording.calibrations import SCATTER
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.simulator.boards.presets import PRESETS, draw

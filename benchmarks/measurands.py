@@ -23,10 +23,10 @@ from jouletrace.campaign.repeats import merge
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
-from jouletrace.profiler.calibrations import SIMULATED_SCATTER
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.calibrations import SIMULATED_SCATTER
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated

@@ -11,7 +11,7 @@ from jouletrace.analysis.between_runs import OF_WINDOWS
 from jouletrace.analysis.budget import budgets
 from jouletrace.campaign.repeats import merge
 from jouletrace.devices import open_device
-from jouletrace.profiler.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
+from jouletrace.recording.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import load, tables
 from jouletrace.run.parts import STORED_SCATTER, Parts

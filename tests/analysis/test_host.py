@@ -10,7 +10,7 @@ from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import budgets
 from jouletrace.campaign.repeats import merge
-from jouletrace.profiler.calibrations import SCATTER
+from jouletrace.recording.calibrations import SCATTER
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import tables
 from jouletrace.stats.quantiles import student

@@ -9,10 +9,10 @@ import pytest
 from jouletrace import NotPossibleError, load
 from jouletrace.analysis import calibration
 from jouletrace.analysis.calibration import fit_channel, pulse_edges
-from jouletrace.profiler import board_store, calibrations
 from jouletrace.profiler.calibrate import LONGEST_S, SHORTEST_S, calibrate, pulse_train
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store, calibrations
 from jouletrace.recording.collector import Collector
 from jouletrace.run.channels import POWER
 from jouletrace.simulator.boards import open_simulated

@@ -9,8 +9,8 @@ import pytest
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import doctor
-from jouletrace.profiler.calibrations import store_calibration
 from jouletrace.profiler.doctor import diagnose
+from jouletrace.recording.calibrations import store_calibration
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards import open_simulated
 

@@ -5,9 +5,10 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.profiler import board_store, passes
+from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
 from jouletrace.simulator.boards import open_simulated

@@ -12,11 +12,11 @@ from jouletrace import NotPossibleError, load
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
-from jouletrace.profiler import board_store
 from jouletrace.profiler import profile as profiler
 from jouletrace.profiler.prepare import check, prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store
 from jouletrace.simulator.boards import PRESETS
 from jouletrace.workloads import ObjectWorkload
 

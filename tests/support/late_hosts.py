@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from jouletrace.analysis import analyse
-from jouletrace.profiler.calibrations import SCATTER
+from jouletrace.recording.calibrations import SCATTER
 from records import make_run, phases, readings, windows
 
 

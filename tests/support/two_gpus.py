@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.profiler import board_store
 from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
+from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.recording_names import SAMPLE_RATE

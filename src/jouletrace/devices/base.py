@@ -6,6 +6,7 @@ A new vendor takes one module with a ``Device`` and a ``Vendor``, and one line i
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -165,3 +166,14 @@ class RealClock:
 def one_sample(channel: str, time_ns: int, value: float) -> Samples:
     """A single reading."""
     return Samples(channel, np.array([time_ns], dtype=np.int64), np.array([value], dtype=np.float64))
+
+
+def others(devices: Sequence[Device]) -> dict[str, str]:
+    """Of devices that other processes use, by id: who does, in words; asked before ours use them."""
+    found = {}
+    for device in devices:
+        there = [process for process in device.processes() if process.pid != os.getpid()]
+        if there:
+            named = ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in there)
+            found[device.info.id] = f"others use it, too: {named}; what they draw is in all figures"
+    return found

@@ -15,9 +15,9 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.compare.pairs import Comparison
 from jouletrace.devices import open_device
+from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up, window
 from jouletrace.profiler.prepare import Prepared, check, prepare
 from jouletrace.profiler.progress import Progress, reported, start
@@ -108,10 +108,10 @@ def run_ab(
             command=command,
             workload={"name": " against ".join(names)},
             settings=stated,
+            calibrated=settings.calibrated,
         )
         with session, no_silent_exit(), ExitStack() as stack:
-            if settings.calibrated:
-                calibrations.attach(session.run, device)
+            session.warn_of_others(others([device]))
             progress.begin("building both workloads", 0)
             prepared: list[Prepared] = []
             for side, one, own in zip(SIDES, found, each, strict=True):

@@ -15,12 +15,13 @@ from jouletrace.analysis.calibration import calibration_of
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.arrays import Floats
 from jouletrace.devices import open_device
+from jouletrace.devices.base import others
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.burst import make_burst
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.prepare import check_own_time
 from jouletrace.profiler.progress import Progress, start
+from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -63,6 +64,7 @@ def calibrate(
             command=command,
             workload={"name": "calibration"},
             settings={"seconds": seconds, "seed": seed},
+            calibrated=False,
             power_s=POWER_S,
         )
         with session:
@@ -71,9 +73,7 @@ def calibrate(
                 raise NotPossibleError(
                     f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
                 )
-            others = [process for process in device.processes() if process.pid]
-            if others:
-                session.run.warn("other_processes", f"{len(others)} other processes use the device", device.info.id)
+            session.warn_of_others(others([device]))
             burst = make_burst(device, None if device.info.simulated else torch_device_of(device))
             try:
                 session.run.workload["load"] = burst.describe()

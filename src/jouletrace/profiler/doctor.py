@@ -12,8 +12,8 @@ from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
 from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import JouletraceError
-from jouletrace.profiler import board_store
-from jouletrace.profiler.calibrations import stored_calibration
+from jouletrace.recording import board_store
+from jouletrace.recording.calibrations import stored_calibration
 from jouletrace.recording.environment import version_of, versions
 from jouletrace.run import DeviceInfo
 from jouletrace.run.forms import Facts

@@ -26,7 +26,6 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.devices import one_or_several, open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, RecorderDiedError
-from jouletrace.profiler import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.parts import Parts
@@ -52,8 +51,6 @@ class _Recording:
         except BaseException:
             self._close_devices()
             raise
-        for device in self.devices:
-            calibrations.attach(self.session.run, device)
         self._tail_s = max(map(tail_s, self.session.recorder.channels), default=0.0)
         atexit.register(self.close)
 

@@ -13,10 +13,10 @@ from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
 from jouletrace.execution.steps.base import FlushedStep, InStreams, Step, counted_replay
-from jouletrace.profiler import board_store
 from jouletrace.profiler.backends.torch import context_in_this_process
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER

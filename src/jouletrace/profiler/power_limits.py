@@ -9,7 +9,7 @@ from typing import Protocol
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import Hold, hold, journal_of
-from jouletrace.profiler.board_store import cache_folder
+from jouletrace.recording.board_store import cache_folder
 from jouletrace.run import DeviceInfo
 
 CHANGE = "power_limit"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
@@ -11,16 +10,17 @@ from typing import Any
 
 from jouletrace import analysis
 from jouletrace.devices import open_device
-from jouletrace.devices.base import Device
+from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.base import KnowsNodes
-from jouletrace.profiler import board_store, calibrations, generation, passes
+from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
+from jouletrace.recording import board_store, calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.measured import keep
@@ -63,13 +63,13 @@ def profile_workload(
             command=command,
             workload={"name": found.name},
             settings=settings.to_dict(),
+            calibrated=settings.calibrated,
         )
         with session, no_silent_exit():
             calibrations.state_scatter(session.run, device)
             if settings.calibrated:
-                calibrations.attach(session.run, device)
                 calibrations.recall_rate(session.run, device.info.id)
-            _warn_of_others(session, device)
+            session.warn_of_others(others([device]))
             passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))
             progress.begin("building the workload", 0)
             prepared = prepare(found, device, settings)
@@ -128,13 +128,6 @@ def _measure(
     passes.idle(session, "context idle after", settings, progress)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
-
-
-def _warn_of_others(session: Session, device: Device) -> None:
-    others = [process for process in device.processes() if process.pid != os.getpid()]
-    if others:
-        named = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in others)
-        session.run.warn("other_processes", f"other processes use the device: {named}", device.info.id)
 
 
 def _remember_deep_idle(run: Run) -> None:

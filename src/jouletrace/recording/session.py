@@ -20,7 +20,7 @@ from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.known_secrets import refresh
-from jouletrace.recording import open_recorder
+from jouletrace.recording import calibrations, open_recorder
 from jouletrace.recording.base import Recorder
 from jouletrace.recording.collector import written_to
 from jouletrace.recording.environment import environment, versions
@@ -48,6 +48,7 @@ class Session:
         folder: Folder of the Run, resolved now, so that a later ``chdir`` doesn't matter; None to keep it in memory
             (spooled to a temporary folder).
         command, workload, settings: As in ``Run``.
+        calibrated: Whether stored calibrations of the devices count.
         power_s: As in ``Collector``.
         id: Of the Run for which the folder has been taken (``run.places.begin``); "" if it hasn't.
 
@@ -64,6 +65,7 @@ class Session:
         command: str = "",
         workload: WorkloadFacts | None = None,
         settings: Settings | None = None,
+        calibrated: bool = True,
         power_s: float | None = None,
         id: str = "",
     ) -> None:
@@ -80,7 +82,7 @@ class Session:
             devices=[device.info for device in devices],
             complete=False,
         )
-        self._is_first = not id
+        self._is_first, self._calibrated = not id, calibrated
         self.run.id = id or self.run.id
         self._next_span = 0
         self._recording = self._finished = False
@@ -128,6 +130,8 @@ class Session:
         self.recorder.start()
         self._recording = True
         self.run.channels = list(self.recorder.channels)
+        for device in self.devices if self._calibrated else ():
+            calibrations.attach(self.run, device)
         self.save_header()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -319,6 +323,11 @@ class Session:
             )
         with suppress(RecorderDiedError):
             self.finish(complete=False)
+
+    def warn_of_others(self, found: Mapping[str, str]) -> None:
+        """Warn of the processes that ``others`` names."""
+        for id, text in found.items():
+            self.run.warn("other_processes", text, id)
 
     def _pair_clocks(self) -> None:
         self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})

@@ -6,7 +6,7 @@ import pytest
 
 from commands import command
 from jouletrace.addons.fleet.power_step import power_step
-from jouletrace.profiler import board_store
+from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
 HEADER = (

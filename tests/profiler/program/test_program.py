@@ -126,7 +126,7 @@ def test_others_on_the_gpu_are_named(run, monkeypatch):
     monkeypatch.setattr(CpuHost, "processes", lambda self: [Process(7, "trainer"), Process(8)])
     found, _ = run("")
     (said,) = warned(found, "other_processes")
-    assert said.startswith("others use the GPU, too: trainer (pid 7), process (pid 8);")
+    assert said.startswith("others use it, too: trainer (pid 7), process (pid 8);")
 
 
 def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(run, workspace):

@@ -17,10 +17,10 @@ from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes import locks
-from jouletrace.profiler import board_store
 from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
 from jouletrace.profiler.prepare import check_has_phases, options_of
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store
 from jouletrace.run import Run, load
 from jouletrace.run.channels import POWER
 from jouletrace.run.scratch import Scratch

@@ -13,7 +13,7 @@ from jouletrace.devices.mig import MigBackend, MigRefusedError
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
-from jouletrace.profiler.board_store import cache_folder
+from jouletrace.recording.board_store import cache_folder
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards.mig_state import SimulatedMig
 

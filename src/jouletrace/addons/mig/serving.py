@@ -29,7 +29,6 @@ from jouletrace.devices.base import Device, Samples
 from jouletrace.devices.mig import MigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, count_generation, generation_on, simulate_workload
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, pause, refuse, requests_of
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
@@ -294,7 +293,6 @@ def bench_slices(
     )
     everyone = range(len(servers.slices))
     with session:
-        calibrations.attach(session.run, servers.board)
         servers.activity.start()
         pause(session, settings.pause_s)
         highest = max(levels, key=lambda load: load[0].rate_per_s or load[0].concurrency or 0.0)

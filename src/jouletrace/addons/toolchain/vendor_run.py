@@ -14,7 +14,6 @@ from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.formats.importers import read_file
 from jouletrace.formats.importers.base import UNIX, ImportOptions
 from jouletrace.formats.importers.merge import merge
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
@@ -54,7 +53,6 @@ class Recording:
 
     def __enter__(self) -> Recording:
         self.session.__enter__()
-        calibrations.attach(self.session.run, self._device)
         self._start_ns = self.session.clock.time_ns()
         return self
 

@@ -11,7 +11,6 @@ from jouletrace import analysis
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, TerminatedError
 from jouletrace.processes.termination import interrupts_taken, taken
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.monitoring.watch import Display, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.recording.session import Session
@@ -56,8 +55,6 @@ def monitor(
     code = 0
     try:
         with session:
-            for device in devices:
-                calibrations.attach(session.run, device)
             if counter is not None:
                 session.run.channels += channels(devices[0].info.id, counter)
                 counter.start(session.clock)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jouletrace.devices import open_devices
-from jouletrace.devices.base import Clock, Device
+from jouletrace.devices.base import Clock, Device, others
 from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.profiler.program.command import Command
@@ -76,7 +76,7 @@ def run_program(
     """
     devices = _open(device)
     try:
-        clock, others = devices[0].clock, _others(devices)
+        clock, there = devices[0].clock, others(devices)
         _say_first(devices)
         id = begin(folder, "program", [opened.info for opened in devices])
         with ExitStack() as stack:
@@ -100,7 +100,7 @@ def run_program(
             from jouletrace.profiler.program.live import Live
             from jouletrace.profiler.program.recorded import describe, finish
 
-            describe(session, others)
+            describe(session, there)
             lines = Live(session, rows) if live else None
             code = ending.wait(lambda: _look(session, lines))
             session.add_span("phase", "program", begin_ns, ending.time_ns, "program")
@@ -135,16 +135,6 @@ def _say(text: str) -> None:
     """Print a line of ours on stderr."""
     with suppress(OSError, ValueError):  # a closed stderr ends no program
         print(printable(f"jouletrace: {text}"), file=sys.stderr, flush=True)
-
-
-def _others(devices: Sequence[Device]) -> list[tuple[str, str]]:
-    """Who uses devices before the program does: ids of devices, and sentences."""
-    found = []
-    for device in devices:
-        if named := ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in device.processes()):
-            text = f"others use the GPU, too: {named}; what they draw is in idle and in the rows that run beside them"
-            found.append((device.info.id, text))
-    return found
 
 
 def _kept(devices: Sequence[Device]) -> bool:

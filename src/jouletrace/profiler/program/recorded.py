@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,10 @@ import pyarrow as pa
 from jouletrace import analysis
 from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
+from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
@@ -41,12 +41,9 @@ _ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM
 """Exit codes of programs that a signal asked to end: its name."""
 
 
-def describe(session: Session, others: Sequence[tuple[str, str]]) -> None:
-    """Add to the Run what is known of its devices."""
-    for device in session.devices:
-        calibrations.attach(session.run, device)
-    for id, text in others:
-        session.run.warn("other_processes", text, id)
+def describe(session: Session, there: Mapping[str, str]) -> None:
+    """Add to the Run who else uses its devices, and that simulated ones were idle."""
+    session.warn_of_others(there)
     warn_of_idle(session.run, session.devices)
     session.save_header()
 

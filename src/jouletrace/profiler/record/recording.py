@@ -18,7 +18,6 @@ from typing import ClassVar, Self
 from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.launch_marks import LaunchMarks
@@ -321,8 +320,6 @@ class Recording(Shown):
         session = self._session
         try:
             session.start_recorder()
-            for device in session.devices:
-                calibrations.attach(session.run, device)
             warn_of_idle(session.run, session.devices)
             self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
         except JouletraceError as error:

@@ -19,7 +19,6 @@ from jouletrace.devices.base import Device
 from jouletrace.devices.remote import RemoteGpu
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
-from jouletrace.profiler import calibrations
 from jouletrace.profiler.serving.client import Row
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
@@ -102,7 +101,6 @@ def bench(
         )
         with session:
             for device in devices:
-                calibrations.attach(session.run, device)
                 if len(there := _processes([device])) > 1:
                     message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
                     session.run.warn("other_processes", message, device.info.id)

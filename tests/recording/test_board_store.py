@@ -2,7 +2,7 @@
 
 import pytest
 
-from jouletrace.profiler import board_store
+from jouletrace.recording import board_store
 from jouletrace.run.forms import StoredLevel
 
 LEVEL = {"value": 72.5, "low": 72.0, "high": 73.0, "n": 3, "method": "idle", "reason": None, "time_ns": 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.devices.base import Device
-from jouletrace.profiler import board_store
+from jouletrace.recording import board_store
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Calibration, StoredLevel, StoredScatter
 from jouletrace.run.recording_names import SAMPLE_RATE
