@@ -12,7 +12,7 @@ from jouletrace.analysis.imported_recording import moment, seconds_text, span_te
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import most_w, power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
 from jouletrace.arrays import Ints
@@ -21,6 +21,7 @@ from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
+from jouletrace.sensor.power_record import integrate, longest_held, longest_still
 from jouletrace.stats.one_thread import one_thread
 
 _RECORD_WARNINGS = {
@@ -119,6 +120,7 @@ def _warn_of_record(run: Run) -> None:
             continue
         record = found[0]
         _warn_of_zeros(run, device, record)
+        _warn_of_power(run, device, record)
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
@@ -148,6 +150,19 @@ def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
         run.warn("power_zero", f"{text}, which no GPU draws that is on: its sensor fails", device.id)
     else:
         run.warn("meter_zero", f"{text}: is that what was drawn?", device.id)
+
+
+def _warn_of_power(run: Run, device: DeviceInfo, record: Readings) -> None:
+    """Say so if a reading stood still though others scatter, or if power was held above the GPU's limit."""
+    start, end = longest_still(record)
+    if end > start:
+        text = f"the power reading stood still for {seconds_text((end - start) / 1e9)}, {span_text(start, end)}"
+        run.warn("power_stuck", f"{text}, though others change each time: leave that time out", device.id)
+    start, end = longest_held(record, most_w(run, device.id))
+    if end > start and device.kind == "gpu":
+        mean_w = float(integrate(record.time_ns, record.value, [start], [end])[0]) / (end - start) * 1e9
+        text = f"power is {mean_w:.4g} W for {seconds_text((end - start) / 1e9)}, {span_text(start, end)}"
+        run.warn("power_implausible", f"{text}, more than the GPU's power limit allows for so long", device.id)
 
 
 def _hole_text(holes: Ints, period_s: float) -> str:
