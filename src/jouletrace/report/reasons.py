@@ -75,7 +75,7 @@ FLAGS: dict[str, str] = {
     "between_runs_stored": "± holds the scatter between runs as stored from others: --repeats measures it",
     "hole_in_record": "the power record has a hole there",
     "counter_alone": "by the energy counter alone",
-    "covered_alone": "energy, power and time are of what the power record covers, without its holes",
+    "covered_alone": "energy, power and time are of what was recorded, without holes and resets",
     "holes_bridged": "energy, power and time are of the whole span: holes of the record are bridged",
     "implausible_readings": "readings beyond what the GPU can draw were left out",
     "nominal_response": "the sensor's response is not calibrated",

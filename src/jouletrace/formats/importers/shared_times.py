@@ -23,6 +23,9 @@ _MOST_DEVICES = 16
 _LONG, _ROWS = 2.5, 5
 """Distances from which on rows are missing between two, in usual ones; rows by which it is seen whether time passed."""
 
+_PERIODS = 11
+"""Rows after fewer of which readings may repeat, as a load's do."""
+
 _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
@@ -32,7 +35,7 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
 
     Rows that share a coarse stamp do only if all that share one are equal, and half of the others aren't: else
     they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
-    nearly every time occurs again.
+    nearly all that share a time do.
 
     Args:
         time: Times of the rows in ns, in the order of the file, shape (n,).
@@ -40,18 +43,28 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
         resolution_s: Resolution of the printed stamps.
     """
     again = np.zeros(len(time), bool)
-    doubtful = not np.all(np.diff(time) >= 0) or _coarse(time, resolution_s)
-    if len(time) < 2 or (doubtful and _times_each(np.sort(time)) == 1):
+    back, coarse = not np.all(np.diff(time) >= 0), _coarse(time, resolution_s)
+    if len(time) < 2 or (coarse and not back and _times_each(time) == 1):
         return again
     order = np.argsort(time, kind="stable")
-    shared, equal = np.diff(time[order]) == 0, np.ones(len(time) - 1, bool)
-    for values in series:
-        before, after = values[order][:-1], values[order][1:]
-        equal &= (before == after) | (np.isnan(before) & np.isnan(after))
-    if _coarse(time, resolution_s) and not (np.all(equal[shared]) and np.mean(equal[~shared]) <= 0.5):
+    shared, values = np.diff(time[order]) == 0, [one[order] for one in series]
+    if not shared.any():
+        return again
+    equal = _equal(values, 1)
+    least = 1.0 if coarse else _MOST if back else 0.0
+    if np.mean(equal[shared]) < least or (back and shared.sum() < _FEWEST):
+        return again
+    lags = range(1, min(_PERIODS if back else 2, len(time)))
+    if least and any(np.mean(_equal(values, lag)[~shared[lag - 1 :]]) > 0.5 for lag in lags if not shared.all()):
         return again
     again[order[1:]] = shared & equal
     return again
+
+
+def _equal(series: Iterable[Floats], lag: int) -> Mask:
+    """True where all readings of a row are those of the one so many rows before it; shape (n - lag,)."""
+    pairs = ((values[:-lag], values[lag:]) for values in series)
+    return np.all([(before == after) | (np.isnan(before) & np.isnan(after)) for before, after in pairs], 0)
 
 
 def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
@@ -100,6 +113,8 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
         return max(each, int(np.median(sizes[sizes > 1]))), True
     close = _begin(ordered, _AT_ONCE * _apart(ordered))
     together = _usual(_sizes(close))
+    if together > 1 and 2 * (together - 1) * np.median(np.diff(ordered)) > _apart(ordered):  # a log with holes
+        return 1, False
     return together, together > 1 and _alternate(close, watts, together)
 
 
