@@ -23,6 +23,9 @@ _MOST_DEVICES = 16
 _LONG, _ROWS = 2.5, 5
 """Distances from which on rows are missing between two, in usual ones; rows by which it is seen whether time passed."""
 
+_EVEN, _LACKING = 0.05, 0.02
+"""Distances that differ by less are even; share of a log's time that is worth a remark if rows come too soon."""
+
 _PERIODS = 11
 """Rows after fewer of which readings may repeat, as a load's do."""
 
@@ -91,6 +94,25 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
     before = time[back] < np.minimum.accumulate(time)[back - 1]
     steps = back[short & (twice | before) & (np.append(apart, 0)[back] < 1.5 * usual)]
     return steps, np.round(usual - apart[steps - 1]).astype(np.int64), round(usual)
+
+
+def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
+    """Rows that come too soon though none before came late, the usual distance and the time that they lack, in s.
+
+    Rows of a clock that steps back by less than their distance do. So does a row that lies between two others, but
+    the next comes as soon.
+    """
+    apart = np.diff(time)
+    if not len(apart) or apart.min() < 0 or _coarse(time, resolution_s):
+        return 0, 0.0, 0.0
+    usual = float(np.median(apart))
+    soon = apart < (1 - _EVEN) * usual
+    alone = soon & ~np.append(False, soon[:-1]) & ~np.append(soon[1:], False)
+    even = np.mean(np.abs(apart - usual) < _EVEN * usual) >= 0.5
+    lacking = float(np.sum(usual - apart, where=soon) - np.sum(np.maximum(apart - usual, 0)))
+    if not even or alone.sum() < max(_FEWEST, _MOST * soon.sum()) or lacking < _LACKING * np.ptp(time):
+        return 0, 0.0, 0.0
+    return int(alone.sum()), usual / 1e9, lacking / 1e9
 
 
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
