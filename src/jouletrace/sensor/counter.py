@@ -41,14 +41,11 @@ _OF_READS = 4
 _LONGEST_S = 2.0
 """No counter goes longer without a step, but that of a meter with coarse ones."""
 
-_FROM_ZERO = 2.0
-"""Energy and power of a first rise from 0, over the largest of the next, from which on the 0 isn't believed."""
-
-_NEXT = 10
-"""So many rises after it say what is usual: later work may draw more."""
+_FROM_ZERO, _NEXT = 2.0, 10
+"""Energy and power of a first rise from 0, over the largest of so many next, from which on the 0 isn't believed."""
 
 _OVER_SECOND, _OVER_USUAL = 2.0, 5.0
-"""A rise at more than so many times the power of every other, and of most others, is a jump, if no board draws it."""
+"""A rise at more than so many times the power of any other, and of most, is a jump, if no board draws it."""
 
 _AT_ENDS = 3
 """Steps of which the largest states the power at an end."""
@@ -98,11 +95,9 @@ def sound_reads(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST
         rises = np.diff(energy)[at], _watts(time, energy)[at]
         if len(at) > 1 and all(one[0] > _FROM_ZERO * one[1:].max() > 0 for one in rises):  # it had not been read
             time, energy = time[at[0] + 1 :], energy[at[0] + 1 :]
-    if most_w >= MOST_W:  # what it counts is unknown: its own course bounds it
-        watts = _watts(time, energy)
-        *_, second, _ = 0.0, 0.0, *np.sort(watts[watts > 0])
-        usual = float(np.median(watts[watts > 0])) if second else MOST_W
-        most_w = min(most_w, max(MOST_OF_A_BOARD_W, _OVER_SECOND * second, _OVER_USUAL * usual))
+    watts = np.sort(_watts(time, energy)[np.diff(energy) > 0])
+    if most_w >= MOST_W and len(watts) > 2:  # what it counts is unknown
+        most_w = min(most_w, max(MOST_OF_A_BOARD_W, _OVER_SECOND * watts[-2], _OVER_USUAL * float(np.median(watts))))
     step_j, falls = printed_step_j(energy), int((np.diff(energy) < 0).sum())
     stretches = np.diff(time[1:][np.diff(energy) != 0]) / 1e9
     update_s = min(float(np.median(stretches)), _LONGEST_S) if len(stretches) else _LONGEST_S

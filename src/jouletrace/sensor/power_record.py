@@ -47,15 +47,9 @@ with a limit of 700 W, rows known to 10 % draw up to 1023 W, 1.46 times that (do
 _OVER_ENFORCED = 10.0
 """The same where nothing but the limit in force is known."""
 
-
-_HELD_SHARE, _HELD_S, _HELD_READINGS = 1.1 / _OVER_LIMIT, 10.0, 5
-"""Share of what a GPU can draw, 1.1 of its limit, above which the mean of so many seconds and readings can't be: the
-sensor's gain is off by 5 %, and H100s and H200s read 0.99 times their limit at most."""
-
-_STILL_S, _STILL_READINGS, _NEAR, _COARSE_STEPS, _FINEST_W = 60.0, 10, 1.25, 5.0, 1e-3
-"""A reading that stands still for so long, and so many times, while others up to so many times as large usually change
-by so many printed steps, is stuck. Readings of H100s and H200s stand still for 0.16 s, of an idle GPU in whole watts
-for 28 s, where the usual change is none (docs/results/accuracy-logs.md)."""
+HELD, HELD_S = 1.1 / _OVER_LIMIT, 10.0
+"""Share of what a GPU can draw above which the mean of so many seconds can't be: 1.1 of its limit, since the sensor's
+gain is off by 5 %, and H100s and H200s read 0.99 times their limit at most."""
 
 
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
@@ -144,41 +138,6 @@ def at_slots(record: Readings, period_s: float, parts: int) -> Readings:
     taken = np.maximum.accumulate(grid.taken(parts)) + record.seconds(record.time_ns[0])
     later = np.diff(taken, prepend=-np.inf) > 0
     return replace(record, true_s=taken, late_s=grid.unsure_s).take(later)
-
-
-def longest_held(record: Readings, most_w: float) -> tuple[int, int]:
-    """From when to when in ns power was held that a GPU may only draw for moments; 0, 0 if it never was."""
-    at = np.arange(len(record))
-    until = np.maximum(np.searchsorted(record.time_ns, record.time_ns + round(1e9 * _HELD_S)), at + _HELD_READINGS)
-    at, until = at[until < len(record)], until[until < len(record)]
-    start, end = record.time_ns[at], record.time_ns[until]
-    joules = np.diff(cumulative_energy(record.time_ns, record.value)[np.stack([at, until])], axis=0)[0]
-    over = (joules > _HELD_SHARE * most_w * (end - start) / 1e9) & (record.hole_seconds(start, end) == 0)
-    if not over.any():
-        return 0, 0
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], over, [False]]).astype(np.int8))).reshape(-1, 2)
-    first, last = edges[np.argmax(edges[:, 1] - edges[:, 0])]
-    return int(start[first]), int(end[last - 1])
-
-
-def longest_still(record: Readings) -> tuple[int, int]:
-    """From when to when in ns a reading stood still longer than its scatter allows; 0, 0 if none did.
-
-    Readings that change by a few of the printed steps, at that power or below, are coarse or those of a GPU at rest.
-    """
-    time, watts = record.time_ns, record.value
-    new = np.flatnonzero(np.append(True, np.diff(watts) != 0)[: len(watts)])
-    end = np.append(new[1:], len(watts)) - 1
-    longest = int(np.argmax(time[end] - time[new])) if len(new) else 0
-    first, last = (int(new[longest]), int(end[longest])) if len(new) else (0, 0)
-    if last - first < _STILL_READINGS or time[last] - time[first] < 1e9 * _STILL_S:
-        return 0, 0
-    others = np.maximum(watts[1:], watts[:-1]) <= _NEAR * watts[first]
-    others[first:last] = False
-    changes = np.abs(np.diff(watts))[others]
-    coarse = _COARSE_STEPS * max(printed_step(watts), _FINEST_W)
-    stuck = len(changes) >= _STILL_READINGS and float(np.median(changes)) >= coarse
-    return (int(time[first]), int(time[last])) if stuck else (0, 0)
 
 
 def clock_steps(time: Ints) -> list[int]:

@@ -26,9 +26,6 @@ _LONG, _ROWS = 2.5, 5
 _EVEN, _LACKING = 0.05, 0.02
 """Distances that differ by less are even; share of a log's time that is worth a remark if rows come too soon."""
 
-_PERIODS = 11
-"""Rows after fewer of which readings may repeat, as a load's do."""
-
 _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
@@ -38,7 +35,7 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
 
     Rows that share a coarse stamp do only if all that share one are equal, and half of the others aren't: else
     they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
-    nearly all that share a time do.
+    nearly every time occurs again, or if the file ends before its latest time and all that share a time are equal.
 
     Args:
         time: Times of the rows in ns, in the order of the file, shape (n,).
@@ -46,28 +43,18 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
         resolution_s: Resolution of the printed stamps.
     """
     again = np.zeros(len(time), bool)
-    back, coarse = not np.all(np.diff(time) >= 0), _coarse(time, resolution_s)
-    if len(time) < 2 or (coarse and not back and _times_each(time) == 1):
+    back, coarse, once = np.any(np.diff(time) < 0), _coarse(time, resolution_s), _times_each(np.sort(time)) == 1
+    if len(time) < 2 or (once and (time[-1] == time.max() if back else coarse)):
         return again
     order = np.argsort(time, kind="stable")
-    shared, values = np.diff(time[order]) == 0, [one[order] for one in series]
-    if not shared.any():
-        return again
-    equal = _equal(values, 1)
-    least = 1.0 if coarse else _MOST if back else 0.0
-    if np.mean(equal[shared]) < least or (back and shared.sum() < _FEWEST):
-        return again
-    lags = range(1, min(_PERIODS if back else 2, len(time)))
-    if least and any(np.mean(_equal(values, lag)[~shared[lag - 1 :]]) > 0.5 for lag in lags if not shared.all()):
+    shared, equal = np.diff(time[order]) == 0, np.ones(len(time) - 1, bool)
+    for values in series:
+        before, after = values[order][:-1], values[order][1:]
+        equal &= (before == after) | (np.isnan(before) & np.isnan(after))
+    if (coarse or (back and once)) and not (np.all(equal[shared]) and np.mean(equal[~shared]) <= 0.5):
         return again
     again[order[1:]] = shared & equal
     return again
-
-
-def _equal(series: Iterable[Floats], lag: int) -> Mask:
-    """True where all readings of a row are those of the one so many rows before it; shape (n - lag,)."""
-    pairs = ((values[:-lag], values[lag:]) for values in series)
-    return np.all([(before == after) | (np.isnan(before) & np.isnan(after)) for before, after in pairs], 0)
 
 
 def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
@@ -97,22 +84,18 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
 
 
 def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
-    """Rows that come too soon though none before came late, the usual distance and the time that they lack, in s.
+    """Number of rows too soon after the one before, none of which came late; their usual distance and what they lack, s.
 
-    Rows of a clock that steps back by less than their distance do. So does a row that lies between two others, but
-    the next comes as soon.
+    A row between two others comes too soon, and so does the next.
     """
     apart = np.diff(time)
-    if not len(apart) or apart.min() < 0 or _coarse(time, resolution_s):
-        return 0, 0.0, 0.0
-    usual = float(np.median(apart))
+    usual = float(np.median(apart)) if len(apart) and not _coarse(time, resolution_s) else 0.0
     soon = apart < (1 - _EVEN) * usual
-    alone = soon & ~np.append(False, soon[:-1]) & ~np.append(soon[1:], False)
-    even = np.mean(np.abs(apart - usual) < _EVEN * usual) >= 0.5
     lacking = float(np.sum(usual - apart, where=soon) - np.sum(np.maximum(apart - usual, 0)))
-    if not even or alone.sum() < max(_FEWEST, _MOST * soon.sum()) or lacking < _LACKING * np.ptp(time):
+    sure = soon.sum() >= _FEWEST and np.mean(soon[1:] & soon[:-1]) < _EVEN and apart.min() >= 0
+    if not sure or np.mean(np.abs(apart - usual) < _EVEN * usual) < 0.5 or lacking < _LACKING * np.ptp(time):
         return 0, 0.0, 0.0
-    return int(alone.sum()), usual / 1e9, lacking / 1e9
+    return int(soon.sum()), usual / 1e9, lacking / 1e9
 
 
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
