@@ -45,7 +45,7 @@ _FROM_ZERO, _NEXT = 2.0, 10
 """Energy and power of a first rise from 0, over the largest of so many next, from which on the 0 isn't believed."""
 
 _OVER_SECOND, _OVER_USUAL = 2.0, 5.0
-"""A rise at more than so many times the power of any other, and of most, is a jump, if no board draws it."""
+"""A rise at more than so many times the power of any other, and of most, is a jump, if no GPU draws it."""
 
 _AT_ENDS = 3
 """Steps of which the largest states the power at an end."""

@@ -267,12 +267,9 @@ class Log:
                 time += gone_ns[np.searchsorted(rows[steps], np.arange(len(time)), side="right")]
             count, usual_s, lacking_s = hurried(time[rows], stamps.resolution_s)
             if count:
-                text = (
-                    f"rows are {seconds_text(usual_s)} apart, but {count} come sooner, and none before them came late"
-                )
-                said[f"{text}: if the clock stepped back, {seconds_text(lacking_s)} are missing in time and energy"] = (
-                    None
-                )
+                text = f"rows are {seconds_text(usual_s)} apart, but {count} come sooner, and none came late"
+                lacking = f"{seconds_text(lacking_s)} are missing in time and energy"
+                said[f"{text}: if the clock stepped back, {lacking}"] = None
         for text in said:
             run.warn("clock_stepped", text, self._path.name)
         return time

@@ -84,7 +84,7 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
 
 
 def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
-    """Number of rows too soon after the one before, none of which came late; their usual distance and what they lack, s.
+    """Number of rows that come too soon though none came late, the usual distance and what time they lack, in s.
 
     A row between two others comes too soon, and so does the next.
     """
