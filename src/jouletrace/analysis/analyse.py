@@ -12,15 +12,16 @@ from jouletrace.analysis.imported_recording import moment, seconds_text, span_te
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import most_w, power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
-from jouletrace.arrays import Ints
+from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
+from jouletrace.sensor.power_record import HELD, HELD_S, integrate, printed_step
 from jouletrace.stats.one_thread import one_thread
 
 _RECORD_WARNINGS = {
@@ -33,6 +34,10 @@ _RECORD_WARNINGS = {
 
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
+
+_STILL_S, _STILL, _NEAR, _STEPS, _COARSE_W = 60.0, 10, 1.25, 5.0, 0.1
+"""A reading that repeats for so long, and so many times, is stuck if others within so large a factor usually change by
+so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs/results/accuracy-logs.md)."""
 
 
 def analyse(run: Run) -> Run:
@@ -119,6 +124,7 @@ def _warn_of_record(run: Run) -> None:
             continue
         record = found[0]
         _warn_of_zeros(run, device, record)
+        _warn_of_power(run, device, record)
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
@@ -148,6 +154,38 @@ def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
         run.warn("power_zero", f"{text}, which no GPU draws that is on: its sensor fails", device.id)
     else:
         run.warn("meter_zero", f"{text}: is that what was drawn?", device.id)
+
+
+def _warn_of_power(run: Run, device: DeviceInfo, record: Readings) -> None:
+    """Say so if a reading stood still though others scatter, or if power was held above the GPU's limit."""
+    time, watts = record.time_ns, record.value
+    edges = np.flatnonzero(np.diff(watts, prepend=np.nan, append=np.nan))
+    longest = int(np.argmax(time[edges[1:] - 1] - time[edges[:-1]])) if len(time) else 0
+    first, last = (int(edges[longest]), int(edges[longest + 1]) - 1) if len(time) else (0, 0)
+    if last - first >= _STILL and time[last] - time[first] >= 1e9 * _STILL_S and _scatters(watts, first, last):
+        text = f"the power reading stood still for {seconds_text((time[last] - time[first]) / 1e9)}"
+        text = f"{text}, {span_text(int(time[first]), int(time[last]))}, though others change each time"
+        run.warn("power_stuck", f"{text}: leave that time out", device.id)
+    held_ns = round(1e9 * max(HELD_S, 5 * record.period_s)) if len(time) > 1 and device.kind == "gpu" else 0
+    at = np.arange(time[0], time[-1], held_ns) if held_ns else time[:0]
+    mean_w = integrate(time, watts, at[:-1], at[1:]) / held_ns * 1e9 if len(at) > 1 else watts[:0]
+    over = (mean_w > HELD * most_w(run, device.id)) & (record.hole_seconds(at[:-1], at[1:]) == 0)
+    if over.any():
+        text = f"power is {mean_w[over].mean():.4g} W for {seconds_text(over.sum() * held_ns / 1e9)} from "
+        text += f"{moment(int(at[np.argmax(over)]))} on, more than the GPU's limit allows for so long"
+        run.warn("power_implausible", text, device.id)
+
+
+def _scatters(watts: Floats, first: int, last: int) -> bool:
+    """True if readings other than those between two usually change by many printed steps, at their power or below."""
+    step_w = max(printed_step(watts), 1e-3)
+    if step_w >= _COARSE_W and watts[first] <= _NEAR * np.quantile(watts, 0.05):
+        return False
+    high, low = np.maximum(watts[1:], watts[:-1]), np.minimum(watts[1:], watts[:-1])
+    below = np.delete(high <= _NEAR * watts[first], slice(first, last))
+    near = below & np.delete(low >= watts[first] / _NEAR, slice(first, last))
+    changes = np.delete(high - low, slice(first, last))[near if near.sum() >= _STILL else below]
+    return len(changes) >= _STILL and float(np.median(changes)) >= _STEPS * step_w
 
 
 def _hole_text(holes: Ints, period_s: float) -> str:

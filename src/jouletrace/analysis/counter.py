@@ -51,6 +51,9 @@ def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
     energy, seconds = gained(reads)
     apart, whole = np.diff(reads.time_ns), np.ptp(reads.time_ns) if len(reads) else 0
     gaps = apart > np.maximum(HOLE_PERIODS * np.median(apart), TOLERANCE * whole) if len(apart) else apart > 0
+    if run.kind == "import" and len(reads) == 2:
+        text = "the energy is that between two reads of the energy counter: whether it always counted can't be seen"
+        run.warn("sparse_readings", f"{text}; log it more often", device)
     own = {ALONE: True, "covered_alone": len(reads.resets) > 0, "holes_bridged": bool(gaps.any())}
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(reads), "counter"))
     figures.add_energy(unit, replace(energy, flags=tuple(code for code, holds in own.items() if holds)), seconds)
@@ -74,10 +77,14 @@ def warn_of_counter(run: Run, device: str) -> None:
         run.warn("counter_implausible", f"{left} reads of the energy counter were no counts and left out", device)
     there = found if found is not None and len(found[0]) > 1 and found[0].value.any() else None
     still_s, still_j = _stood_still(None if there is None else there[0], reads)
-    if still_s and (there or any(one.id == device and one.kind != "meter" for one in run.devices)):
+    is_gpu, (energy, seconds) = any(one.id == device and one.kind != "meter" for one in run.devices), gained(reads)
+    if still_s and (there or is_gpu):
         drawn = f"in which the power record has {still_j:.0f} J: one of the two is wrong"
         drawn = drawn if there else "in which a GPU that is on draws more than it counted"
         run.warn("counter_stuck", f"the energy counter stood still for {still_s:.3g} s {drawn}", device)
+    elif not there and is_gpu and energy.value is not None and energy.value / seconds < _LEAST_W:
+        text = f"the energy counter gained {energy.value / seconds:.2g} W on average"
+        run.warn("counter_stuck", f"{text}, and a GPU that is on draws more", device)
     elif there:
         _compare(run, device, *there)
 

@@ -34,6 +34,7 @@ complete | no | failed run_failed out_of_memory timed_out no_windows
 complete | with care | interrupted incomplete command_failed program_ended program_failed no_iterations
 complete | yes | not_given
 power sensor | no | unknown power_zero counter_differs counter_stuck simulated_idle power_implausible power_impossible
+power sensor | no | power_stuck
 power sensor | with care | no_power_sensor rapl_absent rapl_unreadable mig_no_power not_supported not_measured
 power sensor | with care | no_power_reading no_power_logged power_all_zero meter_zero counter_reset
 power sensor | with care | counter_implausible sensor_unknown long_average sparse_readings which_power

@@ -12,7 +12,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.power_record import MOST_W, integrate, printed_step
+from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, MOST_W, integrate, printed_step
 from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
@@ -41,8 +41,11 @@ _OF_READS = 4
 _LONGEST_S = 2.0
 """No counter goes longer without a step, but that of a meter with coarse ones."""
 
-_FROM_ZERO = 2.0
-"""Energy and power of a first rise from 0, over the largest of the others, from which on the 0 isn't believed."""
+_FROM_ZERO, _NEXT = 2.0, 10
+"""Energy and power of a first rise from 0, over the largest of so many next, from which on the 0 isn't believed."""
+
+_OVER_SECOND, _OVER_USUAL = 2.0, 5.0
+"""A rise at more than so many times the power of any other, and of most, is a jump, if no GPU draws it."""
 
 _AT_ENDS = 3
 """Steps of which the largest states the power at an end."""
@@ -88,9 +91,13 @@ def sound_reads(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST
     order = order[(finite & (np.abs(energy) <= _MOST_J))[order]]
     time, energy = time[order], energy[order]
     if len(time) > 2 and energy[0] == 0:
-        rises = np.diff(energy), np.diff(energy) / np.maximum(_since_ns(time, energy), 1)
-        if all(one[0] > _FROM_ZERO * one[1:].max() > 0 for one in rises):  # it had not been read
-            time, energy = time[1:], energy[1:]
+        at = np.flatnonzero(np.diff(energy))[: _NEXT + 1]
+        rises = np.diff(energy)[at], _watts(time, energy)[at]
+        if len(at) > 1 and all(one[0] > _FROM_ZERO * one[1:].max() > 0 for one in rises):  # it had not been read
+            time, energy = time[at[0] + 1 :], energy[at[0] + 1 :]
+    watts = np.sort(_watts(time, energy)[np.diff(energy) > 0])
+    if most_w >= MOST_W and len(watts) > 2:  # what it counts is unknown
+        most_w = min(most_w, max(MOST_OF_A_BOARD_W, _OVER_SECOND * watts[-2], _OVER_USUAL * float(np.median(watts))))
     step_j, falls = printed_step_j(energy), int((np.diff(energy) < 0).sum())
     stretches = np.diff(time[1:][np.diff(energy) != 0]) / 1e9
     update_s = min(float(np.median(stretches)), _LONGEST_S) if len(stretches) else _LONGEST_S
@@ -108,6 +115,11 @@ def _since_ns(time: NDArray[np.int64], energy: Floats) -> NDArray[np.int64]:
     """Time of each read but the first since the last new value before it, in which all that it gained was drawn."""
     new = np.append(True, np.diff(energy) != 0)[: len(time)]
     return time[1:] - time[np.maximum.accumulate(np.where(new, np.arange(len(time)), 0))[:-1]]
+
+
+def _watts(time: NDArray[np.int64], energy: Floats) -> Floats:
+    """Mean power of each rise, in the time in which it was drawn."""
+    return np.asarray(np.diff(energy) / (np.maximum(_since_ns(time, energy), 1) / 1e9))
 
 
 def _without_glitches(
@@ -156,6 +168,8 @@ def _variance_of_ends(time: NDArray[np.int64], energy: Floats) -> float:
         return 0.0
     since_s = np.diff(time[at + 1], prepend=time[0]) / 1e9
     update_s = float(np.median(since_s[1:])) if len(at) > 1 else float(since_s[0])
+    if len(time) == 2:  # a pair doesn't show its updates: a coarse step takes long, others don't
+        update_s = min(update_s, max(_LONGEST_S, printed_step_j(energy) / float(np.diff(energy)[0] / since_s[0])))
     since_s[0] = max(since_s[0], update_s)  # the step before came before the first read
     power = np.diff(energy)[at] / since_s
     ends = np.array([power[:_AT_ENDS].max(), power[-_AT_ENDS:].max()])

@@ -20,6 +20,9 @@ HOLE_PERIODS, LONGEST_S = 2.5, 3600.0
 MOST_W = 20_000.0
 """More than any GPU draws."""
 
+MOST_OF_A_BOARD_W = 1500.0
+"""No GPU board draws more for long."""
+
 _STEP_RUN = 3
 """So many readings in order after a backward stamp mean that the clock stepped, not that one came late."""
 
@@ -44,6 +47,10 @@ with a limit of 700 W, rows known to 10 % draw up to 1023 W, 1.46 times that (do
 _OVER_ENFORCED = 10.0
 """The same where nothing but the limit in force is known."""
 
+HELD, HELD_S = 1.1 / _OVER_LIMIT, 10.0
+"""Share of what a GPU can draw above which the mean of so many seconds can't be: 1.1 of its limit, since the sensor's
+gain is off by 5 %, and H100s and H200s read 0.99 times their limit at most."""
+
 
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
     """The most that a GPU can draw, in watts: readings beyond are glitches of a sensor or its driver.
@@ -53,13 +60,13 @@ def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, 
         enforced_limit_w: The one that is in force, which may have been another one before; None if unknown.
         name: Of the GPU, by which its power is rated where the largest limit isn't known.
     """
-    largest_w = largest_limit_w or _rated_w(name)
+    largest_w = largest_limit_w or rated_w(name)
     limit_w = max(largest_w or 0.0, enforced_limit_w or 0.0)
     return min(MOST_W, (_OVER_LIMIT if largest_w else _OVER_ENFORCED) * limit_w) if limit_w else MOST_W
 
 
-def _rated_w(name: str) -> float | None:
-    """By the name of a GPU."""
+def rated_w(name: str) -> float | None:
+    """The most that the power limit of a GPU may be by its name, in watts; None if unknown."""
     rated = (watts for names, watts in _RATED_W.items() if re.search(rf"\b({names})\b", name, re.I))
     return next(rated, None)
 

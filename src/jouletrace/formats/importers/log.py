@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
 from jouletrace.formats.importers.power_sensor import describe
-from jouletrace.formats.importers.shared_times import readings_at_once, repeated, steps_back
+from jouletrace.formats.importers.shared_times import hurried, readings_at_once, repeated, steps_back
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
@@ -222,11 +222,12 @@ class Log:
         if len(stamps.valid) != len(self._times):
             raise ValueError(f"{len(stamps.valid)} stamps for {len(self._times)} rows")
         blocks = []
-        onward_ns = self._onward(run, stamps)
+        found = {device.id: self._of_device(run, device, stamps) for device in self.devices.values()}
+        onward_ns = self._onward(run, stamps, [[row for row, _ in some.values()] for some in found.values()])
         self._note_unread(run)
         for device in self.devices.values():
             run.devices.append(device)
-            for channel, (row, value) in self._of_device(run, device, stamps).items():
+            for channel, (row, value) in found[device.id].items():
                 series = self._readings[device.id, channel]
                 _note_limit(device, channel, value)
                 time = onward_ns[row]
@@ -248,15 +249,14 @@ class Log:
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
-    def _onward(self, run: Run, stamps: Stamps) -> Ints:
-        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance."""
+    def _onward(self, run: Run, stamps: Stamps, found: list[list[Ints]]) -> Ints:
+        """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance.
+
+        ``found`` has the rows of each channel of each device.
+        """
         time, said = stamps.time_ns.copy(), dict[str, None]()
-        for device in self.devices:
-            own = [series.rows for (of, _), series in self._readings.items() if of == device]
-            if not own:
-                continue
-            rows = np.frombuffer(max(own, key=len), np.int64)
-            rows = rows[stamps.valid[rows]]
+        for own in filter(None, found):
+            rows = max(own, key=len)
             steps, by_ns, usual_ns = steps_back(time[rows], stamps.resolution_s)
             if len(steps):
                 many = f"{len(steps)} times, first " if len(steps) > 1 else ""
@@ -265,6 +265,11 @@ class Log:
                 said[f"{text}: rows from there on are taken to go on {seconds_text(usual_ns / 1e9)} later"] = None
                 gone_ns = np.append(0, np.cumsum(by_ns))
                 time += gone_ns[np.searchsorted(rows[steps], np.arange(len(time)), side="right")]
+            count, usual_s, lacking_s = hurried(time[rows], stamps.resolution_s)
+            if count:
+                text = f"rows are {seconds_text(usual_s)} apart, but {count} come sooner, and none came late"
+                lacking = f"{seconds_text(lacking_s)} are missing in time and energy"
+                said[f"{text}: if the clock stepped back, {lacking}"] = None
         for text in said:
             run.warn("clock_stepped", text, self._path.name)
         return time
@@ -285,7 +290,7 @@ class Log:
         rows = np.unique(np.concatenate([row for row, _ in found.values()]))
         readings = (_dense(rows, *one) for one in found.values())
         again = rows[repeated(stamps.time_ns[rows], readings, stamps.resolution_s)]
-        self.left.add("repeated_rows", "rows repeat the one before them, in time and in all readings", len(again))
+        self.left.add("repeated_rows", "rows repeat another one, in time and in all readings", len(again))
         found = {
             channel: (row[new], value[new])
             for channel, (row, value) in found.items()

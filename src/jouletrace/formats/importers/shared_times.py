@@ -23,6 +23,9 @@ _MOST_DEVICES = 16
 _LONG, _ROWS = 2.5, 5
 """Distances from which on rows are missing between two, in usual ones; rows by which it is seen whether time passed."""
 
+_EVEN, _LACKING = 0.05, 0.02
+"""Distances that differ by less are even; share of a log's time that is worth a remark if rows come too soon."""
+
 _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
@@ -32,7 +35,7 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
 
     Rows that share a coarse stamp do only if all that share one are equal, and half of the others aren't: else
     they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
-    nearly every time occurs again.
+    nearly every time occurs again, or if the file ends before its latest time and all that share a time are equal.
 
     Args:
         time: Times of the rows in ns, in the order of the file, shape (n,).
@@ -40,15 +43,15 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> Mask:
         resolution_s: Resolution of the printed stamps.
     """
     again = np.zeros(len(time), bool)
-    doubtful = not np.all(np.diff(time) >= 0) or _coarse(time, resolution_s)
-    if len(time) < 2 or (doubtful and _times_each(np.sort(time)) == 1):
+    back, coarse, once = np.any(np.diff(time) < 0), _coarse(time, resolution_s), _times_each(np.sort(time)) == 1
+    if len(time) < 2 or (once and (time[-1] == time.max() if back else coarse)):
         return again
     order = np.argsort(time, kind="stable")
     shared, equal = np.diff(time[order]) == 0, np.ones(len(time) - 1, bool)
     for values in series:
         before, after = values[order][:-1], values[order][1:]
         equal &= (before == after) | (np.isnan(before) & np.isnan(after))
-    if _coarse(time, resolution_s) and not (np.all(equal[shared]) and np.mean(equal[~shared]) <= 0.5):
+    if (coarse or (back and once)) and not (np.all(equal[shared]) and np.mean(equal[~shared]) <= 0.5):
         return again
     again[order[1:]] = shared & equal
     return again
@@ -80,6 +83,21 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
     return steps, np.round(usual - apart[steps - 1]).astype(np.int64), round(usual)
 
 
+def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
+    """Number of rows that come too soon though none came late, the usual distance and what time they lack, in s.
+
+    A row between two others comes too soon, and so does the next.
+    """
+    apart = np.diff(time)
+    usual = float(np.median(apart)) if len(apart) and not _coarse(time, resolution_s) else 0.0
+    soon = apart < (1 - _EVEN) * usual
+    lacking = float(np.sum(usual - apart, where=soon) - np.sum(np.maximum(apart - usual, 0)))
+    sure = soon.sum() >= _FEWEST and np.mean(soon[1:] & soon[:-1]) < _EVEN and apart.min() >= 0
+    if not sure or np.mean(np.abs(apart - usual) < _EVEN * usual) < 0.5 or lacking < _LACKING * np.ptp(time):
+        return 0, 0.0, 0.0
+    return int(soon.sum()), usual / 1e9, lacking / 1e9
+
+
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
     """The number of readings of power at each time, and True if it is certain that they are of so many devices.
 
@@ -100,6 +118,8 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
         return max(each, int(np.median(sizes[sizes > 1]))), True
     close = _begin(ordered, _AT_ONCE * _apart(ordered))
     together = _usual(_sizes(close))
+    if together > 1 and 2 * (together - 1) * np.median(np.diff(ordered)) > _apart(ordered):  # a log with holes
+        return 1, False
     return together, together > 1 and _alternate(close, watts, together)
 
 

@@ -30,13 +30,9 @@ from jouletrace.formats.importers.table_headings import (
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.power_record import MOST_W as LARGEST_W
-from jouletrace.sensor.power_record import most_power_w
+from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, rated_w
 
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
-
-MOST_OF_A_BOARD_W = 1500.0
-"""No GPU board draws more for long."""
 
 _ROLES = (HOST, UUID, NUMBER, INSTANCE)
 
@@ -281,7 +277,7 @@ def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Colu
     """True if the table, or the user, states a power of one GPU: by its UUID, a number of GPUs, or a known name."""
     names = [table.header[column] for role, column in meaning.device if role != HOST]
     numbered = re.search(r"gpu[ _#-]*\d", source, re.I) is not None
-    known = device.id.startswith(("GPU-", "MIG-")) or most_power_w(None, None, device.name) < LARGEST_W
+    known = device.id.startswith(("GPU-", "MIG-")) or rated_w(device.name) is not None
     return known or numbered or any("gpu" in name.lower() for name in names)
 
 
