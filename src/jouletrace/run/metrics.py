@@ -62,7 +62,7 @@ METRICS: dict[str, Metric] = {
     "energy_output_token_j": Metric("Energy that an output token adds", "J", "output token"),
     "energy_prefill_j": Metric("Energy, prefill", "J", "prefill"),
     "energy_decode_j": Metric("Energy, decode", "J", "decode"),
-    "energy_idle_j": Metric("Energy, no step running", "J", "idle"),
+    "energy_idle_j": Metric("Energy, no step running", "J", "no step running"),
     "energy_step_j": Metric("Step: common to all in it", "J", "per step"),
     "energy_new_token_j": Metric("Step: a prompt's token", "J", "new token"),
     "energy_sequence_j": Metric("Step: a decoding sequence", "J", "sequence"),
