@@ -41,7 +41,7 @@ WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")
 """Of a record of devices without iterations, such as a log of a night: of all its devices together."""
 _PART_METRICS = ("time_s", "power_w", "energy_total_j")
 _METRICS = {
-    "model": (*MODEL_METRICS, "time_s"),
+    "model": ("time_s", *MODEL_METRICS),
     LOAD: (
         *("energy_per_output_token_j", "energy_per_request_j"),
         *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),

@@ -37,12 +37,9 @@ _SECONDARY = (
     "tokens_per_j",
 )
 _HEADINGS = {
-    "requests_per_s": "answered",
     "ttft_p95_s": "TTFT p95",
     "tpot_p95_s": "TPOT p95",
     "e2e_p95_s": "e2e p95",
-    "energy_per_request_j": "/request",
-    COST: "/output token",
     "share_within_slo": "in SLO",
 }
 
@@ -206,10 +203,10 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
         columns.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
-        if column.key in _HEADINGS:
+        if column.key in _SHOWN:
+            name, brief = _HEADINGS.get(column.key, column.name), not column.key.startswith("energy")
             unit = "" if column.key == "share_within_slo" else column.unit
-            brief = not column.key.startswith("energy")
-            found.columns[place] = Column(_HEADINGS[column.key], True, brief=brief, key=column.key, unit=unit)
+            found.columns[place] = Column(name, True, brief=brief, key=column.key, unit=unit)
     return found
 
 

@@ -23,6 +23,7 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_s": Metric("Latency, median", "s", "latency"),
+    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", f"latency, {one}") for one in ("mean", "min", "max", "p99")},
     "throughput_per_s": Metric("Throughput", "samples/s", ""),
     "time_to_first_token_s": Metric("First token, median", "s", "first token"),
     "tokens_per_s": Metric("New tokens", "1/s", "tokens"),
