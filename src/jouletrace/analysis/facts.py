@@ -72,10 +72,7 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
 
 
 def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
-    """Energy or power of all devices that have one, in J or W, or their longest time, in s; null without any.
-
-    A program's time is that of its process.
-    """
+    """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null."""
     if run.kind == "program" and metric == "time_s":
         return parts.get("iteration_time_s")
     found = [one.get(metric) for one in parts.units("device") if metric in one.figures]

@@ -66,9 +66,7 @@ def document(
         if detail != "range" and results.units("kernel"):
             shown = [level for level in shown if level != "range"]
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
-        hidden = [
-            f"{n} {_PLURAL[level][: -1 if n == 1 else None]} (--detail {level})" for level, n in count.items() if n
-        ]
+        hidden = [f"{n} {_PLURAL[at][: -1 if n == 1 else None]} (--detail {at})" for at, n in count.items() if n]
     found.verdict = verdict_lines(run, results, known, tariff)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]

@@ -155,7 +155,7 @@ class LiveSums:
         self._spans: deque[Span] = deque(maxlen=_RECENT_SPANS)
         self._before = (0.0, 0.0)
         self._power_w: float | None = None
-        self._end_ns: int | None = None
+        self._end_ns = 2**63 - 1
         self.problem: str | None = None
 
     def update(self, spans: Iterable[Span], still_open: Iterable[Opened]) -> None:
@@ -238,8 +238,7 @@ class LiveSums:
     def _reached(self) -> int:
         """End of the data in all power records; without a power sensor, the end of the last span."""
         if self._meters:
-            reached = min(meter.reached_ns for meter in self._meters)
-            return reached if self._end_ns is None else min(reached, self._end_ns)
+            return min(self._end_ns, *(meter.reached_ns for meter in self._meters))
         return max((span.end_ns for span in self._spans), default=self._start_ns)
 
     def _energy(self, time_ns: Ints | int) -> Floats:
