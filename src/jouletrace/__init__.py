@@ -89,10 +89,7 @@ def _of_devices(run: Run, metric: str) -> Estimate:
     from jouletrace.analysis.facts import of_devices
     from jouletrace.run.parts import Parts
 
-    parts = Parts(run)
-    if run.kind == "program" and metric == "time_s":
-        return parts.whole.get("iteration_time_s")
-    return of_devices(parts, metric)
+    return of_devices(run, Parts(run), metric)
 
 
 def _text_of(value: Any) -> str:

@@ -39,8 +39,9 @@ def lines(text):
 def test_the_summary_has_levels_difference_and_energy(capsys, place):
     said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12", "-v")
     assert said.code == 0
-    for heading in ("idle", "working", "difference", "power", "energy", "time"):
-        assert heading in said.out
+    levels = ("Power, idle level", "Power, working level", "Power, difference")
+    for label in (*levels, "Power, mean", "Energy, total", "Time"):
+        assert label in said.out.replace("\xa0", " ")
     assert "SIMULATED" in said.out
     assert len([line for line in said.err.splitlines() if " W  " in line]) == 12
     assert said.err.splitlines()[-1].startswith("saved runs/")

@@ -210,6 +210,18 @@ def test_two_nights_are_compared_by_energy_mean_power_and_time():
     assert energy(compare(watched([300.0]), watched([300.2]))).verdict not in DIFFERENT
 
 
+def test_a_gain_that_logs_do_not_state_is_in_no_interval_as_in_reports():
+    found = compare(*([(replace(run, channels=[]), name)] for ((run, name),) in map(watched, ([300.0], [150.0]))))
+    assert (found.gain, energy(found).contrast.gain) == (None, 0.0)
+    joint = "± of a change is 95 % over all rows together"
+    for verbose in (False, True):
+        text = " ".join(render(found, verbose=verbose).split())
+        assert text.count(f"{joint}; the sensors' gain is not known, and not in it") == 1
+    text = " ".join(render(compare(side(1.0, 1.001), side(1.2, 1.201)), verbose=True).split())
+    assert text.count(joint) == 1
+    assert "gain is not known" not in text
+
+
 def test_a_night_of_which_a_gpu_has_no_energy_is_not_compared_by_the_others():
     lacking = watched([300.0, 100.0])
     rows = lacking[0][0].results.to_pylist()

@@ -247,7 +247,7 @@ def test_methods_say_how_from_the_facts_of_the_run(form):
         "mean over 12 windows (1200 iterations in 8.054 s)",
         "t-intervals over window means",
         "one reading every 20 ms, each a mean over 25 ms, gapless, response calibrated on this GPU",
-        "125.00 ± 0.80 W (an idle CUDA context)",
+        "125.00 ± 0.80 W (context idle)",
         "deep idle, stored from an earlier measurement",
         "weights were random, seed 0",
     ):

@@ -76,16 +76,12 @@ class Budget:
         return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
 
-def gain_pct(run: Run, part: Part | None = None) -> float:
-    """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is."""
+def gain_pct(run: Run, part: Part | None = None) -> float | None:
+    """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is. None if not known."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     own = [one for one in run.devices if one.id == part.module] if part and part.level == "device" else gpus
-    return 100 * gain_of(replace(run, devices=own))
-
-
-def _gain_known(run: Run) -> bool:
-    """False for an imported log none of whose sensors states a gain: what read it may be any meter."""
-    return run.kind != "import" or gain_of(run, unstated_pct=0.0) > 0
+    gain = gain_of(replace(run, devices=own))
+    return None if gain is None else 100 * gain
 
 
 def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> float | None:
@@ -93,7 +89,7 @@ def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | 
 
     None where the figure has no interval, or the gain is unknown. ``gain`` is ``gain_pct``, if it is known already.
     """
-    if figure.half_width is None or not _gain_known(run):
+    if figure.half_width is None or (gain := gain_pct(run, part) if gain is None else gain) is None:
         return None
     return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure, gain)).expanded
 
@@ -140,7 +136,7 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | No
     if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
         over = 0.0
     stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
-    if not _gain_known(run):
+    if gain is None:
         return tuple(stated)
     unseen = {
         GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),

@@ -66,13 +66,15 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
     for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
         found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
     if whole.get(_FIRST[0]).value is None and together.value is not None:
-        all_of_them = replace(whole, figures={"iteration_time_s": of_devices(parts, "time_s")})
+        all_of_them = replace(whole, figures={"iteration_time_s": of_devices(run, parts, "time_s")})
         found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
     return found
 
 
-def of_devices(parts: Parts, metric: str) -> Estimate:
-    """Energy or power of all devices that have one, in J or W, or their longest time, in s; null without any."""
+def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
+    """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null."""
+    if run.kind == "program" and metric == "time_s":
+        return parts.get("iteration_time_s")
     found = [one.get(metric) for one in parts.units("device") if metric in one.figures]
     known = [one for one in found if one.value is not None]
     if metric not in _TOGETHER or not found:
@@ -88,7 +90,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
-    together = of_devices(parts, _FIRST[0])
+    together = of_devices(run, parts, _FIRST[0])
     times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
@@ -99,9 +101,9 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         distribution(run),
         block_means(run, run.settings.get("block") or 100),
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
-        gain_of(run, unstated_pct=0.0),
+        gain_of(run, unstated_pct=0.0) or 0.0,
         together,
-        {metric: of_devices(parts, metric) for metric in _TOGETHER},
+        {metric: of_devices(run, parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),

@@ -98,7 +98,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    rows = solve(rows, gain, watched)
+    rows = solve(rows, gain or 0.0, watched)
     if side_a.count == side_b.count == 1:
         rows = pair(rows, side_a.run, side_b.run)
     rows = judge(rows, margin, "one_run", scale)

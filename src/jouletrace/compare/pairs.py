@@ -216,7 +216,7 @@ class Comparison(Shown):
         warnings: Known failures that touch the figures.
         margin: Relative difference below which sides count as equal.
         alpha: Probability of a false alarm over all rows.
-        gain: Relative gain error between different GPUs' sensors; 0 on one GPU.
+        gain: Relative gain error between different GPUs' sensors; 0 on one GPU, None where it isn't known.
         checks: Outcomes of ``--fail-if``.
         runs: All Runs whose checks concern the comparison.
         doubts: What leaves open that the sides can be compared at all.
@@ -230,7 +230,7 @@ class Comparison(Shown):
     warnings: list[Note] = field(default_factory=list)
     margin: float = 0.01
     alpha: float = 0.05
-    gain: float = 0.0
+    gain: float | None = 0.0
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list, repr=False)
     doubts: list[Note] = field(default_factory=list)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.facts import of_devices
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.compare.pairs import LOAD, Note
@@ -22,7 +23,7 @@ from jouletrace.run.files import RUN_JSON
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import Parts
 from jouletrace.sensor.gain import gain_between, gain_of
-from jouletrace.stats.interval import mean_estimate, total
+from jouletrace.stats.interval import mean_estimate
 
 REPEATS = "repeats"
 """Folder beside a Run of several processes that holds the Run of each process."""
@@ -40,7 +41,7 @@ WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")
 """Of a record of devices without iterations, such as a log of a night: of all its devices together."""
 _PART_METRICS = ("time_s", "power_w", "energy_total_j")
 _METRICS = {
-    "model": (*MODEL_METRICS, "time_s"),
+    "model": ("time_s", *MODEL_METRICS),
     LOAD: (
         *("energy_per_output_token_j", "energy_per_request_j"),
         *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
@@ -101,11 +102,16 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
     return Side(name, tuple(found)), notes
 
 
-def sensor_gain(a: Side, b: Side) -> float:
-    """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike."""
-    if set(a.boards) == set(b.boards):
-        return 0.0
-    return gain_between(*(max(gain_of(source.run) for source in side.sources) for side in (a, b)))
+def sensor_gain(a: Side, b: Side) -> float | None:
+    """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike.
+
+    None where a log doesn't say what read it: nothing says either that both sides have one meter.
+    """
+    gains = [[gain_of(source.run) for source in side.sources] for side in (a, b)]
+    known = [[gain for gain in side if gain is not None] for side in gains]
+    if known != gains:
+        return None
+    return 0.0 if set(a.boards) == set(b.boards) else gain_between(*map(max, known))
 
 
 def _number(path: Path) -> tuple[int, str]:
@@ -119,7 +125,7 @@ def _independent(run: Run, place: str) -> list[Source]:
     figures = {name: one for name, one in parts.whole.figures.items() if name in MODEL_METRICS}
     whole = replace(parts.whole, name=run.workload.get("name") or run.kind, figures=figures)
     if not figures and parts.units("device"):
-        return [Source(run, place, replace(whole, figures=_of_devices(parts)), watched=True)]
+        return [Source(run, place, replace(whole, figures=_of_devices(run, parts)), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
@@ -140,15 +146,12 @@ def _independent(run: Run, place: str) -> list[Source]:
     return found or [Source(run, place, whole)]
 
 
-def _of_devices(parts: Parts) -> dict[str, Estimate]:
-    """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
-    found: dict[str, Estimate] = {}
-    for name in ("energy_total_j", "power_w"):
-        each = [unit.get(name) for unit in parts.units("device")]
-        lacking = next((one for one in each if one.value is None), None)
-        found[name] = lacking or (each[0] if len(each) == 1 else total(each))
-    times = [unit.get("time_s") for unit in parts.units("device")]
-    found["time_s"] = max(times, key=lambda one: one.value or 0.0)
+def _of_devices(run: Run, parts: Parts) -> dict[str, Estimate]:
+    """Figures of all devices together; no energy and power where a device lacks it, as the other side may not."""
+    found = {name: of_devices(run, parts, name) for name in WATCHED_METRICS}
+    for unit in parts.units("device"):
+        lacking = {name: unit.get(name) for name in ("energy_total_j", "power_w")}
+        found |= {name: one for name, one in lacking.items() if one.value is None}
     return found
 
 

@@ -14,6 +14,7 @@ from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
+    joint,
     note,
     percent,
     placed,
@@ -62,7 +63,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "checks": [{"check": one.text, "outcome": one.outcome, "says": says(one)} for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
-        "method": note(found.method, found.alpha),
+        "method": note(found.method),
         "trust": trust.to_dict(trusted(found)),
     }
     return dict(jsonable(stated))
@@ -153,9 +154,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
         text = f"the GPUs' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
         shown.facts.append(("Sensor gain", text))
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
-    shown.facts.append(("Method", note(found.method, found.alpha)))
+    shown.facts.append(("Method", note(found.method)))
     shown.warnings = [note(one) for one in found.warnings]
-    shown.verdict = [*verdict(found), *trust.lines(trusted(found))]
+    shown.verdict = [*verdict(found), *joint(found), *trust.lines(trusted(found))]
     return shown.printable()
 
 

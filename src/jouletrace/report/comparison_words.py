@@ -45,14 +45,12 @@ _NOTES = {
     "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
     "these.",
     "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
-    "stored from others; verdicts hold with {confidence} over all rows together.",
+    "stored from others.",
     "single_runs": "Differences of single runs: the scatter between runs is unknown, so chance can't be assessed.",
-    "runs": "Differences of means over {} and {} runs, compared with the scatter between runs; intervals and verdicts "
-    "hold with {confidence} over all rows together (half of the error is for the model's figures, half is shared by "
-    "the levels of parts, by Holm within each).",
+    "runs": "Differences of means over {} and {} runs, compared with the scatter between runs; half of the error is "
+    "for the model's figures, half is shared by the levels of parts, by Holm within each.",
     "blocks": "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, "
-    "so drift and the sensor's gain cancel. The intervals don't include differences between processes; they hold with "
-    "{confidence} over all rows together.",
+    "so drift and the sensor's gain cancel. The intervals don't include differences between processes.",
 }
 """By code of a note, with its values."""
 
@@ -80,8 +78,8 @@ _SHOWN = 4
 _MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
 
 
-def note(one: Note, alpha: float = 0.05) -> str:
-    """A note, a warning or a method in words; ``alpha`` is the probability of a false alarm over all rows."""
+def note(one: Note) -> str:
+    """A note, a warning or a method in words."""
     if one.code == "differs":
         kind, name, *sides = one.values
         return f"{_named(kind, name)} differs: {', '.join(sides[0])} in A, {', '.join(sides[1])} in B"
@@ -91,7 +89,7 @@ def note(one: Note, alpha: float = 0.05) -> str:
         return f"{which}: {message}" if which else str(message)
     if one.code == "gpus_and_workloads_differ" and one.values[0]:
         return "A and B are of different GPUs, and nothing says that they ran the same"
-    return _NOTES[one.code].format(*map(_listed, one.values), confidence=f"{100 * (1 - alpha):g} %")
+    return _NOTES[one.code].format(*map(_listed, one.values))
 
 
 def _listed(value: Any) -> Any:
@@ -187,6 +185,14 @@ def verdict(found: Comparison) -> list[str]:
     lines += [_said(rows[time], "time", found)] if time in rows else []
     per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
     return [*lines, *(f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token), *checks]
+
+
+def joint(found: Comparison) -> list[str]:
+    """The line on what intervals of changes hold: all rows together, and no gain that isn't known."""
+    if not any(row.change.half_width for row in found.rows):
+        return []
+    gain = "; the sensors' gain is not known, and not in it" if found.gain is None else ""
+    return [f"± of a change is {100 * (1 - found.alpha):g}{NBSP}% over all rows together{gain}"]
 
 
 def each(found: Comparison) -> str:

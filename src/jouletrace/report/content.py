@@ -21,7 +21,7 @@ from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.run.recording_names import recording_of
 
 INCOMPLETE = "INCOMPLETE: "
@@ -66,13 +66,14 @@ def document(
         if detail != "range" and results.units("kernel"):
             shown = [level for level in shown if level != "range"]
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
-        hidden = [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
+        hidden = [f"{n} {_PLURAL[at][: -1 if n == 1 else None]} (--detail {at})" for at, n in count.items() if n]
     found.verdict = verdict_lines(run, results, known, tariff)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     if results.units("load"):
         found.sections.insert(0, serving.section(run, results, marks))
         shown = [level for level in shown if level != "load"]
+    shown = [level for level in shown if level != results.stated.level]  # its figures stand above
     for level in shown:
         long = level not in ("device", "layer") and len(results.units(level)) > parts.MOST_ROWS
         limit = parts.MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
@@ -296,18 +297,18 @@ def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str
 
 
 def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
-    """The figures of the whole: one a row, since each has its own unit."""
+    """The figures of the whole, or of the one device recorded: one a row, since each has its own unit."""
     steps = run.kind == "profile" or recording_of(run).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Table("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
-    there = results.whole.figures
+    there = results.stated.figures
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
-    missing = _all_missing(results, names)
+    missing = _all_missing(there, names)
     if missing is not None:
         names = [name for name in names if name not in _NEED_POWER]
     for name in names:
-        found, words = results.get(name), metric(name)
+        found, words = there.get(name, ABSENT), metric(name)
         how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
         label = ("Time" if name == "iteration_time_s" and not steps else words.label).replace(" ", NBSP)
@@ -318,9 +319,9 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
     return section
 
 
-def _all_missing(results: Parts, names: Sequence[str]) -> str | None:
+def _all_missing(there: Mapping[str, Estimate], names: Sequence[str]) -> str | None:
     """The one reason why every figure that needs power is missing; None if that isn't so."""
-    figures = [results.get(name) for name in names if name in _NEED_POWER]
+    figures = [there.get(name, ABSENT) for name in names if name in _NEED_POWER]
     codes = {found.reason for found in figures}
     if len(figures) < 2 or len(codes) != 1 or any(found.flags for found in figures):
         return None

@@ -279,7 +279,7 @@ def _of_sensor(channel: ChannelInfo) -> str:
 
 def _baselines(results: Parts) -> str:
     parts = []
-    for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the GPU in deep idle")):
+    for name, words in (("context_idle", "context idle"), ("deep_idle", "deep idle")):
         found = results.get(f"baseline_{name}_w")
         if found.value is not None:
             stored = ", stored from an earlier measurement" if "stored" in found.flags else ""

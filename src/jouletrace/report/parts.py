@@ -198,8 +198,8 @@ def _complete(
             row.append(Cell(str(unit.count or ""), unit.count))
     spreads = tuple(name for name in names if "_std" in name)
     # active energy first, where the total says how much
-    secondary = (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
-    secondary += tuple(EACH.values()) if section.id == "range" else ()
+    secondary = ("energy_active_j",) if "energy_total_j" in names else ()
+    secondary += (*(EACH.values() if section.id == "range" else ()), *_SECONDARY, *spreads)
     add_figures(section, figures, names, marks, secondary)
 
 

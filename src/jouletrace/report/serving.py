@@ -37,12 +37,9 @@ _SECONDARY = (
     "tokens_per_j",
 )
 _HEADINGS = {
-    "requests_per_s": "answered",
     "ttft_p95_s": "TTFT p95",
     "tpot_p95_s": "TPOT p95",
     "e2e_p95_s": "e2e p95",
-    "energy_per_request_j": "/request",
-    COST: "/output token",
     "share_within_slo": "in SLO",
 }
 
@@ -156,33 +153,33 @@ def _none_meets(run: Run) -> list[str]:
 
 
 def _whole_gpu(run: Run, results: Parts) -> list[str]:
-    """The whole GPU's power at each load, and how much of it is idle power of what no slice in use has."""
+    """The whole GPU's power at each load, and how much of it is context idle of what no slice in use has."""
     serving = serving_of(run)
     used = sum(server["slices"] for server in serving.get("servers") or [])
     whole = max(serving.get("slices", 0), used)
     lines = {}
     for unit, load in loads(run, results):
         power = unit.get("power_gpu_w")
-        idle_w = unit.get("baseline_context_idle_w").value
-        if power.value is None or idle_w is None or load.get("group") in lines:
+        idle = unit.get("baseline_context_idle_w")
+        if power.value is None or idle.value is None or load.get("group") in lines:
             continue
-        unused = f", {quantity(idle_w * (1 - used / whole), 'W')} of it idle power of slices without a server"
+        unused = f", {figure(idle.scaled(1 - used / whole), 'W')} of it context idle of slices without a server"
         name = load["name"].partition(" on ")[0]
         lines[load.get("group")] = f"whole GPU at {name}: {figure(power, 'W')}{unused if used < whole else ''}"
     return list(lines.values())
 
 
 def _billed(results: Parts, unit: Part) -> list[str]:
-    """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
+    """Energy of prefill, decode and of no step, and percentiles of bills, where the server's steps are known."""
     total, *there = (unit.get(name) for name in _PARTS)
     if "energy_prefill_j" not in unit.figures:
         return []
-    named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
+    named_parts = zip(("prefill", "decode", "no step running"), there, strict=True)
     parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
     count = unit.get("bill_p50_j").n or 0
     high = "p99" if count >= 100 else "p90"
     bills = [(name, unit.get(f"bill_{code}_j")) for name, code in (("median", "p50"), (high, high))]
-    said = [f"{name} {quantity(one.value, 'J')}" for name, one in bills if one.value is not None]
+    said = [f"{name} {figure(one, 'J')}" for name, one in bills if one.value is not None]
     lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
     if not said:
         return lines
@@ -206,9 +203,10 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
         columns.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
-        if column.key in _HEADINGS:
+        if column.key in _SHOWN:
+            name, brief = _HEADINGS.get(column.key, column.name), not column.key.startswith("energy")
             unit = "" if column.key == "share_within_slo" else column.unit
-            found.columns[place] = Column(_HEADINGS[column.key], True, brief=True, key=column.key, unit=unit)
+            found.columns[place] = Column(name, True, brief=brief, key=column.key, unit=unit)
     return found
 
 

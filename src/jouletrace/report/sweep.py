@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
 from jouletrace.analysis.checks import joined, of, outcomes
+from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.compare import compare
 from jouletrace.compare.pairs import DIFFERENT
 from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.headline import ENERGY, Headline
-from jouletrace.report.scale import NBSP, figure, number
+from jouletrace.report.scale import figure
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
+from jouletrace.report.verdict import gain_line
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import STORED_SCATTER, Parts
 
@@ -159,7 +161,8 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     found = [outcomes(run, parts) for run, parts in there]
     if len(done) > 1 and any(STORED_SCATTER in parts.get(ENERGY).flags for _, parts in there):
         found.append(of([], [stored_scatter(_SURER)]))
-    return [*lines, *trust_lines(joined(found))]
+    first = next((one.run, Parts(one.run)) for one in best.values() if one.run is not None)
+    return [*lines, *gain_line(*first, facts_of(*first)), *trust_lines(joined(found))]
 
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:
@@ -194,12 +197,12 @@ def _point(entry: Entry, varying: Sequence[str]) -> str:
 def _took(entry: Entry) -> str:
     """Energy, with its absolute uncertainty, and rate of a point."""
     own = entry.figures()
-    energy, rate = own["energy_per_sample_j"], own["throughput_per_s"].value
+    energy, rate = own["energy_per_sample_j"], own["throughput_per_s"]
     said = []
     if entry.run is not None and energy.value is not None:
         absolute = Headline.of(entry.run, Parts(entry.run).whole, ENERGY).behind
         said.append(f"{figure(energy, 'J')} per sample{absolute}")
-    return ", ".join(said + ([f"{number(rate, 3)}{NBSP}samples/s"] if rate is not None else []))
+    return ", ".join(said + ([figure(rate, "samples/s")] if rate.value is not None else []))
 
 
 def _said(value: object) -> str:

@@ -338,7 +338,7 @@ def _of_baselines(results: Parts) -> list[Node]:
         part = Estimate(kept - work, method="derived")
         found.append(Node((Step("part", "context kept alive"),), part, remarks=deep.flags))
     rest = Estimate(total - (work if kept is None else kept), method="derived")
-    name = "idle power, with a context" if kept is None else "idle power"
+    name = "context idle" if kept is None else "deep idle"
     return [*found, Node((Step("part", name),), rest)]
 
 

@@ -128,12 +128,12 @@ def _of_each(run: Run, results: Parts) -> list[str]:
 
 
 def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
-    """How much of the energy is active, and what of it is idle power; whether the power cap held it."""
+    """How much of the energy is active, and what of it is context idle; whether the power cap held it."""
     active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w")
     parts = []
     if active is not None and energy.value and idle.value is not None:
         share = round(100 * active / energy.value)
-        drawn = f"{100 - share}{NBSP}% is the GPU's idle power ({figure(idle, 'W')})"
+        drawn = f"{100 - share}{NBSP}% is context idle ({figure(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
     capped = (known.conditions["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
     if capped >= _CAPPED:

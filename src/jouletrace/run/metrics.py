@@ -23,6 +23,7 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_s": Metric("Latency, median", "s", "latency"),
+    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", f"latency, {one}") for one in ("mean", "min", "max", "p99")},
     "throughput_per_s": Metric("Throughput", "samples/s", ""),
     "time_to_first_token_s": Metric("First token, median", "s", "first token"),
     "tokens_per_s": Metric("New tokens", "1/s", "tokens"),
@@ -62,7 +63,7 @@ METRICS: dict[str, Metric] = {
     "energy_output_token_j": Metric("Energy that an output token adds", "J", "output token"),
     "energy_prefill_j": Metric("Energy, prefill", "J", "prefill"),
     "energy_decode_j": Metric("Energy, decode", "J", "decode"),
-    "energy_idle_j": Metric("Energy, no step running", "J", "idle"),
+    "energy_idle_j": Metric("Energy, no step running", "J", "no step running"),
     "energy_step_j": Metric("Step: common to all in it", "J", "per step"),
     "energy_new_token_j": Metric("Step: a prompt's token", "J", "new token"),
     "energy_sequence_j": Metric("Step: a decoding sequence", "J", "sequence"),

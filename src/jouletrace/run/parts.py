@@ -231,6 +231,12 @@ class Parts:
         """All parts, with the causes of idle."""
         return self._all + self._causes
 
+    @property
+    def stated(self) -> Part:
+        """The part whose figures stand for all: the whole, or the one device where it alone has some."""
+        devices = self.units("device")
+        return devices[0] if len(devices) == 1 and not self.whole.figures else self.whole
+
     def units(self, level: str) -> list[Part]:
         """Parts of a level, in stored order.
 

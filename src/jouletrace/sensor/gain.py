@@ -11,17 +11,18 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER, GAIN_PCT, POWER
 
 
-def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
+def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float | None:
     """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices.
 
-    A sensor that states none has ``unstated_pct``, but a simulated GPU's has none then.
+    A sensor that states none has ``unstated_pct``, but a simulated GPU's has none then. None of an imported log none of
+    whose sensors states one: what read it may be any meter.
     """
-    stated = []
-    for device in run.devices:
-        channel = run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER)
-        given = channel.gain_pct if channel is not None else None
-        stated.append(given if given is not None else 0.0 if device.simulated else unstated_pct)
-    return max(stated, default=0.0) / 100
+    channels = [run.channel(one.id, POWER) or run.channel(one.id, ENERGY_COUNTER) for one in run.devices]
+    stated = [None if one is None else one.gain_pct for one in channels]
+    if run.kind == "import" and not any(stated):
+        return None
+    unstated = [0.0 if device.simulated else unstated_pct for device in run.devices]
+    return max((b if a is None else a for a, b in zip(stated, unstated, strict=True)), default=0.0) / 100
 
 
 def gain_between(*gains: float) -> float:

@@ -141,7 +141,7 @@ def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     assert "slices by their activity" not in lines[0]
     for rate in ("1/s", "2.5/s"):
         (line,) = (line for line in lines if line.startswith(f"whole GPU at {rate}: "))
-        assert line.endswith("W of it idle power of slices without a server")
+        assert line.endswith("W of it context idle of slices without a server")
     number, load = together(run)[0]
     unit = unit_of(run, number)
     mine = [unit_of(run, n) for n, one in together(run) if one["group"] == load["group"]]

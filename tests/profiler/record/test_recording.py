@@ -312,6 +312,18 @@ def test_a_zip_is_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
 
 
+def test_after_the_end_the_figures_so_far_are_those_of_the_run():
+    with jt.record(device=REAL) as recording:
+        for _ in range(2):
+            with jt.range("x"):
+                time.sleep(0.3)
+    found, run = recording.now(), recording.run
+    assert [found.time_s, found.energy_j, found.power_w] == [
+        run.result(name).value for name in ("time_s", "energy_total_j", "power_w")
+    ]
+    assert (found.ranges["x"].count, recording.now()) == (2, found)
+
+
 @pytest.mark.thorough
 def test_a_dead_recorder_is_reported_at_the_end(tmp_path):
     def loop():

@@ -94,7 +94,7 @@ def _figures(run: Run) -> dict[str, float | None]:
         "power_w": run.result("power_w").value,
         "idle_w": run.result("baseline_deep_idle_w").value,
         "context_idle_w": run.result("baseline_context_idle_w").value,
-        "gain_pct": 100 * gain_of(run) or None,
+        "gain_pct": 100 * (gain_of(run) or 0.0) or None,
         "clock_mhz": reported and reported["mean"],
         "counted_mhz": counted and counted["mean"],
         "temperature_c": heat and heat["mean"],

@@ -113,9 +113,9 @@ class Summary(Shown):
         """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
         known = any(row.energy.total is not None for row in self.rows)
         unit = unit_for([row.energy.total for row in shown], "J")
-        figures = (("mean", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
-        columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("count", "time (ms)"))]
-        columns += [Column("total", unit=unit)] if known else []
+        figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
+        columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("×", "time (ms)"))]
+        columns += [Column("energy", unit=unit)] if known else []
         columns += [Column(head, wide=wide, unit=unit) for head, wide in figures]
         table = Table("", columns)
         for row in shown:

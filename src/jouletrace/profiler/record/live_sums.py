@@ -155,6 +155,7 @@ class LiveSums:
         self._spans: deque[Span] = deque(maxlen=_RECENT_SPANS)
         self._before = (0.0, 0.0)
         self._power_w: float | None = None
+        self._end_ns = 2**63 - 1
         self.problem: str | None = None
 
     def update(self, spans: Iterable[Span], still_open: Iterable[Opened]) -> None:
@@ -177,8 +178,8 @@ class LiveSums:
             self._sum_up(ready)
         self._note_starts(still_open, reached)
 
-    def so_far(self, label: str) -> SoFar:
-        """The current sums."""
+    def so_far(self, label: str, ended: Run | None = None) -> SoFar:
+        """The current sums; of a recording that has ended, those of its ranges beside the figures of its Run."""
         known = self._missing is None
         reached = self._reached()
         seconds = max((reached - self._start_ns) / 1e9, 0.0)
@@ -186,11 +187,15 @@ class LiveSums:
         if energy is not None and seconds > self._before[0]:
             self._power_w = (energy - self._before[1]) / (seconds - self._before[0])
             self._before = seconds, energy
+        power = self._power_w
+        if ended is not None:
+            time, energy, power = (ended.result(name).value for name in ("time_s", "energy_total_j", "power_w"))
+            seconds = seconds if time is None else time
         return SoFar(
             label,
             seconds,
             energy,
-            self._power_w,
+            power,
             sum(meter.hole_s for meter in self._meters),
             {"/".join(path): self._range(sums) for path, sums in self._sums.items()},
             self._run.simulated,
@@ -220,6 +225,12 @@ class LiveSums:
         """Start of the data in all power records; 0 without one."""
         return max((meter.first_ns for meter in self._meters), default=0)
 
+    def end(self, end_ns: int) -> None:
+        """Add the last readings, up to the end of the recording, and close the stream."""
+        self._end_ns = end_ns
+        self.update((), ())
+        self.close()
+
     def close(self) -> None:
         """Close the stream."""
         self._stream.close()
@@ -227,7 +238,7 @@ class LiveSums:
     def _reached(self) -> int:
         """End of the data in all power records; without a power sensor, the end of the last span."""
         if self._meters:
-            return min(meter.reached_ns for meter in self._meters)
+            return min(self._end_ns, *(meter.reached_ns for meter in self._meters))
         return max((span.end_ns for span in self._spans), default=self._start_ns)
 
     def _energy(self, time_ns: Ints | int) -> Floats:

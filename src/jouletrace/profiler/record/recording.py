@@ -184,7 +184,8 @@ class Recording(Shown):
     def now(self) -> SoFar:
         """The figures so far, up to about a second ago: sums for live displays, without intervals.
 
-        A recording within another returns the figures of the outer one.
+        After the end they are of the whole recording, with the Run's time, energy and power. A recording within another
+        returns the figures of the outer one.
 
         Raises:
             BadInputError: If it has not begun, or belongs to the parent of this fork.
@@ -194,7 +195,9 @@ class Recording(Shown):
             return on.now()
         with self._caught_up():
             name = self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}"
-            return self._sums.so_far(name) if self._sums else SoFar(name, 0.0, None, None, problem=str(self._failed))
+            if self._sums is None:
+                return SoFar(name, 0.0, None, None, problem=str(self._failed))
+            return self._sums.so_far(name, self._session.run if self.run is not None else None)
 
     def recent(self, seconds: float = 30.0) -> Run:
         """The last ``seconds`` (at most 120) as a Run with all figures and intervals, during the recording.
@@ -396,7 +399,7 @@ class Recording(Shown):
         with self._flushing:
             self._flush()
         self._add_phases(traced, end_ns)
-        self._finish(error)
+        self._finish(error, end_ns)
         analysis.analyse(self._session.run)
         self.run = self._session.run
         self._save(self.run, traced, error)
@@ -416,7 +419,7 @@ class Recording(Shown):
         for warning in self._marks.warnings():
             run.warn(*warning)
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None, end_ns: int) -> None:
         """End the session, early after an error, or if recording couldn't start."""
         session = self._session
         if self._sums is None:
@@ -430,7 +433,7 @@ class Recording(Shown):
             self._failed = self._failed or died
         finally:
             if self._sums is not None:
-                self._sums.close()
+                self._sums.end(end_ns)
             for device in session.devices:
                 device.close()
 

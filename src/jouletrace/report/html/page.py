@@ -205,8 +205,7 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
 
 def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -> tuple[list[Card], list[str]]:
     """Headline figures, the first with its absolute uncertainty, and what is to be known of them: a line each."""
-    devices = results.units("device")
-    whole = devices[0] if len(devices) == 1 and not results.whole.figures else results.whole
+    whole = results.stated
     names = [name for name in _CARDS if name in whole.figures or (run.kind == "profile" and name in _ALWAYS)]
     cards: list[Card] = []
     footnotes = Footnotes(marks)

@@ -31,7 +31,7 @@ _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean
 def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[Table]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
-    levels = [level for level in _LEVELS if results.units(level)]
+    levels = [level for level in _LEVELS if results.units(level) and level != results.stated.level]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # shown with their kernels
     found: list[Table] = []
@@ -86,7 +86,7 @@ def _unattributed(results: Parts, units: Sequence[Part]) -> Table:
         why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
         rows.append((short[unit.name or "?"], unit.count, unit.get("time_traced_s").value, why))
     rows.sort(key=lambda row: -(row[2] or 0.0))
-    columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
+    columns = [("kernel", ""), ("×", "1"), ("traced", "s"), ("why", "")]
     return _listed("unattributed", "Kernels not attributed", columns, rows)
 
 
@@ -105,8 +105,8 @@ def traced(run: Run, results: Parts) -> list[Table]:
         return []
     whole = sum(one.total_s for one in found)
     several = len({one.device for one in found}) > 1
-    columns = [("kernel", ""), ("kind", ""), *([("device", "")] if several else []), ("launches", "1"), ("time", "s")]
-    columns += [("share", "%"), ("mean", "s"), ("shortest", "s"), ("longest", "s")]
+    columns = [("kernel", ""), ("kind", ""), *([("device", "")] if several else []), ("×", "1"), ("time", "s")]
+    columns += [("share", "%"), ("each", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = []
     short = shortened(one.name for one in found[:MOST_ROWS])
     for one in found[:MOST_ROWS]:
@@ -133,8 +133,8 @@ def counters(run: Run) -> list[Table]:
     for key, values in groups.items():
         figures = (float(np.mean(values)), min(values), max(values)) if values else (None, None, None)
         rows.append((short[key[0]], *key[1:], *figures, len(values)))
-    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "1")]
-    columns += [("least", "1"), ("most", "1"), ("launches", "1")]
+    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("each", "1")]
+    columns += [("least", "1"), ("most", "1"), ("×", "1")]
     return [_listed("counters", "Hardware counters", columns, rows)]
 
 
