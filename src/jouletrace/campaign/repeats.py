@@ -72,6 +72,14 @@ def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, beg
     return finish(run, folder)
 
 
+def is_measured(place: Path) -> bool:
+    """True if a folder holds a Run with figures: one that was interrupted has none, or is marked incomplete."""
+    if not (place / RUN_JSON).exists():
+        return False
+    run = load(place)
+    return run.complete and len(run.results) > 0
+
+
 def merge(runs: list[Run]) -> Run:
     """Several Runs of one workload as one; ``windows.block`` distinguishes them."""
     runs = _one_after_another(runs)

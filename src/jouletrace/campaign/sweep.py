@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -11,22 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.worker import TIMED_OUT, profile_apart
+from jouletrace.campaign.loop import Tally, Watch, carry_out, claimed, one_by_one
+from jouletrace.campaign.repeats import is_measured, numbered
+from jouletrace.campaign.worker import profile_apart
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
-from jouletrace.processes.locks import LOCK, alone_in
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
-from jouletrace.run.files import RUN_JSON, safe_name, shown, write_whole
+from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"
 POINTS = "points"
-OUT_OF_MEMORY, FAILED = "out_of_memory", "failed"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
@@ -61,8 +59,8 @@ def run_sweep(
     permitted: bool = False,
     progress: Progress | None = None,
     runner: Runner = profile_apart,
-) -> list[Entry]:
-    """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order.
+) -> tuple[list[Entry], Tally[str]]:
+    """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
     ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. A point that takes longer
     than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
@@ -73,52 +71,30 @@ def run_sweep(
         NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is writing into
             the folder.
     """
-    progress, folder = progress or Progress(), folder.absolute()
-    points = grid.points()
-    _check(points, settings)
+    _check(grid.points(), settings)
+    folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
-    found = []
-    with alone_in(folder, "running a sweep"), ExitStack() as stack:
+    places = {slug: folder / POINTS / slug for slug in points}
+    numbers = {slug: number for number, slug in enumerate(points, start=1)}
+    with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
-        _claim(folder, settings)
+        stack.enter_context(claimed(folder / SETTINGS, "sweep", settings.to_dict()))
         if limiter is not None:
             stack.enter_context(changing(limiter, settings.device))
-        for number, point in enumerate(points, start=1):
-            place = folder / POINTS / _slug(point)
-            if _has_figures(place):
-                outcome, reason = DONE, ""
-            else:
-                progress.begin(f"point {number} of {len(points)}", 0)
-                shutil.rmtree(place, ignore_errors=True)
-                own = numbered(_settings_of(point, settings, limiter), number)
-                outcome, reason = _outcome(runner, point["workload"], own, place, limit_s)
-            found.append(Entry(point, outcome, reason, str(place), load(place) if outcome == DONE else None))
-    if not any(entry.outcome == DONE for entry in found):
-        reasons = dict.fromkeys(entry.reason for entry in found)
-        raise NotPossibleError(f"none of {len(points)} points could be measured: {'; '.join(reasons)}")
-    return found
 
+        def measure(slug: str) -> None:
+            shutil.rmtree(places[slug], ignore_errors=True)
+            own = numbered(_settings_of(points[slug], settings, limiter), numbers[slug])
+            runner(points[slug]["workload"], own, places[slug], limit_s)
 
-def _has_figures(place: Path) -> bool:
-    """True if a point was measured: a sweep that is interrupted while it computes figures leaves a Run without any."""
-    if not (place / RUN_JSON).exists():
-        return False
-    run = load(place)
-    return run.complete and len(run.results) > 0
-
-
-def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Path, limit_s: float) -> tuple[str, str]:
-    """Outcome of a point, and the reason if it failed; Ctrl-C ends the sweep."""
-    try:
-        runner(workload, settings, place, limit_s)
-        return DONE, ""
-    except TimeoutError:
-        return TIMED_OUT, f"it did not end within {limit_s:g} s"
-    except (JouletraceError, BrokenOffError) as error:
-        return (OUT_OF_MEMORY if "out of memory" in str(error) else FAILED), str(error)
-    except RuntimeError as error:  # an unexpected exception: the grid continues, the message is kept
-        return FAILED, (str(error).strip().splitlines() or ["it failed without a message"])[-1]
+        there = [slug for slug, place in places.items() if is_measured(place)]
+        tally = carry_out([[slug] for slug in points], there, one_by_one(measure), Watch(progress))
+    found = []
+    for slug, point in points.items():
+        run = load(places[slug]) if not tally.of(slug).reason else None
+        found.append(Entry(point, tally.of(slug).reason or DONE, tally.of(slug).text, str(places[slug]), run))
+    return found, tally
 
 
 def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:
@@ -144,29 +120,6 @@ def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
         _settings_of(point, settings)
         if slugs.count(slug) > 1:
             raise BadInputError(f"sweep: {slug} occurs twice")
-
-
-def _claim(folder: Path, settings: ProfileSettings) -> None:
-    """Write the settings into a new folder; refuse the folder of another sweep, or of anything else."""
-    path, own = folder / SETTINGS, json.loads(json.dumps(settings.to_dict()))
-    if not path.exists():
-        if any(other.suffix != LOCK for other in folder.iterdir()):
-            raise BadInputError(f"{shown(folder)} is not empty and holds no sweep")
-        try:
-            write_whole(path, json.dumps({"settings": own}, indent=1).encode())
-        except OSError as error:
-            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
-        return
-    try:
-        there = dict(json.loads(path.read_text())["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{shown(path)} can't be read as the settings of a sweep: {error!r}") from None
-    differing = [key for key, value in own.items() if there.get(key) != value]
-    if differing:
-        option = "--" + differing[0].removesuffix("_s").replace("_", "-")
-        raise BadInputError(
-            f"{shown(folder)} is a sweep with another {option}: resume with the same value, or use a new folder"
-        )
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Entry:
 
     Attributes:
         point: What was set, by axis.
-        outcome: "done", "out_of_memory", "failed" or "timed_out".
+        outcome: "done", or why it has no figures: a code of ``campaign.loop.Outcome``.
         reason: Why it is not done.
         place: Where its Run is.
         run: The Run; None if it isn't done.
