@@ -10,6 +10,7 @@ import pytest
 
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
+from jouletrace.analysis import analyse
 from jouletrace.campaign.sweep import Grid, run_sweep
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.identity import NvmlPowerLimit
@@ -19,10 +20,11 @@ from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import Entry, render
-from jouletrace.run import MODEL_UNIT, Estimate, load, save, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.simulator.boards.device import SimulatedPowerLimit
 from make_runs import profile_run
 from places import SUPPORT
+from records import DEVICE, iterations, make_run, phases, readings, windows
 
 HERE = SUPPORT
 SETTINGS = ProfileSettings(device="sim:h100")
@@ -108,6 +110,58 @@ def test_a_point_that_fails_is_recorded_and_tried_again_when_resumed(tmp_path, e
     again = Runner()
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
     assert [batch for batch, _ in again.ran] == [8]
+
+
+class Repeated(Runner):
+    """Saves Runs whose energy differs by run, as their samples and windows say."""
+
+    def __call__(self, workload, settings, folder, limit_s):
+        self.ran.append((settings.batch, folder.name))
+        error = self.failures.get(settings.batch)
+        if error is not None:
+            raise error
+        watts = 100.0 * settings.batch + int(folder.name)
+        spans = phases(("energy", 1.0, 3.0)) + iterations(10, 0.01)
+        run = make_run(readings(watts, 4), spans=spans, window_rows=windows([(1.0, 2.0), (2.0, 3.0)]))
+        run.devices = [DeviceInfo(DEVICE, "GPU by hand", simulated=True)]
+        save(analyse(run), folder)
+
+
+def test_repeats_go_through_the_grid_in_turn_and_give_each_point_the_spread_of_its_runs(tmp_path):
+    grid, first = Grid(("deit-t",), batch=(1, 2)), Repeated(b2=NotPossibleError("lost"))
+    found, tally = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=first)
+    assert first.ran == [(1, "1"), (2, "1"), (1, "2"), (1, "3")], "what failed is not tried twice"
+    assert [(entry.outcome, entry.run is not None) for entry in found] == [("done", True), ("not_possible", False)]
+    assert len(tally.missing) == 3
+    energy = found[0].run.result("energy_total_j")
+    assert energy.method == "runs"
+    assert energy.value == pytest.approx(0.1 * 102, rel=1e-3)
+    assert energy.high - energy.value == pytest.approx(0.1 * 4.303 / 3**0.5, rel=0.1), "of runs 1 W apart, t of 2"
+    second = Repeated()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=second)
+    assert second.ran == [(2, "1"), (2, "2"), (2, "3")]
+    assert {entry.outcome for entry in found} == {"done"}
+    assert load(tmp_path / "s" / "points" / "deit-t-b1").settings["repeats"] == 3
+    with pytest.raises(BadInputError, match="repeats: 3, not 1"):
+        run_sweep(grid, SETTINGS, tmp_path / "s", runner=second)
+
+
+def test_repeats_of_a_sweep_that_is_interrupted_go_on_with_the_next_run(tmp_path):
+    class Breaks(Repeated):
+        def __call__(self, *given):
+            if len(self.ran) == 3:
+                raise KeyboardInterrupt
+            super().__call__(*given)
+
+    grid = Grid(("deit-t",), batch=(1, 2))
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=2, runner=Breaks())
+    assert [entry.outcome for entry in found] == ["done", "interrupted"]
+    assert not found[1].run.complete
+    again = Repeated()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=2, runner=again)
+    assert again.ran == [(2, "2")]
+    assert found[1].run.complete
+    assert found[1].run.result("energy_total_j").value == pytest.approx(0.1 * 201.5, rel=1e-3)
 
 
 def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
@@ -456,5 +510,5 @@ def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, worksp
     monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": Stored()})
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s")
     assert said.code == 0
-    assert "compare two points with jouletrace ab, or profile each with --repeats 3" in " ".join(said.out.split())
+    assert "compare two points with jouletrace ab, or sweep with --repeats 3" in " ".join(said.out.split())
     assert "profile both" not in said.out

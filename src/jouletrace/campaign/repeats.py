@@ -72,8 +72,8 @@ def profile_repeats(
 
 
 def places_of(folder: Path, repeats: int) -> list[Path]:
-    """The folders of the Runs of repeats."""
-    return [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
+    """The folders of the Runs of repeats; a single one is in the folder itself."""
+    return [folder] if repeats == 1 else [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
 
 
 def can_resume(folder: Path) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from jouletrace.campaign.loop import Tally, Watch, carry_out, claimed, one_by_one
-from jouletrace.campaign.repeats import is_measured, numbered
+from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_apart
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
@@ -19,7 +19,7 @@ from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
-from jouletrace.run import load
+from jouletrace.run import Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
@@ -28,6 +28,20 @@ POINTS = "points"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
+
+
+_APART = 1000
+"""Between the numbers of a point's repeats on a simulated GPU: the grid may grow."""
+
+
+class Repeat(NamedTuple):
+    """A run of a point, by the name of its folder; from 1."""
+
+    slug: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.slug if self.number == 1 else f"{self.slug}, repeat {self.number}"
 
 
 @dataclass(frozen=True)
@@ -55,15 +69,17 @@ def run_sweep(
     settings: ProfileSettings,
     folder: Path,
     *,
+    repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
     progress: Progress | None = None,
     runner: Runner = profile_apart,
-) -> tuple[list[Entry], Tally[str]]:
+) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
-    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. A point that takes longer
-    than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
+    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
+    the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
+    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
@@ -72,29 +88,49 @@ def run_sweep(
             the folder.
     """
     _check(grid.points(), settings)
-    folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
-    places = {slug: folder / POINTS / slug for slug in points}
-    numbers = {slug: number for number, slug in enumerate(points, start=1)}
+    folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
+    places = {slug: places_of(folder / POINTS / slug, repeats) for slug in points}
+    runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
+    numbers = {run: 1 + place % len(points) + _APART * (run.number - 1) for place, run in enumerate(runs)}
+    failed: dict[str, Exception] = {}
     with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
-        stack.enter_context(claimed(folder / SETTINGS, "sweep", settings.to_dict()))
+        stack.enter_context(claimed(folder / SETTINGS, "sweep", {**settings.to_dict(), "repeats": repeats}))
         if limiter is not None:
             stack.enter_context(changing(limiter, settings.device))
 
-        def measure(slug: str) -> None:
-            shutil.rmtree(places[slug], ignore_errors=True)
-            own = numbered(_settings_of(points[slug], settings, limiter), numbers[slug])
-            runner(points[slug]["workload"], own, places[slug], limit_s)
+        def measure(run: Repeat) -> None:
+            if run.slug in failed:
+                raise failed[run.slug]
+            point, place = points[run.slug], places[run.slug][run.number - 1]
+            shutil.rmtree(place, ignore_errors=True)
+            own = numbered(_settings_of(point, settings, limiter), numbers[run])
+            try:
+                runner(point["workload"], own, place, limit_s)
+            except Exception as error:
+                failed[run.slug] = error
+                raise
 
-        there = [slug for slug, place in places.items() if is_measured(place)]
-        tally = carry_out([[slug] for slug in points], there, one_by_one(measure), Watch(progress))
-    found = []
-    for slug, point in points.items():
-        run = load(places[slug]) if not tally.of(slug).reason else None
-        found.append(Entry(point, tally.of(slug).reason or DONE, tally.of(slug).text, str(places[slug]), run))
-    return found, tally
+        there = [run for run in runs if is_measured(places[run.slug][run.number - 1])]
+        what = "points" if repeats == 1 else "runs"
+        tally = carry_out([[run] for run in runs], there, one_by_one(measure), Watch(progress, what[:-1]), what)
+        return [_entry(tally, slug, point, folder / POINTS / slug, settings) for slug, point in points.items()], tally
+
+
+def _entry(tally: Tally[Repeat], slug: str, point: Point, place: Path, settings: ProfileSettings) -> Entry:
+    """The entry of a point: the first of its runs that is missing says why; its Run holds those that are there."""
+    found = [tally.of(run) for run in tally.wanted if run.slug == slug]
+    missing = [outcome for outcome in found if outcome.reason]
+    run: Run | None = None
+    if len(found) > 1:
+        run = gathered(place, len(found), _settings_of(point, settings), interrupted=tally.ended_by is not None)
+    elif not missing:
+        run = load(place)
+    if not missing:
+        return Entry(point, DONE, "", str(place), run)
+    return Entry(point, missing[0].reason, missing[0].text, str(place), run)
 
 
 def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:

@@ -25,6 +25,7 @@ def sweep(
     ] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
     mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each point, in turns; shows their spread.")] = 1,
     power_limit: Annotated[
         str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
@@ -33,7 +34,7 @@ def sweep(
         bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
     ] = False,
     point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended as timed out.")
+        float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")
     ] = 600.0,
     output: Annotated[
         Path | None,
@@ -70,9 +71,11 @@ def sweep(
     )
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
-            found, tally = run_sweep(grid, settings, folder, limit_s=point_limit, permitted=yes, progress=progress)
+            found, tally = run_sweep(
+                grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
+            )
         if any(entry.run is not None for entry in found):
             say(f"saved {folder}; its Runs: jouletrace show {folder / POINTS}/*")
             sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
-        conclude(tally, folder, answer=OUT_OF_MEMORY)
+        conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

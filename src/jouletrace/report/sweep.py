@@ -49,7 +49,7 @@ _JUDGED = {
 
 FORMATS = ("table", "json", "markdown")
 
-_SURER = "compare two points with jouletrace ab, or profile each with --repeats 3"
+_SURER = "compare two points with jouletrace ab, or sweep with --repeats 3"
 """A remedy where points are single runs."""
 
 
