@@ -1,7 +1,6 @@
 """The loop of every campaign: what is missing is measured in groups, and each result is stored at once.
 
-A folder belongs to one campaign, so that the same command goes on where it ended. What a point is, where its result
-lies and how it is measured is the caller's.
+What a point is, where its result lies and how it is measured is the caller's.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from jouletrace.campaign.worker import reason_of
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import alone_in
 from jouletrace.profiler.progress import Progress
 from jouletrace.run.files import shown, write_whole
@@ -31,7 +29,7 @@ _THEIRS = ("bad_input", "disk_full")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Point]):
-    """The outcome of a point: why it has no result, as a code and a sentence; "" if it has one.
+    """Why a point has no result, as a code and a sentence; "" if it has one.
 
     Codes are those of ``worker.reason_of``, "interrupted", and of a fleet "busy" and "no_noise".
     """
@@ -49,8 +47,7 @@ class Watch(Generic[Point]):
     """An observer that reports "point 3 of 12" as a phase; subclasses display more."""
 
     def __init__(self, progress: Progress | None = None, what: str = "point") -> None:
-        self.progress = progress or Progress()
-        self._what = what
+        self._phases, self._what = progress or Progress(), what
         self._total = self._done = 0
 
     def begin(self, total: int, done: int) -> None:
@@ -59,7 +56,7 @@ class Watch(Generic[Point]):
 
     def group(self, points: Sequence[Point]) -> None:
         """Begin points that are measured together."""
-        self.progress.begin(f"{self._what} {self._done + 1} of {self._total}: {', '.join(map(str, points))}", 0)
+        self._phases.begin(f"{self._what} {self._done + 1} of {self._total}: {', '.join(map(str, points))}", 0)
 
     def outcome(self, found: Outcome[Point]) -> None:
         """Receive an outcome."""
@@ -68,44 +65,26 @@ class Watch(Generic[Point]):
 
 @dataclass
 class Tally(Generic[Point]):
-    """The outcomes of a campaign.
+    """The outcomes of all points of a campaign, the number that existed ``before``, and what broke it off."""
 
-    Attributes:
-        wanted: All its points.
-        before: Those whose result existed.
-        outcomes: Of those that were measured now.
-        ended_by: The exception that broke it off.
-    """
-
-    wanted: tuple[Point, ...]
-    before: frozenset[Point]
-    outcomes: dict[Point, Outcome[Point]] = field(default_factory=dict)
+    outcomes: dict[Point, Outcome[Point]]
+    before: int
     ended_by: BaseException | None = None
-
-    def of(self, point: Point) -> Outcome[Point]:
-        """The outcome of a point, "interrupted" if its turn didn't come."""
-        here = Outcome(point) if point in self.before else Outcome(point, NOT_REACHED, "it was not measured")
-        return self.outcomes.get(point, here)
 
     @property
     def missing(self) -> list[Outcome[Point]]:
         """The points without a result."""
-        return [found for point in self.wanted if (found := self.of(point)).reason]
-
-    @property
-    def measured(self) -> int:
-        """Number of new results."""
-        return sum(not found.reason and point not in self.before for point, found in self.outcomes.items())
+        return [found for found in self.outcomes.values() if found.reason]
 
 
 def carry_out(
     groups: Sequence[Sequence[Point]],
-    there: Collection[Point],
+    is_there: Callable[[Point], bool],
     measure: Callable[[Sequence[Point], Note[Point]], None],
     watch: Watch[Point],
     what: str = "points",
 ) -> Tally[Point]:
-    """Measure the groups of points that aren't all ``there``, one after the other.
+    """Measure the groups of points that aren't all there, one after the other.
 
     ``measure`` states the outcome of each point of a group. An exception of it, Ctrl-C among them, ends the campaign
     and is in the tally: the caller shows what there is, then raises it.
@@ -114,9 +93,11 @@ def carry_out(
         BadInputError: If there is no result, for reasons that the user can resolve.
         NotPossibleError: If there is no result.
     """
-    wanted = tuple(point for group in groups for point in group)
-    tally = Tally(wanted, frozenset(there).intersection(wanted))
-    watch.begin(len(wanted), len(tally.before))
+    points = [point for group in groups for point in group]
+    there = set(filter(is_there, points))
+    missed = {point: Outcome(point, NOT_REACHED, "it was not measured") for point in points}
+    tally = Tally({**missed, **{point: Outcome(point) for point in there}}, len(there))
+    watch.begin(len(points), len(there))
 
     def note(found: Outcome[Point]) -> None:
         tally.outcomes[found.point] = found
@@ -124,67 +105,46 @@ def carry_out(
 
     try:
         for group in groups:
-            if not tally.before.issuperset(group):
+            if not there.issuperset(group):
                 watch.group(group)
                 measure(group, note)
     except BaseException as error:
         tally.ended_by = error
         return tally
-    missing = tally.missing
-    if len(missing) == len(wanted):
-        reasons = list(dict.fromkeys(found.text for found in missing))
-        kind = BadInputError if all(found.reason in _THEIRS for found in missing) else NotPossibleError
-        raise kind(f"none of {len(wanted)} {what} could be measured: {'; '.join(reasons[:3])}")
+    if len(tally.missing) == len(points):
+        reasons = list(dict.fromkeys(found.text for found in tally.missing))
+        kind = BadInputError if all(found.reason in _THEIRS for found in tally.missing) else NotPossibleError
+        raise kind(f"none of {len(points)} {what} could be measured: {'; '.join(reasons[:3])}")
     return tally
-
-
-def one_by_one(do: Callable[[Point], None]) -> Callable[[Sequence[Point], Note[Point]], None]:
-    """A ``measure`` of ``carry_out`` by a function that raises where a point fails."""
-
-    def measure(group: Sequence[Point], note: Note[Point]) -> None:
-        for point in group:
-            try:
-                do(point)
-            except (JouletraceError, TimeoutError, RuntimeError) as error:  # a RuntimeError carries a child's traceback
-                text = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
-                note(Outcome(point, reason_of(error), text))
-            else:
-                note(Outcome(point))
-
-    return measure
 
 
 @contextmanager
 def claimed(
     path: Path, what: str, settings: Mapping[str, Any], *, free: Collection[str] = (), **more: Any
 ) -> Iterator[None]:
-    """Hold the folder of a campaign, whose settings are in the file ``path``: they are written, or must be the same.
+    """Hold the folder of a campaign, a ``what``, whose settings are in the file ``path``, with ``more``.
 
-    Args:
-        path: The file.
-        what: The kind of campaign: "sweep".
-        settings: All that its points share.
-        free: Settings that may differ when it is resumed.
-        more: Further content of the file.
+    They are written, or must be those written before, except that the ``free`` ones may differ.
 
     Raises:
         BadInputError: If the folder holds something else, or can't be written.
         NotPossibleError: If another process of this host is writing there.
     """
-    with alone_in(path.parent, f"running a {what}"):
+    folder = path.parent
+    with alone_in(folder, f"running a {what}"):
         known, asked = claim_at(path), jsonable(dict(settings))
-        if known is None and any(not other.name.startswith(".") for other in path.parent.iterdir()):
-            raise BadInputError(f"{shown(path.parent)} is not empty and holds no {what}")
+        if known is None and any(not other.name.startswith(".") for other in folder.iterdir()):
+            raise BadInputError(f"{shown(folder)} is not empty and holds no {what}")
         if known is not None:
             # Earlier versions wrote those of MIG without a heading, and no repeats.
-            before, now = _flat({"repeats": 1, **known.get("settings", known)}), _flat(asked)
-            name = next((name for name in now if name not in free and before.get(name) != now[name]), None)
-            if name is not None:
-                was, wanted = json.dumps(before.get(name)), json.dumps(now[name])
-                raise BadInputError(
-                    f"{shown(path.parent)} holds a {what} with other settings ({name}: {was:.60}, not {wanted:.60}); "
-                    "give another -o, or the same command to resume"
-                )
+            before = _flat({"repeats": 1, **known.get("settings", known)})
+            for name, value in _flat(asked).items():
+                if name not in free and before.get(name) != value:
+                    was, now = json.dumps(before.get(name)), json.dumps(value)
+                    raise BadInputError(
+                        f"{shown(folder)} holds a {what} with other settings ({name}: {was:.60}, not {now:.60}); "
+                        "give another -o, or the same command to resume"
+                    )
         try:
             write_whole(path, json.dumps({**more, "settings": asked}, indent=1).encode(), mode=file_mode())
         except OSError as error:
@@ -200,13 +160,13 @@ def claim_at(path: Path) -> dict[str, Any] | None:
     """
     try:
         found = json.loads(path.read_bytes())
+        if isinstance(found, dict) and isinstance(found.get("settings", {}), dict):
+            return found
+        raise ValueError("it does not hold settings")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise BadInputError(f"{shown(path)} can't be read: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("settings", {}), dict):
-        raise BadInputError(f"{shown(path)} can't be read: it does not hold settings")
-    return found
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

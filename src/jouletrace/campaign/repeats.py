@@ -52,14 +52,14 @@ def profile_repeats(
     places = places_of(folder, repeats)
 
     def measure(numbers: Sequence[int], note: Note[int]) -> None:
-        for number in numbers:
-            shutil.rmtree(places[number - 1], ignore_errors=True)
-            profile_apart(workload, numbered(settings, number), places[number - 1])
-            note(Outcome(number))
+        (number,) = numbers
+        shutil.rmtree(places[number - 1], ignore_errors=True)
+        profile_apart(workload, numbered(settings, number), places[number - 1])
+        note(Outcome(number))
 
     with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):
-        there = [number for number, place in enumerate(places, start=1) if is_measured(place)]
-        tally = carry_out([[n + 1] for n in range(repeats)], there, measure, Watch(progress, "run"), "runs")
+        groups = [[number] for number in range(1, repeats + 1)]
+        tally = carry_out(groups, lambda number: is_measured(places[number - 1]), measure, Watch(progress, "run"))
         run = gathered(folder, repeats, settings, command, interrupted=isinstance(tally.ended_by, KeyboardInterrupt))
     if run is not None:
         return run, tally

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.loop import Tally, Watch, carry_out, claimed, one_by_one
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
-from jouletrace.campaign.worker import profile_apart
+from jouletrace.campaign.worker import profile_apart, reason_of
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
-from jouletrace.run import Run, load
+from jouletrace.run import load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
@@ -28,10 +28,6 @@ POINTS = "points"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
-
-
-_APART = 1000
-"""Between the numbers of a point's repeats on a simulated GPU: the grid may grow."""
 
 
 class Repeat(NamedTuple):
@@ -91,46 +87,48 @@ def run_sweep(
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
     folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
-    places = {slug: places_of(folder / POINTS / slug, repeats) for slug in points}
     runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
-    numbers = {run: 1 + place % len(points) + _APART * (run.number - 1) for place, run in enumerate(runs)}
     failed: dict[str, Exception] = {}
+
+    def place_of(run: Repeat) -> Path:
+        return places_of(folder / POINTS / run.slug, repeats)[run.number - 1]
+
     with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
         stack.enter_context(claimed(folder / SETTINGS, "sweep", {**settings.to_dict(), "repeats": repeats}))
         if limiter is not None:
             stack.enter_context(changing(limiter, settings.device))
 
-        def measure(run: Repeat) -> None:
-            if run.slug in failed:
-                raise failed[run.slug]
-            point, place = points[run.slug], places[run.slug][run.number - 1]
-            shutil.rmtree(place, ignore_errors=True)
-            own = numbered(_settings_of(point, settings, limiter), numbers[run])
+        def measure(group: Sequence[Repeat], note: Note[Repeat]) -> None:
+            (run,) = group
+            point, place = points[run.slug], place_of(run)
             try:
+                if run.slug in failed:
+                    raise failed[run.slug]
+                shutil.rmtree(place, ignore_errors=True)
+                own = numbered(_settings_of(point, settings, limiter), runs.index(run) + 1)
                 runner(point["workload"], own, place, limit_s)
-            except Exception as error:
+                note(Outcome(run))
+            except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 failed[run.slug] = error
-                raise
+                text = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
+                note(Outcome(run, reason_of(error), text))
 
-        there = [run for run in runs if is_measured(places[run.slug][run.number - 1])]
         what = "points" if repeats == 1 else "runs"
-        tally = carry_out([[run] for run in runs], there, one_by_one(measure), Watch(progress, what[:-1]), what)
-        return [_entry(tally, slug, point, folder / POINTS / slug, settings) for slug, point in points.items()], tally
+        watch = Watch[Repeat](progress, what[:-1])
+        tally = carry_out([[run] for run in runs], lambda run: is_measured(place_of(run)), measure, watch, what)
+        found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
+    return found, tally
 
 
-def _entry(tally: Tally[Repeat], slug: str, point: Point, place: Path, settings: ProfileSettings) -> Entry:
+def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSettings, repeats: int) -> Entry:
     """The entry of a point: the first of its runs that is missing says why; its Run holds those that are there."""
-    found = [tally.of(run) for run in tally.wanted if run.slug == slug]
-    missing = [outcome for outcome in found if outcome.reason]
-    run: Run | None = None
-    if len(found) > 1:
-        run = gathered(place, len(found), _settings_of(point, settings), interrupted=tally.ended_by is not None)
-    elif not missing:
-        run = load(place)
-    if not missing:
-        return Entry(point, DONE, "", str(place), run)
-    return Entry(point, missing[0].reason, missing[0].text, str(place), run)
+    missing = next((found for found in tally.missing if found.point.slug == place.name), None)
+    if repeats > 1:
+        run = gathered(place, repeats, _settings_of(point, settings), interrupted=tally.ended_by is not None)
+    else:
+        run = load(place) if missing is None else None
+    return Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
 
 
 def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:

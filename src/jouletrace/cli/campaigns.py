@@ -38,7 +38,7 @@ def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: s
     """
     from jouletrace.run.files import shown
 
-    total, missing = len(tally.wanted), tally.missing
+    total, missing = len(tally.outcomes), tally.missing
     again = f"the same command with -o {shown(folder)}"
     if tally.ended_by is not None:
         say(f"{total - len(missing)} of {total} {what} are measured; {again} goes on")

@@ -90,8 +90,9 @@ def run(
     host = open_host(how, settings.device, gpus, allow_busy=allow_busy)
     with folder_of(output, f"fleet-{Path(workload).name}") as place:
         tally = _measured(how, host, place, quiet=json)
-        say(f"{tally.measured} new results, {len(tally.before)} existed, {len(tally.missing)} missing; saved {place}")
-        if len(tally.missing) < len(tally.wanted):
+        there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
+        say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
+        if there:
             results = _opened([str(place)])
             _print(results, _find(results), top=top, json=json, verbose=verbose)
         conclude(tally, place, "results")

@@ -190,7 +190,7 @@ def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
         read_fleet(tmp_path)
     for odd, words in (
         ({"schema": 1}, "another version"),
-        ({"schema": 2, "settings": [], "gpus": []}, "is damaged"),
+        ({"schema": 2, "settings": [], "gpus": []}, "does not hold settings"),
         ({"schema": 2, "settings": {}, "gpus": [1]}, "is damaged"),
     ):
         (tmp_path / "fleet.json").write_text(json.dumps({"format": "jouletrace-fleet", **odd}))

@@ -183,7 +183,7 @@ def test_rows_that_are_damaged_in_the_middle_are_not_dropped_in_silence(tmp_path
     swept(tmp_path, settings("1g.5gb", batches=(1, 2)))
     path = tmp_path / "sweep" / "rows.jsonl"
     path.write_bytes(b"{" + path.read_bytes()[1:])
-    with pytest.raises(BadInputError, match="damaged at byte 0"):
+    with pytest.raises(BadInputError, match="damaged in line 1"):
         swept(tmp_path, settings("1g.5gb"))
 
 

@@ -111,9 +111,8 @@ def run_fleet(
             else:
                 node.at_once(group, stored, watch.hear)
 
-        groups, done = groups_of(settings, host), folder.done()
-        there = [task for group in groups for task in group if task.key in done]
-        return carry_out(groups, there, measure, watch, "results")
+        done = folder.done()
+        return carry_out(groups_of(settings, host), lambda task: task.key in done, measure, watch, "results")
 
 
 def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:

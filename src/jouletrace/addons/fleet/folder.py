@@ -61,7 +61,10 @@ class Folder:
             raise BadInputError(f"{path} does not describe a fleet")
         if found.get("schema") != SCHEMA:
             raise BadInputError(f"{path} was written by another version of jouletrace")
-        if not isinstance(found.get("settings"), dict) or not _are_gpus(found.get("gpus")):
+        gpus = found.get("gpus")
+        if not isinstance(gpus, list) or not all(
+            isinstance(gpu, dict) and gpu.keys() >= {"node", "id"} for gpu in gpus
+        ):
             raise BadInputError(f"{path} is damaged: it lacks settings that fleet run writes")
         return found
 
@@ -123,7 +126,3 @@ def _task_of(run: Run) -> Task:
     own = run.settings.get("fleet", {})
     gpu = run.devices[0].id if run.devices else ""
     return Task(FleetGpu(own.get("node", ""), gpu, 0, gpu), own.get("repeat", -1))
-
-
-def _are_gpus(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(gpu, dict) and gpu.keys() >= {"node", "id"} for gpu in found)

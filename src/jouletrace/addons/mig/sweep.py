@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, hold
 from jouletrace.report.table import Column, Table
-from jouletrace.run.files import shown
+from jouletrace.run.files import shown, write_whole
 from jouletrace.simulator.boards.device import SimulatedGpu
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
@@ -82,6 +81,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
 """Type, unit and description of each column; a missing figure is null, never 0."""
 
 
+_OF_POINT = ("profile", "together", *(own.name for own in fields(Job)))
+"""The columns that name a point."""
+
+
 @dataclass(frozen=True)
 class SlicePoint:
     """A job on so many slices of a kind at once."""
@@ -92,11 +95,6 @@ class SlicePoint:
 
     def __str__(self) -> str:
         return f"{self.job} on {self.together} × {self.profile}"
-
-    def is_of(self, row: dict[str, Any]) -> bool:
-        """True if a row is one of this point."""
-        named = {"profile": self.profile, "together": self.together, **asdict(self.job)}
-        return all(row[name] == value for name, value in named.items())
 
 
 class RowStore:
@@ -109,23 +107,35 @@ class RowStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "rows.jsonl"
+        self._points: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         try:
-            self.rows = self._read()
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         except OSError as error:
             raise BadInputError(f"{shown(self._path)} can't be read: {error.strerror}") from None
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows = json.loads(line)
+                self._points[tuple(rows[0][name] for name in _OF_POINT)] = rows
+            except ValueError:
+                if number < len(lines):  # a crash cuts off the last
+                    raise BadInputError(f"{shown(self._path)} is damaged in line {number}") from None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all points."""
+        return [row for rows in self._points.values() for row in rows]
 
     def has(self, point: SlicePoint) -> bool:
         """True if a point is done, or doesn't fit into memory."""
-        return any(row["status"] == "done" or row["reason"] == OUT_OF_MEMORY for row in self.rows if point.is_of(row))
+        rows = self._points.get((point.profile, point.together, *astuple(point.job)), ())
+        return any(row["status"] == "done" or row["reason"] == OUT_OF_MEMORY for row in rows)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Store the rows of one point: all of them or, after a crash, none."""
+        """Store the rows of one point, in place of those of an earlier failure."""
         ordered = [{name: row.get(name) for name in COLUMNS} for row in rows]
-        with self._path.open("a") as file:
-            file.write(json.dumps(ordered) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.rows = _newest([*self.rows, *ordered])
+        self._points[tuple(ordered[0][name] for name in _OF_POINT)] = ordered
+        lines = [json.dumps(rows) + "\n" for rows in self._points.values()]
+        write_whole(self._path, "".join(lines).encode())
 
     def export(self) -> None:
         """Write ``sweep.csv`` and ``sweep.parquet``."""
@@ -135,33 +145,6 @@ class RowStore:
         ]
         pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), self.folder / "sweep.parquet")
         (self.folder / "sweep.csv").write_text(to_csv(self.rows))
-
-    def _read(self) -> list[dict[str, Any]]:
-        """Read the stored rows; an unfinished line from a crash is removed."""
-        if not self._path.exists():
-            return []
-        rows: list[dict[str, Any]] = []
-        whole = 0
-        data = self._path.read_bytes()
-        for line in data.splitlines(keepends=True):
-            try:
-                if not line.endswith(b"\n"):
-                    raise ValueError
-                rows += json.loads(line)
-            except ValueError:
-                if whole + len(line) < len(data):
-                    raise BadInputError(f"{self._path} is damaged at byte {whole}") from None
-                break
-            whole += len(line)
-        if whole < len(data):
-            os.truncate(self._path, whole)
-        return _newest(rows)
-
-
-def _newest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, those of a point that was measured again in place of its older ones."""
-    names = ("profile", "together", "slot", *(own.name for own in fields(Job)))
-    return list({tuple(row[name] for name in names): row for row in rows}.values())
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -221,8 +204,7 @@ def sweep(
                     store.add(rows)
                     note(Outcome(point, rows[0].get("reason", ""), rows[0]["detail"]))
 
-                there = [point for point in points if store.has(point)]
-                return store, carry_out([[point] for point in points], there, measure, watch or Watch())
+                return store, carry_out([[point] for point in points], store.has, measure, watch or Watch())
         finally:
             store.export()
 
@@ -231,7 +213,7 @@ def sweep(
 def _benches(
     device: str, backend: MigBackend, dcgm_url: str | None, say: Say
 ) -> Iterator[Callable[[SlicePoint], Bench]]:
-    """The bench of a point; the GPU is divided anew when a point asks for other slices than the one before."""
+    """The bench of a point; the GPU is divided again when a point asks for other slices than the one before."""
     with ExitStack() as stack:
         hold = stack.enter_context(_held(device, backend, say))
         gpu = stack.enter_context(closing(SimulatedGpu(device))) if backend.info.simulated else None
