@@ -71,7 +71,7 @@ def run(
 ) -> None:
     """Run the same load on every GPU, each repeat in a fresh process, and report how much the GPUs differ.
 
-    The exit code is 3 if results are missing at the end. Ctrl-C prints the report so far.
+    The exit code is 3 if results are missing at the end.
     """
     from jouletrace.addons.fleet.engine import open_host
     from jouletrace.addons.fleet.plan import FleetSettings, parse_noise

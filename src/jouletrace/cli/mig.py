@@ -126,7 +126,7 @@ def sweep(
 ) -> None:
     """Run workloads on slices of several profiles: latency, throughput, activity, memory, power, energy per sample.
 
-    The GPU is divided for each profile and restored at the end, also after Ctrl-C, which prints the rows so far.
+    The GPU is divided for each profile and restored at the end, also after Ctrl-C.
     """
     from jouletrace.addons.mig.apply import open_backend
     from jouletrace.addons.mig.jobs import read_jobs

@@ -32,7 +32,7 @@ def profile(
     """Measure latency, power and energy of a workload, end to end.
 
     Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
-    measured in separate passes without other instrumentation. --repeats that were broken off go on with the same -o.
+    measured in separate passes without other instrumentation.
     """
     from jouletrace.campaign.repeats import can_resume, profile_repeats
     from jouletrace.cli.progress import ProgressLine, quiet_output

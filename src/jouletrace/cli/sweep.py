@@ -46,7 +46,7 @@ def sweep(
     """Profile a grid of workloads and options, one Run per point.
 
     After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
-    exit code is 3. Ctrl-C prints the table so far. Repeat the command with the same -o to measure what is missing.
+    exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
     from jouletrace.campaign.loop import OUT_OF_MEMORY
     from jouletrace.campaign.sweep import POINTS, Grid, run_sweep
