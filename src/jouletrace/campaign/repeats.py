@@ -36,7 +36,7 @@ def profile_repeats(
     folder: Path,
     command: str = "",
     progress: Progress | None = None,
-) -> tuple[Run, Tally[int]]:
+) -> tuple[Run, Tally[Path]]:
     """Profile in ``repeats`` fresh processes, one after the other; those whose Run is there are not repeated.
 
     ``folder/repeats/N`` keeps each Run. The returned Run, saved in ``folder``, contains them all; its intervals
@@ -49,17 +49,16 @@ def profile_repeats(
     """
     folder = folder.absolute()
     was_there = folder.exists()
-    places = places_of(folder, repeats)
 
-    def measure(numbers: Sequence[int], note: Note[int]) -> None:
-        (number,) = numbers
-        shutil.rmtree(places[number - 1], ignore_errors=True)
-        profile_apart(workload, numbered(settings, number), places[number - 1])
-        note(Outcome(number))
+    def measure(places: Sequence[Path], note: Note[Path]) -> None:
+        (place,) = places
+        shutil.rmtree(folder / place, ignore_errors=True)
+        profile_apart(workload, numbered(settings, int(place.name)), folder / place)
+        note(Outcome(place))
 
     with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):
-        groups = [[number] for number in range(1, repeats + 1)]
-        tally = carry_out(groups, lambda number: is_measured(places[number - 1]), measure, Watch(progress, "run"))
+        groups = [[Path(FOLDER, str(number))] for number in range(1, repeats + 1)]
+        tally = carry_out(groups, lambda place: is_measured(folder / place), measure, Watch(progress, "run"))
         run = gathered(folder, repeats, settings, command, interrupted=isinstance(tally.ended_by, KeyboardInterrupt))
     if run is not None:
         return run, tally
