@@ -21,11 +21,12 @@ import import_logs
 import import_timelines
 import jouletrace as jt
 from documented import PAGES, blocks, commands
+from jouletrace.addons.fleet import engine
 from jouletrace.addons.mig import sweep as mig_sweep
 from jouletrace.addons.toolchain import convert, trace
 from jouletrace.analysis import analyse
 from jouletrace.campaign import repeats, sweep
-from jouletrace.cli import app, fleet, main
+from jouletrace.cli import app, main
 from jouletrace.compare.paired import paired
 from jouletrace.profiler import ab, calibrate, profile
 from jouletrace.profiler.monitoring import monitor
@@ -166,7 +167,7 @@ def stand_in(patch):
         raise Reached
 
     patch.setattr(profile, "profile_workload", lambda *a, **o: one)
-    patch.setattr(repeats, "profile_repeats", lambda *a, **o: one)
+    patch.setattr(repeats, "profile_repeats", lambda *a, **o: (one, None))
     patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
     patch.setattr(monitor, "monitor", lambda *a, **o: (one, 0))
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
@@ -177,7 +178,7 @@ def stand_in(patch):
     patch.setattr(mig_sweep, "sweep", reached)
     patch.setattr(convert, "convert", reached)
     patch.setattr(trace, "trace", reached)
-    patch.setattr(fleet, "_measured", reached)
+    patch.setattr(engine, "open_host", reached)
 
 
 def meant(words, folder):

@@ -105,7 +105,7 @@ def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fre
     if not fresh:
         here = lambda workload, settings, folder, *_: profile_workload(workload, settings, folder=folder)  # noqa: E731
         monkeypatch.setattr(repeats, "profile_apart", here)
-    run = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
+    run, _ = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
     assert run.complete
     assert (run.command, run.settings["repeats"]) == ("typed", 2)
     assert run.result("energy_total_j").method == "runs"
@@ -149,22 +149,36 @@ def test_how_a_process_failed_is_passed_on(monkeypatch, tmp_path, code, kind, te
     assert not (tmp_path / "run").exists()
 
 
-def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
+def test_an_interruption_keeps_the_runs_that_there_are_and_the_same_command_goes_on(monkeypatch, tmp_path):
     """The first run is done when Ctrl-C comes in the second, which has saved its record."""
+    ran = []
 
     def here(workload, settings, folder):
-        save(one_run(300.0 + int(folder.name), simulated=True), folder)
-        if folder.name == "2":
+        ran.append(folder.name)
+        run = analyse(one_run(300.0 + int(folder.name), simulated=True))
+        run.complete = len(ran) != 2
+        save(run, folder)
+        if len(ran) == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(repeats, "profile_apart", here)
-    with pytest.raises(KeyboardInterrupt):
-        profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
+    _, tally = profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
+    assert isinstance(tally.ended_by, KeyboardInterrupt)
     run = load(tmp_path / "run")
     assert not run.complete
-    assert [warning.code for warning in run.warnings] == ["interrupted"]
-    assert "2 of 3 runs" in run.warnings[0].message
+    assert "2 of 3 runs" in next(warning.message for warning in run.warnings if warning.code == "interrupted")
     assert run.result("energy_total_j").value == pytest.approx(30.15, rel=1e-3)
+    with pytest.raises(
+        BadInputError, match=r"holds a repeated profile with other settings .workload: \"x\", not \"y\""
+    ):
+        profile_repeats("y", QUICK, 3, folder=tmp_path / "run")
+    whole, tally = profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
+    assert ran == ["1", "2", "2", "3"]
+    assert (tally.ended_by, tally.before, tally.missing) == (None, 1, [])
+    assert load(tmp_path / "run").complete
+    assert whole.warnings == []
+    assert whole.result("energy_total_j").value == pytest.approx(30.2, rel=1e-3)
+    assert whole.result("energy_total_j").method == "runs"
 
 
 def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_path):

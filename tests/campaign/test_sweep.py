@@ -10,19 +10,21 @@ import pytest
 
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
+from jouletrace.analysis import analyse
 from jouletrace.campaign.sweep import Grid, run_sweep
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.identity import NvmlPowerLimit
-from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import Entry, render
-from jouletrace.run import MODEL_UNIT, Estimate, load, save, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.simulator.boards.device import SimulatedPowerLimit
 from make_runs import profile_run
 from places import SUPPORT
+from records import DEVICE, iterations, make_run, phases, readings, windows
 
 HERE = SUPPORT
 SETTINGS = ProfileSettings(device="sim:h100")
@@ -58,7 +60,7 @@ class Runner:
 
 def test_every_point_gets_a_run_of_its_own(tmp_path):
     runner = Runner()
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
     assert [entry.point["batch"] for entry in found] == [1, 8, 64]
     assert {entry.outcome for entry in found} == {"done"}
     assert [load(entry.place).workload["batch"] for entry in found] == [1, 8, 64]
@@ -67,18 +69,16 @@ def test_every_point_gets_a_run_of_its_own(tmp_path):
 
 def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     first = Runner(b8=KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)
+    assert isinstance(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)[1].ended_by, KeyboardInterrupt)
     second = Runner()
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=second)
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=second)
     assert [batch for batch, _ in second.ran] == [8, 64]
     assert {entry.outcome for entry in found} == {"done"}
 
 
 def test_a_point_interrupted_before_its_figures_is_measured_again(tmp_path):
     first = Runner(b64=KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)
+    assert isinstance(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)[1].ended_by, KeyboardInterrupt)
     (place,) = [run.parent for run in (tmp_path / "s").rglob("run.json") if load(run).workload["batch"] == 8]
     recorded = load(place)
     recorded.results = tables.empty("results")
@@ -90,20 +90,20 @@ def test_a_point_interrupted_before_its_figures_is_measured_again(tmp_path):
 
 def test_a_point_that_runs_out_of_memory_is_reported_to(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
     assert [entry.outcome for entry in found] == ["done", "done", "out_of_memory"]
 
 
 @pytest.mark.parametrize(
     ("error", "outcome", "said"),
     [
-        (BadInputError("no such thing"), "failed", "no such thing"),
+        (BadInputError("no such thing"), "bad_input", "no such thing"),
         (RuntimeError("a run failed:\nTraceback\nValueError: bug"), "failed", "ValueError: bug"),
-        (TimeoutError("x"), "timed_out", "did not end within 5 s"),
+        (TimeoutError("deit-t: no result after 5 s"), "timed_out", "no result after 5 s"),
     ],
 )
 def test_a_point_that_fails_is_recorded_and_tried_again_when_resumed(tmp_path, error, outcome, said):
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", limit_s=5, runner=Runner(b8=error))
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", limit_s=5, runner=Runner(b8=error))
     assert found[1].outcome == outcome
     assert said in found[1].reason
     assert found[2].outcome == "done"
@@ -112,10 +112,62 @@ def test_a_point_that_fails_is_recorded_and_tried_again_when_resumed(tmp_path, e
     assert [batch for batch, _ in again.ran] == [8]
 
 
+class Repeated(Runner):
+    """Saves Runs whose energy differs by run, as their samples and windows say."""
+
+    def __call__(self, workload, settings, folder, limit_s):
+        self.ran.append((settings.batch, folder.name))
+        error = self.failures.get(settings.batch)
+        if error is not None:
+            raise error
+        watts = 100.0 * settings.batch + int(folder.name)
+        spans = phases(("energy", 1.0, 3.0)) + iterations(10, 0.01)
+        run = make_run(readings(watts, 4), spans=spans, window_rows=windows([(1.0, 2.0), (2.0, 3.0)]))
+        run.devices = [DeviceInfo(DEVICE, "GPU by hand", simulated=True)]
+        save(analyse(run), folder)
+
+
+def test_repeats_go_through_the_grid_in_turn_and_give_each_point_the_spread_of_its_runs(tmp_path):
+    grid, first = Grid(("deit-t",), batch=(1, 2)), Repeated(b2=NotPossibleError("lost"))
+    found, tally = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=first)
+    assert first.ran == [(1, "1"), (2, "1"), (1, "2"), (1, "3")], "what failed is not tried twice"
+    assert [(entry.outcome, entry.run is not None) for entry in found] == [("done", True), ("not_possible", False)]
+    assert len(tally.missing) == 3
+    energy = found[0].run.result("energy_total_j")
+    assert energy.method == "runs"
+    assert energy.value == pytest.approx(0.1 * 102, rel=1e-3)
+    assert energy.high - energy.value == pytest.approx(0.1 * 4.303 / 3**0.5, rel=0.1), "of runs 1 W apart, t of 2"
+    second = Repeated()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=second)
+    assert second.ran == [(2, "1"), (2, "2"), (2, "3")]
+    assert {entry.outcome for entry in found} == {"done"}
+    assert load(tmp_path / "s" / "points" / "deit-t-b1").settings["repeats"] == 3
+    with pytest.raises(BadInputError, match="repeats: 3, not 1"):
+        run_sweep(grid, SETTINGS, tmp_path / "s", runner=second)
+
+
+def test_repeats_of_a_sweep_that_is_interrupted_go_on_with_the_next_run(tmp_path):
+    class Breaks(Repeated):
+        def __call__(self, *given):
+            if len(self.ran) == 3:
+                raise KeyboardInterrupt
+            super().__call__(*given)
+
+    grid = Grid(("deit-t",), batch=(1, 2))
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=2, runner=Breaks())
+    assert [entry.outcome for entry in found] == ["done", "interrupted"]
+    assert not found[1].run.complete
+    again = Repeated()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=2, runner=again)
+    assert again.ran == [(2, "2")]
+    assert found[1].run.complete
+    assert found[1].run.result("energy_total_j").value == pytest.approx(0.1 * 201.5, rel=1e-3)
+
+
 def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
     import shutil
 
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     shutil.rmtree(found[0].place)
     again = Runner()
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
@@ -125,14 +177,14 @@ def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
 def test_a_grid_can_grow(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     again = Runner()
-    found = run_sweep(Grid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
+    found, _ = run_sweep(Grid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
     assert [batch for batch, _ in again.ran] == [128]
     assert len(found) == 4
 
 
 def test_where_nothing_could_be_measured_the_reasons_are_reported(tmp_path):
     runner = Runner(b1=BadInputError("it is broken"))
-    with pytest.raises(NotPossibleError, match="none of 1 points could be measured: it is broken"):
+    with pytest.raises(BadInputError, match="none of 1 points could be measured: it is broken"):
         run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
 
 
@@ -158,14 +210,14 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, grid, set
 
 def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
-    with pytest.raises(BadInputError, match="a sweep with another --warmup"):
+    with pytest.raises(BadInputError, match=r"holds a sweep with other settings .warmup_s: 5.0, not 1.0"):
         run_sweep(GRID, ProfileSettings(device="sim:h100", warmup_s=1.0), tmp_path / "s", runner=Runner())
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
     with pytest.raises(BadInputError, match="is not empty and holds no sweep"):
         run_sweep(GRID, SETTINGS, tmp_path / "other", runner=Runner())
     (tmp_path / "s" / "sweep.json").write_text("{")
-    with pytest.raises(BadInputError, match="can't be read as the settings"):
+    with pytest.raises(BadInputError, match=r"sweep\.json can't be read"):
         run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
 
 
@@ -175,7 +227,7 @@ def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
             run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
         Runner()(workload, settings, folder, limit_s)
 
-    assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)) == 3
+    assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)[0]) == 3
 
 
 def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, monkeypatch):
@@ -183,9 +235,25 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
     monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": runner})
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
     assert said.code == 3
-    assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "failed"]
+    assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "vanished"]
     line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TerminatedError()])
+def test_a_sweep_that_is_broken_off_prints_the_points_so_far_and_how_to_go_on(capsys, workspace, monkeypatch, error):
+    monkeypatch.setitem(run_sweep.__kwdefaults__, "runner", Runner(b8=error))
+    arguments = ("sweep", "deit-t", "--batch", "1,8,64", "-d", "sim:h100", "-o", "s", "--json")
+    said = command(capsys, *arguments)
+    assert said.code == 130
+    points = json.loads(said.out)["points"]
+    assert [point["outcome"] for point in points] == ["done", "interrupted", "interrupted"]
+    assert points[0]["energy_per_sample_j"]["value"] > 0
+    assert "1 of 3 points are measured; the same command with -o s goes on" in said.err
+    again = Runner()
+    monkeypatch.setitem(run_sweep.__kwdefaults__, "runner", again)
+    assert command(capsys, *arguments).code == 0
+    assert [batch for batch, _ in again.ran] == [8, 64]
 
 
 # the table
@@ -193,7 +261,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
 
 def test_the_table_says_why_points_are_missing(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
-    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
     for form in ("table", "markdown"):
         text = " ".join(render(found, form).split())
         assert "out of memory: deit: out of memory" in text
@@ -222,8 +290,7 @@ def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a bug")])
 def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error):
-    with pytest.raises(type(error)):
-        limited(tmp_path, Runner(b1=error))
+    assert limited(tmp_path, Runner(b1=error))[1].ended_by is error
     assert open_limiter("sim:h100").limit_w() == 700.0
 
 
@@ -355,7 +422,7 @@ def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
 def test_a_point_that_hangs_is_ended(capsys, toy):
     said = command(capsys, "sweep", "toy.py:hangs", "-d", "sim:h100", "--point-limit", "1", "-o", "s")
     assert said.code == 3
-    assert "did not end within 1 s" in said.err
+    assert "no result after 1 s" in said.err
 
 
 @pytest.mark.thorough
@@ -443,5 +510,5 @@ def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, worksp
     monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": Stored()})
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s")
     assert said.code == 0
-    assert "compare two points with jouletrace ab, or profile each with --repeats 3" in " ".join(said.out.split())
+    assert "compare two points with jouletrace ab, or sweep with --repeats 3" in " ".join(said.out.split())
     assert "profile both" not in said.out

@@ -60,12 +60,12 @@ def profile_until(place, condition, *arguments, **options):
     return process
 
 
-def interrupted(process):
+def interrupted(process, printed=""):
     """Send Ctrl-C; the lines on stderr."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
-    assert out == ""
+    assert printed in out if printed else out == "", out + err
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "jouletrace: interrupted"
     return err
@@ -113,11 +113,12 @@ def test_ctrl_c_reaches_the_runs_of_repeats(place, capsys):
     arguments = ("-d", "cpu", "--repeats", "3", "--warmup", "0.2", "-o", "out")
     process = profile_until(place, first_is_done, *arguments)
     child = max(children_of(process.pid))
-    interrupted(process)
+    err = interrupted(process, "trust: with care")
+    assert "1 of 3 runs are measured; the same command with -o" in err
     assert gone(child)
     run = load(place / "out")
     assert not run.complete
-    assert "2 of 3 runs" in " ".join(warning.message for warning in run.warnings)
+    assert "of 3 runs were started" in " ".join(warning.message for warning in run.warnings)
     assert run.result("latency_s").value > 0.02
     assert command(capsys, "show", "out").code == 0
 

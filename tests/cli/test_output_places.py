@@ -268,5 +268,5 @@ def test_a_mig_sweep_goes_into_no_run(there, capsys):
     before = contents(there)
     arguments = ("--profiles", "1g.5gb", "--models", "gemm", "-d", "sim:a100-40", "-o", "R")
     said = command(capsys, "mig", "sweep", *arguments)
-    assert (said.code, said.complaint) == (2, "jouletrace: R holds a Run, not a sweep: give a new --output")
+    assert (said.code, said.complaint) == (2, "jouletrace: R is not empty and holds no sweep")
     assert contents(there) == before

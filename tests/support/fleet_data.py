@@ -97,7 +97,8 @@ def stored(place: Path, offsets, repeats: int = 2) -> Folder:
     """A folder as ``fleet run`` leaves it, of GPUs of one host."""
     folder = Folder(place)
     boards = gpus(1, len(offsets))
-    folder.begin(FleetSettings("deit-b", repeats=repeats), "jouletrace fleet run deit-b", boards)
+    with folder.held(FleetSettings("deit-b", repeats=repeats), "jouletrace fleet run deit-b", boards):
+        pass
     for board, offset in zip(boards, offsets, strict=True):
         for repeat in range(repeats):
             folder.add(Task(board, repeat), run_of(Task(board, repeat), offset))

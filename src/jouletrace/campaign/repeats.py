@@ -6,7 +6,8 @@ process; only fresh processes show them.
 
 from __future__ import annotations
 
-import time
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.campaign.worker import profile_apart
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.profile import finish
@@ -21,9 +23,9 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import RUN_JSON
-from jouletrace.run.store import remove_own, save_header
 
 FOLDER = "repeats"
+CLAIM = "repeats.json"
 
 
 def profile_repeats(
@@ -34,47 +36,83 @@ def profile_repeats(
     folder: Path,
     command: str = "",
     progress: Progress | None = None,
-) -> Run:
-    """Profile in ``repeats`` fresh processes, one after the other.
+) -> tuple[Run, Tally[Path]]:
+    """Profile in ``repeats`` fresh processes, one after the other; those whose Run is there are not repeated.
 
     ``folder/repeats/N`` keeps each Run. The returned Run, saved in ``folder``, contains them all; its intervals
-    come from the spread between them. If the function ends early, ``folder`` holds the finished ones, marked
-    incomplete.
+    come from the spread between them. The first failure and Ctrl-C end it: the Run contains those that there are, and
+    is marked incomplete.
 
     Raises:
-        BadInputError, NotPossibleError: With the message of the first process that failed.
+        BaseException: What ended it, if nothing was recorded: the folder is as before.
+        BadInputError: If the folder holds something else.
     """
-    progress, folder = progress or Progress(), folder.absolute()
-    begun = Run(created_ns=time.time_ns(), command=command, settings=settings.to_dict(), complete=False)
-    save_header(begun, folder, first=True)
-    places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
-    try:
-        for number, place in enumerate(places, start=1):
-            progress.begin(f"run {number} of {repeats}", 0)
-            profile_apart(workload, numbered(settings, number), place)
-    except BaseException as error:
-        there = [place for place in places if (place / RUN_JSON).exists()]
-        if there:
-            partial = merge([load(place) for place in there])
-            code = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            partial.warn(code, f"{len(there)} of {repeats} runs were started; the data recorded so far is kept")
-            partial.complete = False
-            _finish(partial, settings, repeats, folder, begun)
-        else:
-            remove_own(folder)
-        raise
-    return _finish(merge([load(place) for place in places]), settings, repeats, folder, begun)
+    folder = folder.absolute()
+    was_there = folder.exists()
+
+    def measure(places: Sequence[Path], note: Note[Path]) -> None:
+        (place,) = places
+        shutil.rmtree(folder / place, ignore_errors=True)
+        profile_apart(workload, numbered(settings, int(place.name)), folder / place)
+        note(Outcome(place))
+
+    with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):
+        groups = [[Path(FOLDER, str(number))] for number in range(1, repeats + 1)]
+        tally = carry_out(groups, lambda place: is_measured(folder / place), measure, Watch(progress, "run"))
+        run = gathered(folder, repeats, settings, command, interrupted=isinstance(tally.ended_by, KeyboardInterrupt))
+    if run is not None:
+        return run, tally
+    (folder / CLAIM).unlink()
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    if not was_there:
+        folder.rmdir()
+    assert tally.ended_by is not None, "a repeat that returns has saved its Run"
+    raise tally.ended_by
 
 
-def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, begun: Run) -> Run:
-    run.id, run.command = begun.id, begun.command
-    run.settings = {**settings.to_dict(), "repeats": repeats}
+def places_of(folder: Path, repeats: int) -> list[Path]:
+    """The folders of the Runs of repeats; a single one is in the folder itself."""
+    return [folder] if repeats == 1 else [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
+
+
+def can_resume(folder: Path) -> bool:
+    """True if a folder holds repeats that were broken off."""
+    return (folder / CLAIM).exists() and not ((folder / RUN_JSON).exists() and load(folder).complete)
+
+
+def gathered(
+    folder: Path, repeats: int, settings: ProfileSettings, command: str = "", *, interrupted: bool = True
+) -> Run | None:
+    """The Runs of repeats as one, saved in ``folder``; None if there are none.
+
+    It is incomplete if some are missing, because the command was ``interrupted`` or a repeat failed.
+    """
+    there = [load(place) for place in places_of(folder, repeats) if (place / RUN_JSON).exists()]
+    known = load(folder) if (folder / RUN_JSON).exists() else None
+    if not there or (known is not None and known.complete):
+        return known
+    run = merge(there)
+    if len(there) < repeats or not run.complete:
+        said = f"{len(there)} of {repeats} runs were started; the data recorded so far is kept"
+        run.warn("interrupted" if interrupted else "failed", said)
+        run.complete = False
+    if known is not None:
+        run.id = known.id  # which lets it be replaced
+    run.command, run.settings = command, {**settings.to_dict(), "repeats": repeats}
     return finish(run, folder)
+
+
+def is_measured(place: Path) -> bool:
+    """True if a folder holds a Run with figures: one that was interrupted has none, or is marked incomplete."""
+    if not (place / RUN_JSON).exists():
+        return False
+    run = load(place)
+    return run.complete and len(run.results) > 0
 
 
 def merge(runs: list[Run]) -> Run:
     """Several Runs of one workload as one; ``windows.block`` distinguishes them."""
-    runs = _one_after_another(runs)
+    runs = _one_after_another(sorted(runs, key=lambda run: run.created_ns))  # one that failed is measured later
     merged = replace(runs[0], id=uuid4().hex, complete=all(run.complete for run in runs), warnings=[])
     for run in runs:
         for warning in run.warnings:

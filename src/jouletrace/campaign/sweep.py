@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.worker import TIMED_OUT, profile_apart
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
+from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
+from jouletrace.campaign.worker import profile_apart, reason_of
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
-from jouletrace.processes.locks import LOCK, alone_in
+from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
-from jouletrace.run.files import RUN_JSON, safe_name, shown, write_whole
+from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"
 POINTS = "points"
-OUT_OF_MEMORY, FAILED = "out_of_memory", "failed"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
+
+
+class Repeat(NamedTuple):
+    """A run of a point, by the name of its folder; from 1."""
+
+    slug: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.slug if self.number == 1 else f"{self.slug}, repeat {self.number}"
 
 
 @dataclass(frozen=True)
@@ -57,15 +65,17 @@ def run_sweep(
     settings: ProfileSettings,
     folder: Path,
     *,
+    repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
     progress: Progress | None = None,
     runner: Runner = profile_apart,
-) -> list[Entry]:
-    """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order.
+) -> tuple[list[Entry], Tally[Repeat]]:
+    """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
-    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. A point that takes longer
-    than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
+    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
+    the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
+    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
@@ -73,52 +83,52 @@ def run_sweep(
         NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is writing into
             the folder.
     """
-    progress, folder = progress or Progress(), folder.absolute()
-    points = grid.points()
-    _check(points, settings)
+    _check(grid.points(), settings)
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
-    found = []
-    with alone_in(folder, "running a sweep"), ExitStack() as stack:
+    folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
+    runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
+    failed: dict[str, Exception] = {}
+
+    def place_of(run: Repeat) -> Path:
+        return places_of(folder / POINTS / run.slug, repeats)[run.number - 1]
+
+    with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
-        _claim(folder, settings)
+        stack.enter_context(claimed(folder / SETTINGS, "sweep", {**settings.to_dict(), "repeats": repeats}))
         if limiter is not None:
             stack.enter_context(changing(limiter, settings.device))
-        for number, point in enumerate(points, start=1):
-            place = folder / POINTS / _slug(point)
-            if _has_figures(place):
-                outcome, reason = DONE, ""
-            else:
-                progress.begin(f"point {number} of {len(points)}", 0)
+
+        def measure(group: Sequence[Repeat], note: Note[Repeat]) -> None:
+            (run,) = group
+            point, place = points[run.slug], place_of(run)
+            try:
+                if run.slug in failed:
+                    raise failed[run.slug]
                 shutil.rmtree(place, ignore_errors=True)
-                own = numbered(_settings_of(point, settings, limiter), number)
-                outcome, reason = _outcome(runner, point["workload"], own, place, limit_s)
-            found.append(Entry(point, outcome, reason, str(place), load(place) if outcome == DONE else None))
-    if not any(entry.outcome == DONE for entry in found):
-        reasons = dict.fromkeys(entry.reason for entry in found)
-        raise NotPossibleError(f"none of {len(points)} points could be measured: {'; '.join(reasons)}")
-    return found
+                own = numbered(_settings_of(point, settings, limiter), runs.index(run) + 1)
+                runner(point["workload"], own, place, limit_s)
+                note(Outcome(run))
+            except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
+                failed[run.slug] = error
+                text = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
+                note(Outcome(run, reason_of(error), text))
+
+        what = "points" if repeats == 1 else "runs"
+        watch = Watch[Repeat](progress, what[:-1])
+        tally = carry_out([[run] for run in runs], lambda run: is_measured(place_of(run)), measure, watch, what)
+        found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
+    return found, tally
 
 
-def _has_figures(place: Path) -> bool:
-    """True if a point was measured: a sweep that is interrupted while it computes figures leaves a Run without any."""
-    if not (place / RUN_JSON).exists():
-        return False
-    run = load(place)
-    return run.complete and len(run.results) > 0
-
-
-def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Path, limit_s: float) -> tuple[str, str]:
-    """Outcome of a point, and the reason if it failed; Ctrl-C ends the sweep."""
-    try:
-        runner(workload, settings, place, limit_s)
-        return DONE, ""
-    except TimeoutError:
-        return TIMED_OUT, f"it did not end within {limit_s:g} s"
-    except (JouletraceError, BrokenOffError) as error:
-        return (OUT_OF_MEMORY if "out of memory" in str(error) else FAILED), str(error)
-    except RuntimeError as error:  # an unexpected exception: the grid continues, the message is kept
-        return FAILED, (str(error).strip().splitlines() or ["it failed without a message"])[-1]
+def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSettings, repeats: int) -> Entry:
+    """The entry of a point: the first of its runs that is missing says why; its Run holds those that are there."""
+    missing = next((found for found in tally.missing if found.point.slug == place.name), None)
+    if repeats > 1:
+        run = gathered(place, repeats, _settings_of(point, settings), interrupted=tally.ended_by is not None)
+    else:
+        run = load(place) if missing is None else None
+    return Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
 
 
 def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:
@@ -144,29 +154,6 @@ def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
         _settings_of(point, settings)
         if slugs.count(slug) > 1:
             raise BadInputError(f"sweep: {slug} occurs twice")
-
-
-def _claim(folder: Path, settings: ProfileSettings) -> None:
-    """Write the settings into a new folder; refuse the folder of another sweep, or of anything else."""
-    path, own = folder / SETTINGS, json.loads(json.dumps(settings.to_dict()))
-    if not path.exists():
-        if any(other.suffix != LOCK for other in folder.iterdir()):
-            raise BadInputError(f"{shown(folder)} is not empty and holds no sweep")
-        try:
-            write_whole(path, json.dumps({"settings": own}, indent=1).encode())
-        except OSError as error:
-            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
-        return
-    try:
-        there = dict(json.loads(path.read_text())["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{shown(path)} can't be read as the settings of a sweep: {error!r}") from None
-    differing = [key for key, value in own.items() if there.get(key) != value]
-    if differing:
-        option = "--" + differing[0].removesuffix("_s").replace("_", "-")
-        raise BadInputError(
-            f"{shown(folder)} is a sweep with another {option}: resume with the same value, or use a new folder"
-        )
 
 
 @contextmanager

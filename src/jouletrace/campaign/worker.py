@@ -152,5 +152,11 @@ def reason_of(error: BaseException) -> str:
         return "lost_gpu"
     if "out of memory" in text.lower():
         return "out_of_memory"
-    kinds: dict[type[BaseException], str] = {NotPossibleError: "not_possible", BadInputError: "bad_input"}
+    kinds: dict[type[BaseException], str] = {
+        NotPossibleError: "not_possible",
+        BadInputError: "bad_input",
+        TimeoutError: TIMED_OUT,
+        RecorderDiedError: VANISHED,
+        BrokenOffError: VANISHED,
+    }
     return kinds.get(type(error), "failed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import conclude, folder_of
 from jouletrace.cli.output import opened, say
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
-    from jouletrace.addons.fleet.engine import Summary
+    from jouletrace.addons.fleet.engine import Host
     from jouletrace.addons.fleet.findings import Findings
-    from jouletrace.addons.fleet.plan import FleetSettings
+    from jouletrace.addons.fleet.plan import FleetSettings, Task
     from jouletrace.addons.fleet.results import Fleet
+    from jouletrace.campaign.loop import Tally
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
@@ -72,10 +73,9 @@ def run(
 
     The exit code is 3 if results are missing at the end.
     """
+    from jouletrace.addons.fleet.engine import open_host
     from jouletrace.addons.fleet.plan import FleetSettings, parse_noise
 
-    if output is not None and (output / "run.json").exists():
-        raise BadInputError(f"--output {output}: it holds a Run, not a fleet")
     how = FleetSettings(
         workload=workload,
         profile=replace(settings, device="auto"),
@@ -87,44 +87,26 @@ def run(
         limit_s=limit,
         seed=settings.seed,
     )
-    place, found = _measured(how, (settings.device, gpus, allow_busy), output, quiet=json)
-    say(
-        f"{found.measured} new results, {found.before} existed, "
-        f"{found.wanted - found.before - found.measured} missing; saved {place}"
-    )
-    results = _opened([str(place)])
-    _print(results, _find(results), top=top, json=json, verbose=verbose)
-    if found.failed:
-        reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
-        again = f"repeat the command with -o {place} for the missing ones"
-        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results are missing: {reasons}; {again}")
+    host = open_host(how, settings.device, gpus, allow_busy=allow_busy)
+    with folder_of(output, f"fleet-{Path(workload).name}") as place:
+        tally = _measured(how, host, place, quiet=json)
+        there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
+        say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
+        if there:
+            results = _opened([str(place)])
+            _print(results, _find(results), top=top, json=json, verbose=verbose)
+        conclude(tally, place, "results")
 
 
-def _measured(
-    how: FleetSettings, wanted: tuple[str, str, bool], output: Path | None, *, quiet: bool
-) -> tuple[Path, Summary]:
-    """Run a fleet; returns the folder of its results and its summary."""
-    from jouletrace.addons.fleet.engine import open_host, run_fleet
+def _measured(how: FleetSettings, host: Host, place: Path, *, quiet: bool) -> Tally[Task]:
+    """Run a fleet into a folder."""
+    from jouletrace.addons.fleet.engine import run_fleet
     from jouletrace.addons.fleet.folder import Folder
     from jouletrace.cli.fleet_progress import FleetProgress
     from jouletrace.recording.session import command_line
-    from jouletrace.run.places import fresh_folder
 
-    device, gpus, allow_busy = wanted
-    host = open_host(how, device, gpus, allow_busy=allow_busy)
-    is_new = output is None or not output.exists()
-    place = output or fresh_folder("runs", f"fleet-{Path(how.workload).name}")
-    progress = FleetProgress(host.gpus, quiet=quiet)
-    try:
-        with progress:
-            return place, run_fleet(how, host, Folder(place), command=command_line(), watch=progress)
-    except BaseException as error:
-        if is_new:
-            with suppress(OSError):  # it holds something, that of another process perhaps
-                place.rmdir()
-        if place.is_dir() and (progress.measured or not isinstance(error, JouletraceError)):
-            say(f"the results so far are in {place}; repeat the command with -o {place} for the missing ones")
-        raise
+    with FleetProgress(host.gpus, quiet=quiet) as progress:
+        return run_fleet(how, host, Folder(place), command=command_line(), watch=progress)
 
 
 def report(

@@ -6,36 +6,32 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.addons.fleet.engine import Watch
+from jouletrace.addons.fleet.engine import FleetWatch
 from jouletrace.addons.fleet.plan import gpu_names
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
 from jouletrace.report.document import printable
 
 if TYPE_CHECKING:
-    from jouletrace.addons.fleet.engine import Outcome
-    from jouletrace.addons.fleet.plan import FleetGpu
+    from jouletrace.addons.fleet.plan import FleetGpu, Task
+    from jouletrace.campaign.loop import Outcome
 
 _MOST_LINES = 16
 
 
-class FleetProgress(Drawn, Watch):
+class FleetProgress(Drawn, FleetWatch):
     """Draws the progress with rich on a terminal, else prints a line per result; and all failures.
 
     Args:
         gpus: All GPUs of the fleet.
         quiet: Print only failures without a terminal.
-
-    Attributes:
-        measured: New results so far.
     """
 
     def __init__(self, gpus: Sequence[FleetGpu], quiet: bool = False) -> None:
-        super().__init__()
-        self.measured = 0
+        Drawn.__init__(self)
+        FleetWatch.__init__(self)
         self._names = gpu_names((gpu.node, gpu.id, gpu.place) for gpu in gpus)
         self._lined = not quiet and not sys.stderr.isatty()
-        self._total = self._done = 0
         self._lines: dict[str, Any] = {}
         self._said: set[str] = set()
         if sys.stderr.isatty():
@@ -54,7 +50,7 @@ class FleetProgress(Drawn, Watch):
 
     def begin(self, total: int, done: int) -> None:
         """Show the number of results."""
-        self._total, self._done = total, done
+        super().begin(total, done)
         if self._progress is not None:
             self._all = self._progress.add_task("results", total=total, completed=done)
 
@@ -71,13 +67,12 @@ class FleetProgress(Drawn, Watch):
             doing = message.get("name") if message.get("is") == "phase" else message.get("is")
             self._progress.update(self._lines[key], description=escape(printable(f"{self._name(gpu)}: {doing}"[:40])))
 
-    def outcome(self, found: Outcome) -> None:
+    def outcome(self, found: Outcome[Task]) -> None:
         """Move the bar or print a line; print each reason for a missing result once."""
-        self.measured += not found.reason
-        self._done = min(self._done + 1, self._total)  # GPUs that run together may be measured again
+        super().outcome(found)
         if self._progress is not None:
             self._progress.update(self._all, advance=1)
-        of = f"{self._name(found.task.gpu)}, repeat {found.task.repeat}"
+        of = f"{self._name(found.point.gpu)}, repeat {found.point.repeat}"
         if found.reason:
             if found.text not in self._said:
                 self._said.add(found.text)

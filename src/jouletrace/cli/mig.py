@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jouletrace.cli.campaigns import conclude, folder_of
 from jouletrace.cli.options import Format, Json, Output, Verbose
 from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.option import whole
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ def sweep(
     from jouletrace.addons.mig.sweep import SweepSettings
     from jouletrace.addons.mig.sweep import sweep as run_sweep
     from jouletrace.addons.mig.tables import summary
+    from jouletrace.campaign.loop import OUT_OF_MEMORY, Watch
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.run.places import fresh_folder
 
     if not 1 <= seconds <= 3600:
         raise BadInputError(f"--seconds {seconds:g}: must be between 1 and 3600 s")
@@ -149,25 +150,18 @@ def sweep(
             raise BadInputError(
                 f"this divides {backend.info.name} for each profile and restores it: add --yes to permit it"
             )
-        folder = output or fresh_folder("runs", "mig-sweep")
-        with ProgressLine() as progress:
-            store = run_sweep(
-                device,
-                backend,
-                settings,
-                folder,
-                begin=lambda number, count, what: progress.begin(f"{number}/{count} {what}", 0),
-            )
-    say(f"saved {folder} (sweep.csv, sweep.parquet)")
-    if json:
-        rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
-        put_json({"schema": 1, "simulated": simulated, "rows": rows})
-    else:
-        put(summary(store.rows, simulated=simulated, verbose=verbose))
-    lost = [row for row in store.rows if row["status"] == "failed" and row["reason"] != "out_of_memory"]
-    if lost:
-        reasons = "; ".join(list(dict.fromkeys(str(row["detail"]) for row in lost))[:3])
-        raise NotPossibleError(f"{len(lost)} of {len(store.rows)} rows have no figures: {reasons}")
+        with folder_of(output, "mig-sweep") as folder:
+            with ProgressLine() as progress:
+                store, tally = run_sweep(device, backend, settings, folder, watch=Watch(progress))
+            say(f"saved {folder} (sweep.csv, sweep.parquet)")
+            if json:
+                rows = [
+                    {key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows
+                ]
+                put_json({"schema": 1, "simulated": simulated, "rows": rows})
+            elif store.rows:
+                put(summary(store.rows, simulated=simulated, verbose=verbose))
+            conclude(tally, folder, answer=OUT_OF_MEMORY)
 
 
 def bench(

@@ -124,7 +124,7 @@ class Place:
     """The place of a new Run: the requested one, or a fresh folder under ``runs/``.
 
     A Run is always recorded into a folder, which survives a crash; a ``.zip`` is packed at the end. If nothing was
-    measured, the folder is removed, if this process has taken it.
+    measured, the folder is removed, if this process has taken it. A place that ``resumes`` may hold earlier results.
 
     Attributes:
         folder: The folder to record into; absolute, since the workload may change the current folder.
@@ -134,7 +134,7 @@ class Place:
             anything is measured.
     """
 
-    def __init__(self, output: Path | None, name: str) -> None:
+    def __init__(self, output: Path | None, name: str, *, resumes: bool = False) -> None:
         from jouletrace.run.places import check_free, fresh_folder
 
         self._held = ExitStack()
@@ -148,7 +148,7 @@ class Place:
             self._zip = check_free(output).absolute()
             folder = self._beside(self._zip)
         else:
-            folder = check_free(output)
+            folder = output if resumes else check_free(output)
         self.folder = folder.absolute()
 
     def _beside(self, packed: Path) -> Path:

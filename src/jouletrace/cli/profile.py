@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 
@@ -33,7 +34,7 @@ def profile(
     Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
     measured in separate passes without other instrumentation.
     """
-    from jouletrace.campaign.repeats import profile_repeats
+    from jouletrace.campaign.repeats import can_resume, profile_repeats
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.recording.session import command_line
@@ -50,12 +51,20 @@ def profile(
         return
     with quiet_output():
         found = resolve(workload)
-    with Place(output, f"{found.name}-b{settings.batch}" if settings.batch else found.name) as place:
+    name = f"{found.name}-b{settings.batch}" if settings.batch else found.name
+    resumes = repeats > 1 and output is not None and can_resume(output)
+    with Place(output, name, resumes=resumes) as place:
+        tally = None
         with ProgressLine() as progress, quiet_output():
             folder, typed = place.folder, command_line()
             if repeats > 1:
-                run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)
+                run, tally = profile_repeats(
+                    workload, settings, repeats, folder=folder, command=typed, progress=progress
+                )
             else:
                 run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
-        place.done(run, more=form == "table" and not verbose)
+        if tally is None or tally.ended_by is None:
+            place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)
+    if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
+        conclude(tally, folder, "runs")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import conclude, folder_of
 from jouletrace.cli.output import check_form, say
-from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.option import number, whole
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -26,6 +25,7 @@ def sweep(
     ] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
     mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each point, in turns; shows their spread.")] = 1,
     power_limit: Annotated[
         str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
@@ -34,7 +34,7 @@ def sweep(
         bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
     ] = False,
     point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended as timed out.")
+        float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")
     ] = 600.0,
     output: Annotated[
         Path | None,
@@ -48,11 +48,11 @@ def sweep(
     After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
     exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
-    from jouletrace.campaign.sweep import OUT_OF_MEMORY, POINTS, Grid, run_sweep
+    from jouletrace.campaign.loop import OUT_OF_MEMORY
+    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
-    from jouletrace.report.sweep import DONE, FORMATS, render
-    from jouletrace.run.places import fresh_folder
+    from jouletrace.report.sweep import FORMATS, render
 
     if restore:
         before = restore_limit(settings.device)
@@ -69,26 +69,13 @@ def sweep(
         options.parse_values(mode, "--mode", str),
         options.parse_values(power_limit, "--power-limit", number),
     )
-    is_new = output is None or not output.exists()
-    folder = output or fresh_folder("runs", "sweep")
-    refused = False
-    try:
+    with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
-            found = run_sweep(grid, settings, folder, limit_s=point_limit, permitted=yes, progress=progress)
-    except JouletraceError:
-        refused = True
-        raise
-    finally:
-        if refused and is_new:
-            with suppress(OSError):  # it holds something, that of another process perhaps
-                folder.rmdir()
-        elif not refused and folder.is_dir():
-            runs = any((folder / POINTS).glob("*"))
-            say(f"saved {folder}" + (f"; its Runs: jouletrace show {folder / POINTS}/*" if runs else ""))
-    sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
-    sys.stdout.flush()
-    open_points = [entry for entry in found if entry.outcome not in (DONE, OUT_OF_MEMORY)]
-    if open_points:
-        reasons = "; ".join(list(dict.fromkeys(entry.reason for entry in open_points))[:3])
-        again = f"the same command with -o {folder} tries again"
-        raise NotPossibleError(f"{len(open_points)} of {len(found)} points could not be measured: {reasons}; {again}")
+            found, tally = run_sweep(
+                grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
+            )
+        if any(entry.run is not None for entry in found):
+            say(f"saved {folder}; its Runs: jouletrace show {folder / POINTS}/*")
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.flush()
+        conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

@@ -51,7 +51,7 @@ _JUDGED = {
 
 FORMATS = ("table", "json", "markdown")
 
-_SURER = "compare two points with jouletrace ab, or profile each with --repeats 3"
+_SURER = "compare two points with jouletrace ab, or sweep with --repeats 3"
 """A remedy where points are single runs."""
 
 
@@ -72,7 +72,7 @@ class Entry:
 
     Attributes:
         point: What was set, by axis.
-        outcome: "done", "out_of_memory", "failed" or "timed_out".
+        outcome: "done", or why it has no figures: a code of ``campaign.loop.Outcome``.
         reason: Why it is not done.
         place: Where its Run is.
         run: The Run; None if it isn't done.

@@ -11,12 +11,13 @@ import pytest
 from commands import PATIENCE_S, command
 from fleet_data import gpus, run_of
 from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.engine import Host, Node, Outcome, open_host, run_fleet, todo_of
+from jouletrace.addons.fleet.engine import Host, Node, groups_of, open_host, run_fleet
 from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import IN_TURN, FleetGpu, FleetSettings, Noise, Task, parse_noise, rounds
 from jouletrace.addons.fleet.results import read_fleet
 from jouletrace.campaign import worker
 from jouletrace.campaign.child import wait_until
+from jouletrace.campaign.loop import Outcome
 from jouletrace.campaign.worker import reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -46,7 +47,7 @@ def do(tmp_path, workload="works", boards=None, others=(), repeats=1, heard=None
     for repeat in range(repeats):
         for group in rounds(measured, settings, repeat):
             node.at_once(group, outcomes.append, lambda gpu, said: heard.append(said) if heard is not None else None)
-    return {(one.task.gpu.index, one.task.repeat): one for one in outcomes}
+    return {(one.point.gpu.index, one.point.repeat): one for one in outcomes}
 
 
 def log(tmp_path):
@@ -89,9 +90,9 @@ def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_say
     orders = [tuple(group[0].gpu.index for group in rounds(boards, settings, n)) for n in range(10)]
     assert len(set(orders)) > 5
     assert orders[0] == tuple(group[0].gpu.index for group in rounds(boards, settings, 0))
-    there = {("node-0", gpu.id, repeat) for gpu in boards for repeat in range(settings.repeats)}
-    ((only,),) = todo_of(settings, boards, there - {("node-0", boards[3].id, 0)})
-    assert (only.gpu.index, only.order) == (3, orders[0].index(3))
+    groups = groups_of(settings, Host(boards, [], {}))
+    assert [group[0].gpu.index for group in groups[: len(boards)]] == list(orders[0])
+    assert [group[0].order for group in groups[: len(boards)]] == list(range(len(boards)))
 
 
 def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment_says(tmp_path, monkeypatch):
@@ -230,13 +231,13 @@ def test_a_second_run_does_only_what_is_missing(tmp_path, works):
     fails.add(("GPU-0001", 1))
     settings, folder = FleetSettings("gemm", repeats=3, placement=IN_TURN), Folder(tmp_path / "f")
     first = run_fleet(settings, host(), folder)
-    assert (first.measured, len(first.failed), first.before) == (5, 1, 0)
+    assert (len(first.outcomes), len(first.missing), first.before) == (6, 1, 0)
     assert folder.failures()[0]["text"] == "gone"
     fails.clear()
     done.clear()
     second = run_fleet(settings, host(), folder)
     assert done == [("GPU-0001", 1)]
-    assert (second.measured, second.before, second.failed) == (1, 5, ())
+    assert (second.before, second.missing) == (5, [])
     assert folder.failures() == []
 
 
@@ -255,20 +256,24 @@ def test_a_result_that_is_half_written_or_anothers_is_measured_again(tmp_path, w
     done.clear()
     again = run_fleet(settings, host(), folder)
     assert done == [("GPU-0001", 0), ("GPU-0001", 1)]
-    assert (again.before, again.measured) == (2, 2)
+    assert (again.before, again.missing) == (2, [])
 
 
-def test_gpus_that_run_together_are_measured_together_again():
-    boards = gpus(1, 2)
-    ((one, other),) = todo_of(FleetSettings("gemm", repeats=1), boards, {("node-0", "GPU-0000", 0)})
-    assert {one.gpu.id, other.gpu.id} == {"GPU-0000", "GPU-0001"}
+def test_gpus_that_run_together_are_measured_together_again(tmp_path, works):
+    done, fails = works
+    fails.add(("GPU-0001", 0))
+    run_fleet(FleetSettings("gemm", repeats=1), host(), Folder(tmp_path / "f"))
+    fails.clear()
+    done.clear()
+    run_fleet(FleetSettings("gemm", repeats=1), host(), Folder(tmp_path / "f"))
+    assert sorted(done) == [("GPU-0000", 0), ("GPU-0001", 0)]
 
 
 def test_a_place_with_another_fleet_in_it_is_left_alone(tmp_path, works):
     folder = Folder(tmp_path / "f")
     run_fleet(FleetSettings("gemm", repeats=1), host(1), folder)
     run_fleet(FleetSettings("gemm", repeats=2), host(1), folder)
-    with pytest.raises(BadInputError, match=r"other settings .seconds: 10.0, not 4"):
+    with pytest.raises(BadInputError, match=r"holds a fleet with other settings .seconds: 10.0, not 4"):
         run_fleet(FleetSettings("gemm", repeats=1, seconds=4), host(1), folder)
 
 
@@ -283,7 +288,7 @@ def test_busy_gpus_are_listed_and_left_alone(tmp_path, works):
     folder = Folder(tmp_path / "f")
     found = run_fleet(FleetSettings("gemm", repeats=2), host(2, excluded), folder)
     assert {gpu for gpu, _ in works[0]} == {"GPU-0000"}
-    assert {one.reason for one in found.failed} == {"busy"}
+    assert {one.reason for one in found.missing} == {"busy"}
     assert "pid 7" in folder.failures()[0]["text"]
 
 
@@ -341,5 +346,5 @@ def test_a_fleet_with_a_killed_process_does_not_end_well(tmp_path, capsys, monke
     said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "f", "--json")
     assert said.code == 3
     assert json.loads(said.out)["failures"][0]["text"] == "gone"
-    line = "1 of 2 results are missing: gone; repeat the command with -o f for the missing ones"
+    line = "1 of 2 results could not be measured: gone; the same command with -o f tries again"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"

@@ -167,7 +167,8 @@ def test_gpus_are_named_by_the_drivers_number_also_without_a_result(tmp_path):
     """Two jobs are given a GPU each: both are CUDA's first, and the driver's third and sixth."""
     folder = stored(tmp_path / "f", [1, 1])
     jobs = [FleetGpu("node-0", f"GPU-{n}", 0, f"GPU-{n}", "H100 80GB", n) for n in (3, 6)]
-    folder.begin(FleetSettings("deit-b", repeats=2), "", jobs)
+    with folder.held(FleetSettings("deit-b", repeats=2), "", jobs):
+        pass
     for job in jobs:
         folder.fail(Task(job, 0), "vanished", "killed by signal 9")
     read = read_fleet(tmp_path / "f")
@@ -181,7 +182,7 @@ def test_gpus_are_named_by_the_drivers_number_also_without_a_result(tmp_path):
 def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
     with pytest.raises(BadInputError, match="no fleet in"):
         read_fleet(tmp_path)
-    (tmp_path / "fleet.json").write_text("[]")
+    (tmp_path / "fleet.json").write_text("{}")
     with pytest.raises(BadInputError, match="does not describe a fleet"):
         read_fleet(tmp_path)
     (tmp_path / "fleet.json").write_text("{")
@@ -189,7 +190,7 @@ def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
         read_fleet(tmp_path)
     for odd, words in (
         ({"schema": 1}, "another version"),
-        ({"schema": 2, "settings": [], "gpus": []}, "is damaged"),
+        ({"schema": 2, "settings": [], "gpus": []}, "does not hold settings"),
         ({"schema": 2, "settings": {}, "gpus": [1]}, "is damaged"),
     ):
         (tmp_path / "fleet.json").write_text(json.dumps({"format": "jouletrace-fleet", **odd}))

@@ -40,7 +40,7 @@ def test_the_notebook_draws_the_four_classic_plots_and_two_more(tmp_path, monkey
     jobs = read_jobs(["toy.py:toy"], batches=[1, 8, 10_000_000])
     point = PointSettings(seconds=1, warmup_s=0.2, idle_s=1)
     wanted = SweepSettings(("1g.5gb", "7g.40gb"), tuple(jobs), point=point)
-    store = sweep("sim:a100-40", SimulatedMig("sim:a100-40"), wanted, tmp_path / "sweep")
+    store, _ = sweep("sim:a100-40", SimulatedMig("sim:a100-40"), wanted, tmp_path / "sweep")
     assert any(row["status"] == "failed" for row in store.rows), "a failed row, which must not stop it"
     monkeypatch.setenv("SWEEP", str(tmp_path / "sweep"))
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]

@@ -3,17 +3,20 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 
 from commands import command
+from jouletrace.addons.mig import sweep as mig_sweep
 from jouletrace.addons.mig.apply import apply, written_down
-from jouletrace.addons.mig.jobs import read_jobs
+from jouletrace.addons.mig.jobs import JobFailedError, read_jobs
 from jouletrace.addons.mig.plan import Layout, layout_of, make_plan
 from jouletrace.addons.mig.point import PointSettings
 from jouletrace.addons.mig.sweep import COLUMNS, RowStore, SweepSettings, sweep
 from jouletrace.addons.mig.tables import summary
+from jouletrace.campaign.loop import Watch
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.mig_state import SimulatedMig
 
@@ -44,7 +47,20 @@ def settings(*names, models=("toy.py:toy",), batches=(1,), together=(1,), **more
 
 
 def swept(tmp_path, wanted, backend=None, **how):
-    return sweep(DEVICE, backend or SimulatedMig(DEVICE), wanted, tmp_path / "sweep", **how)
+    return sweep(DEVICE, backend or SimulatedMig(DEVICE), wanted, tmp_path / "sweep", **how)[0]
+
+
+class Begun(Watch):
+    """The points that were begun; Ctrl-C comes at one of them."""
+
+    def __init__(self, interrupted_at=None):
+        super().__init__()
+        self.points, self._at = [], interrupted_at
+
+    def group(self, points):
+        if len(self.points) == self._at:
+            raise KeyboardInterrupt
+        self.points += map(str, points)
 
 
 def test_a_row_has_every_figure_and_they_agree(tmp_path):
@@ -135,18 +151,17 @@ def test_out_of_memory_is_a_failed_row_without_figures(tmp_path):
 def test_a_sweep_resumes_where_it_was_cut_off(tmp_path):
     wanted = settings("1g.5gb", "3g.20gb", batches=(1, 2))
 
-    def interrupt(number, count, what):
-        if number == 4:
-            raise KeyboardInterrupt
-
     backend = SimulatedMig(DEVICE)
-    with pytest.raises(KeyboardInterrupt):
-        swept(tmp_path, wanted, backend, begin=interrupt)
+    place = tmp_path / "sweep"
+    _, tally = sweep(DEVICE, backend, wanted, place, watch=Begun(3))
+    assert isinstance(tally.ended_by, KeyboardInterrupt)
     assert layout_of(backend) == Layout(False), "the GPU is as before"
     assert written_down(backend.info) is None
-    begun = []
-    store = swept(tmp_path, wanted, backend, begin=lambda number, count, what: begun.append((number, count)))
-    assert begun == [(4, 4)]
+    about = json.loads((place / "sweep.json").read_text())
+    (place / "sweep.json").write_text(json.dumps(about["settings"]))  # as earlier versions wrote it
+    begun = Begun()
+    store = swept(tmp_path, wanted, backend, watch=begun)
+    assert begun.points == ["toy.py:toy infer batch 2 on 1 × 3g.20gb"]
     assert [(row["profile"], row["batch"]) for row in store.rows] == [
         (profile, batch) for profile in ("1g.5gb", "3g.20gb") for batch in (1, 2)
     ]
@@ -157,9 +172,9 @@ def test_a_line_that_a_crash_cut_off_is_measured_again(tmp_path):
     store = swept(tmp_path, wanted)
     path = tmp_path / "sweep" / "rows.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
-    begun = []
-    again = swept(tmp_path, wanted, begin=lambda number, count, what: begun.append(what))
-    assert begun == ["toy.py:toy infer batch 2 on 1 × 1g.5gb"]
+    begun = Begun()
+    again = swept(tmp_path, wanted, watch=begun)
+    assert begun.points == ["toy.py:toy infer batch 2 on 1 × 1g.5gb"]
     assert len(again.rows) == len(store.rows)
     assert len(path.read_bytes().splitlines()) == 2
 
@@ -168,14 +183,51 @@ def test_rows_that_are_damaged_in_the_middle_are_not_dropped_in_silence(tmp_path
     swept(tmp_path, settings("1g.5gb", batches=(1, 2)))
     path = tmp_path / "sweep" / "rows.jsonl"
     path.write_bytes(b"{" + path.read_bytes()[1:])
-    with pytest.raises(BadInputError, match="damaged at byte 0"):
+    with pytest.raises(BadInputError, match="damaged in line 1"):
         swept(tmp_path, settings("1g.5gb"))
 
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path):
-    RowStore(tmp_path, {"board": "A"})
-    with pytest.raises(BadInputError, match="another sweep"):
-        RowStore(tmp_path, {"board": "B"})
+    swept(tmp_path, settings("1g.5gb"))
+    other = replace(settings("1g.5gb"), point=replace(QUICK, seconds=2))
+    with pytest.raises(BadInputError, match=r"holds a sweep with other settings .point seconds: 1, not 2"):
+        swept(tmp_path, other)
+
+
+def test_a_job_that_failed_is_tried_again_unless_it_takes_too_much_memory(tmp_path, monkeypatch):
+    wanted, inner = settings("1g.5gb", batches=(1, 2, 1_000_000)), mig_sweep.measure_point
+
+    def vanishes(bench, jobs, how):
+        if jobs[0].batch == 2:
+            raise JobFailedError("vanished", "the process was killed by signal 9")
+        return inner(bench, jobs, how)
+
+    monkeypatch.setattr(mig_sweep, "measure_point", vanishes)
+    store, tally = sweep(DEVICE, SimulatedMig(DEVICE), wanted, tmp_path / "sweep")
+    assert [row["reason"] for row in store.rows] == [None, "vanished", "out_of_memory"]
+    assert [found.reason for found in tally.missing] == ["vanished", "out_of_memory"]
+    monkeypatch.setattr(mig_sweep, "measure_point", inner)
+    begun = Begun()
+    again = swept(tmp_path, wanted, watch=begun)
+    assert begun.points == ["toy.py:toy infer batch 2 on 1 × 1g.5gb"]
+    assert [(row["batch"], row["status"]) for row in again.rows] == [(1, "done"), (2, "done"), (10**6, "failed")]
+    assert RowStore(tmp_path / "sweep").rows == again.rows
+
+
+def test_the_command_prints_the_rows_so_far_when_it_is_interrupted(capsys, monkeypatch):
+    inner = mig_sweep.measure_point
+
+    def interrupted(bench, jobs, how):
+        if jobs[0].batch == 2:
+            raise KeyboardInterrupt
+        return inner(bench, jobs, how)
+
+    monkeypatch.setattr(mig_sweep, "measure_point", interrupted)
+    arguments = ["--device", DEVICE, "--profiles", "1g.5gb", "--models", "toy.py:toy", "--batch", "1,2", "-o", "out"]
+    said = command(capsys, "mig", "sweep", *arguments, "--seconds", "1")
+    assert said.code == 130
+    assert "1g.5gb" in said.out
+    assert "1 of 2 points are measured; the same command with -o out goes on" in said.err
 
 
 def test_the_gpu_is_as_the_user_had_divided_it(tmp_path):

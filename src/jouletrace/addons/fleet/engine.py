@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.plan import ALL, FleetGpu, FleetSettings, Key, Task, busy, find_gpus, rounds
+from jouletrace.addons.fleet.plan import ALL, FleetGpu, FleetSettings, Task, busy, find_gpus, rounds
 from jouletrace.addons.fleet.power_step import power_step
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out
 from jouletrace.campaign.repeats import numbered
 from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
@@ -30,37 +31,15 @@ from jouletrace.workloads.kernels import AUTO, GEMMS, whole
 HEAD_START_S = 0.2
 """Time from the readiness of all processes to their common start, within which every process must receive its order."""
 
-_THEIRS = ("bad_input", "disk_full")
-"""Reasons that the user can resolve."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a task: a code and a sentence for its failure, "" for a success."""
-
-    task: Task
-    reason: str = ""
-    text: str = ""
-
-
-Note = Callable[[Outcome], None]
-"""Receives each outcome at once."""
-
 Hear = Callable[[FleetGpu, dict[str, Any]], None]
 """Receives a child's reports of progress."""
 
 
-class Watch:
-    """An observer that does nothing; the command line's one displays the progress."""
-
-    def begin(self, total: int, done: int) -> None:
-        """Start with the number of requested results, and of those that exist already."""
+class FleetWatch(Watch[Task]):
+    """An observer that also receives a process's reports of its progress."""
 
     def hear(self, gpu: FleetGpu, message: dict[str, Any]) -> None:
-        """Receive a process's report of its progress."""
-
-    def outcome(self, found: Outcome) -> None:
-        """Receive the outcome of a task."""
+        """Receive a report."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +49,6 @@ class Host:
     gpus: list[FleetGpu]
     others: list[FleetGpu]
     excluded: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Numbers of requested results, of those that existed already, and of new ones; and the tasks without a result."""
-
-    wanted: int
-    before: int
-    measured: int
-    failed: tuple[Outcome, ...]
 
 
 def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *, allow_busy: bool = False) -> Host:
@@ -119,48 +88,39 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
 
 
 def run_fleet(
-    settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: Watch | None = None
-) -> Summary:
+    settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: FleetWatch | None = None
+) -> Tally[Task]:
     """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
         NotPossibleError: If no result could be measured, or another fleet on this host writes there.
     """
-    watch = watch or Watch()
-    with locks.alone_in(folder.root, "running a fleet"):
-        folder.begin(settings, command, host.gpus)
-        wanted = {(gpu.node, gpu.id, n) for gpu in host.gpus for n in range(settings.repeats)}
-        there = folder.done() & wanted
-        watch.begin(len(wanted), len(there))
-        outcomes: list[Outcome] = []
-
-        def note(found: Outcome) -> None:
-            outcomes.append(found)
-            if found.reason:
-                folder.fail(found.task, found.reason, found.text)
-            watch.outcome(found)
-
-        for gpu in host.gpus:
-            for repeat in range(settings.repeats if gpu.id in host.excluded else 0):
-                if (gpu.node, gpu.id, repeat) not in there:
-                    note(Outcome(Task(gpu, repeat), "busy", host.excluded[gpu.id]))
+    watch = watch or FleetWatch()
+    with folder.held(settings, command, host.gpus):
         node = Node(settings, [*host.gpus, *host.others], str(folder.root), command)
-        for group in todo_of(settings, [gpu for gpu in host.gpus if gpu.id not in host.excluded], there):
-            node.at_once(group, note, watch.hear)
-    failed = tuple(one for one in outcomes if one.reason)
-    if outcomes and len(failed) == len(outcomes) and not there:
-        reasons = list(dict.fromkeys(one.text for one in failed))
-        kind = BadInputError if all(one.reason in _THEIRS for one in failed) else NotPossibleError
-        raise kind(f"none of {len(wanted)} results could be measured: {'; '.join(reasons[:3])}")
-    new = {one.task.key for one in outcomes if not one.reason}
-    return Summary(len(wanted), len(there), len(new - there), failed)
+
+        def measure(group: Sequence[Task], note: Note[Task]) -> None:
+            def stored(found: Outcome[Task]) -> None:
+                if found.reason:
+                    folder.fail(found.point, found.reason, found.text)
+                note(found)
+
+            if group[0].gpu.id in host.excluded:
+                stored(Outcome(group[0], "busy", host.excluded[group[0].gpu.id]))
+            else:
+                node.at_once(group, stored, watch.hear)
+
+        done = folder.done()
+        return carry_out(groups_of(settings, host), lambda task: task.key in done, measure, watch, "results")
 
 
-def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[Key]) -> list[list[Task]]:
-    """The missing results, in random order: groups of tasks that run at once, and are measured again together."""
-    groups = [group for repeat in range(settings.repeats) for group in rounds(gpus, settings, repeat)]
-    return [group for group in groups if any(task.key not in there for task in group)]
+def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
+    """All tasks, in random order: groups that run at once, and are measured again together; busy GPUs first."""
+    repeats = range(settings.repeats)
+    free = [gpu for gpu in host.gpus if gpu.id not in host.excluded]
+    left = [[Task(gpu, repeat)] for gpu in host.gpus if gpu.id in host.excluded for repeat in repeats]
+    return left + [group for repeat in repeats for group in rounds(free, settings, repeat) if group]
 
 
 class Node:
@@ -172,7 +132,7 @@ class Node:
         self._store = Folder(store)
         self._command = command
 
-    def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
+    def at_once(self, group: Sequence[Task], note: Note[Task], hear: Hear) -> None:
         """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
 
         Raises:
@@ -256,7 +216,9 @@ class Node:
             target_ci=0.99,  # the length is fixed, whatever the interval
         )
 
-    def _outcome(self, task: Task, worker: Worker, noises: Sequence[Worker], scratch: Path, at_ns: int) -> Outcome:
+    def _outcome(
+        self, task: Task, worker: Worker, noises: Sequence[Worker], scratch: Path, at_ns: int
+    ) -> Outcome[Task]:
         if worker.said.get("is") != "done":
             return Outcome(task, str(worker.said.get("reason", "failed")), str(worker.said.get("text", "")))
         ended = next((noise for noise in noises if not noise.alive), None)

@@ -10,18 +10,18 @@ Two hosts write different files, so any number of hosts can share a folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Key, Task
+from jouletrace.campaign.loop import claim_at, claimed
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, save
 from jouletrace.run.files import write_whole
-from jouletrace.run.header import jsonable
 from jouletrace.run.measured import mend
 from jouletrace.run.places import file_mode
 
@@ -38,45 +38,33 @@ class Folder:
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).absolute()
 
-    def begin(self, settings: FleetSettings, command: str, gpus: Iterable[FleetGpu]) -> None:
-        """Write the settings, or check that they are those written before.
-
-        Raises:
-            BadInputError: If another fleet's results are stored there, or it can't be written.
-        """
-        known = self.about()
-        asked = jsonable(asdict(settings))
-        if known is not None:
-            before, wanted = _flat(known["settings"]), _flat(asked)
-            for name in wanted:
-                if name not in _FREE and before.get(name) != wanted[name]:
-                    was, now = json.dumps(before.get(name)), json.dumps(wanted[name])
-                    raise BadInputError(
-                        f"{self.root} holds a fleet run with other settings ({name}: {was:.60}, not {now:.60}); "
-                        "give another -o, or the same command to resume"
-                    )
-        boards = {(one["node"], one["id"]): one for one in [*(known or {}).get("gpus", []), *map(asdict, gpus)]}
-        about = {"format": "jouletrace-fleet", "schema": SCHEMA, "command": command}
-        self._write(self.root / ABOUT, about | {"settings": asked, "gpus": list(boards.values())})
+    @contextmanager
+    def held(self, settings: FleetSettings, command: str, gpus: Iterable[FleetGpu]) -> Iterator[None]:
+        """Hold the folder, as ``campaign.loop.claimed`` does."""
+        known = (self.about() or {}).get("gpus", [])
+        boards = {(one["node"], one["id"]): one for one in [*known, *map(asdict, gpus)]}
+        about = {"format": "jouletrace-fleet", "schema": SCHEMA, "command": command, "gpus": list(boards.values())}
+        with claimed(self.root / ABOUT, "fleet", asdict(settings), free=_FREE, **about):
+            yield
 
     def about(self) -> dict[str, Any] | None:
-        """The content that ``begin`` wrote; None without it.
+        """The content that ``held`` wrote; None without it.
 
         Raises:
             BadInputError: If it can't be read.
         """
         path = self.root / ABOUT
-        try:
-            found = json.loads(path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+        found = claim_at(path)
+        if found is None:
             return None
-        except (OSError, ValueError) as error:
-            raise BadInputError(f"{path} can't be read: {error}") from None
-        if not isinstance(found, dict) or found.get("format") != "jouletrace-fleet":
+        if found.get("format") != "jouletrace-fleet":
             raise BadInputError(f"{path} does not describe a fleet")
         if found.get("schema") != SCHEMA:
             raise BadInputError(f"{path} was written by another version of jouletrace")
-        if not isinstance(found.get("settings"), dict) or not _are_gpus(found.get("gpus")):
+        gpus = found.get("gpus")
+        if not isinstance(gpus, list) or not all(
+            isinstance(gpu, dict) and gpu.keys() >= {"node", "id"} for gpu in gpus
+        ):
             raise BadInputError(f"{path} is damaged: it lacks settings that fleet run writes")
         return found
 
@@ -138,16 +126,3 @@ def _task_of(run: Run) -> Task:
     own = run.settings.get("fleet", {})
     gpu = run.devices[0].id if run.devices else ""
     return Task(FleetGpu(own.get("node", ""), gpu, 0, gpu), own.get("repeat", -1))
-
-
-def _are_gpus(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(gpu, dict) and gpu.keys() >= {"node", "id"} for gpu in found)
-
-
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings merged with those of the profile, so that a difference can be named."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        inner = _flat(value) if isinstance(value, dict) and name != "config" else {"": value}
-        found |= {f"{name} {key}".strip(): one for key, one in inner.items()}
-    return found

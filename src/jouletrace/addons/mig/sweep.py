@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from jouletrace.addons.mig.bench import Bench, open_bench, slices_of
 from jouletrace.addons.mig.jobs import Job, JobFailedError
 from jouletrace.addons.mig.plan import layout_of, make_plan, place, read_requests
 from jouletrace.addons.mig.point import PointSettings, measure_point
+from jouletrace.campaign.loop import OUT_OF_MEMORY, Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
-from jouletrace.processes.locks import Hold, alone_in, hold
+from jouletrace.processes.locks import Hold, hold
 from jouletrace.report.table import Column, Table
-from jouletrace.run.files import RUN_JSON, shown
+from jouletrace.run.files import shown, write_whole
 from jouletrace.simulator.boards.device import SimulatedGpu
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
@@ -81,49 +81,61 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
 """Type, unit and description of each column; a missing figure is null, never 0."""
 
 
-class RowStore:
-    """Rows in a folder, which is created if it is missing; those of a point are on the disk before the next begins.
+_OF_POINT = ("profile", "together", *(own.name for own in fields(Job)))
+"""The columns that name a point."""
 
-    ``about`` are settings that all its points share; a folder of another sweep is refused.
+
+@dataclass(frozen=True)
+class SlicePoint:
+    """A job on so many slices of a kind at once."""
+
+    profile: str
+    together: int
+    job: Job
+
+    def __str__(self) -> str:
+        return f"{self.job} on {self.together} × {self.profile}"
+
+
+class RowStore:
+    """Rows in a folder; those of a point are on the disk before the next begins.
 
     Raises:
-        BadInputError: If the folder belongs to another sweep, or can't be read or written.
+        BadInputError: If they can't be read.
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "rows.jsonl"
+        self._points: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if (folder / RUN_JSON).exists():
-                raise BadInputError(f"{shown(folder)} holds a Run, not a sweep: give a new --output")
-            settings = folder / "sweep.json"
-            if settings.exists():
-                before = json.loads(settings.read_text())
-                different = [key for key in about if before.get(key) != about[key]]
-                if different:
-                    raise BadInputError(
-                        f"{shown(folder)} holds another sweep ({', '.join(different)} differ): give a new --output"
-                    )
-            else:
-                settings.write_text(json.dumps(about, indent=1))
-            self.rows = self._read()
-        except (OSError, ValueError) as error:
-            raise BadInputError(f"{shown(folder)}: the sweep can't be stored there ({error})") from None
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        except OSError as error:
+            raise BadInputError(f"{shown(self._path)} can't be read: {error.strerror}") from None
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows = json.loads(line)
+                self._points[tuple(rows[0][name] for name in _OF_POINT)] = rows
+            except ValueError:
+                if number < len(lines):  # a crash cuts off the last
+                    raise BadInputError(f"{shown(self._path)} is damaged in line {number}") from None
 
-    def has(self, profile: str, together: int, job: Job) -> bool:
-        """True if a point is done, or has failed."""
-        point = {"profile": profile, "together": together, **asdict(job)}
-        return any(all(row[name] == value for name, value in point.items()) for row in self.rows)
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all points."""
+        return [row for rows in self._points.values() for row in rows]
+
+    def has(self, point: SlicePoint) -> bool:
+        """True if a point is done, or doesn't fit into memory."""
+        rows = self._points.get((point.profile, point.together, *astuple(point.job)), ())
+        return any(row["status"] == "done" or row["reason"] == OUT_OF_MEMORY for row in rows)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Store the rows of one point: all of them or, after a crash, none."""
+        """Store the rows of one point, in place of those of an earlier failure."""
         ordered = [{name: row.get(name) for name in COLUMNS} for row in rows]
-        with self._path.open("a") as file:
-            file.write(json.dumps(ordered) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.rows += ordered
+        self._points[tuple(ordered[0][name] for name in _OF_POINT)] = ordered
+        lines = [json.dumps(rows) + "\n" for rows in self._points.values()]
+        write_whole(self._path, "".join(lines).encode())
 
     def export(self) -> None:
         """Write ``sweep.csv`` and ``sweep.parquet``."""
@@ -134,36 +146,11 @@ class RowStore:
         pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), self.folder / "sweep.parquet")
         (self.folder / "sweep.csv").write_text(to_csv(self.rows))
 
-    def _read(self) -> list[dict[str, Any]]:
-        """Read the stored rows; an unfinished line from a crash is removed."""
-        if not self._path.exists():
-            return []
-        rows: list[dict[str, Any]] = []
-        whole = 0
-        data = self._path.read_bytes()
-        for line in data.splitlines(keepends=True):
-            try:
-                if not line.endswith(b"\n"):
-                    raise ValueError
-                rows += json.loads(line)
-            except ValueError:
-                if whole + len(line) < len(data):
-                    raise BadInputError(f"{self._path} is damaged at byte {whole}") from None
-                break
-            whole += len(line)
-        if whole < len(data):
-            os.truncate(self._path, whole)
-        return rows
-
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as CSV, with null as an empty cell; only the Parquet file contains distributions."""
     names = [name for name in COLUMNS if name != "latency_quantiles_s"]
     return Table("", list(map(Column, names)), [list(map(row.get, names)) for row in rows]).csv()
-
-
-Begin = Callable[[int, int, str], None]
-"""Called before each point with its number, the number of points, and its description."""
 
 
 @dataclass(frozen=True)
@@ -191,44 +178,60 @@ def sweep(
     settings: SweepSettings,
     folder: Path,
     say: Say = lambda text: None,
-    begin: Begin = lambda number, count, what: None,
-) -> RowStore:
-    """Measure every job on every kind of slice; points in the folder are not repeated.
+    watch: Watch[SlicePoint] | None = None,
+) -> tuple[RowStore, Tally[SlicePoint]]:
+    """Measure every job on every kind of slice; points in the folder are not repeated, unless they failed.
 
-    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or is
-    interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure. ``device`` is
-    the user's name of the GPU; ``say`` is called with each step, ``begin`` before each point.
+    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns. A job that
+    doesn't fit into memory, or fails otherwise, yields a row with the failure. ``device`` is the user's name of the
+    GPU; ``say`` is called with each step.
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit as often as requested.
-        NotPossibleError: If the GPU can't be divided, the exporter doesn't answer, or another sweep is writing
-            to the folder.
+        NotPossibleError: If no job could be run, or another sweep is writing to the folder.
     """
-    groups, folder = _groups(backend, settings), folder.absolute()
-    with alone_in(folder, "running a sweep"):
-        store = RowStore(folder, {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)})
-        done, points = 0, len(groups) * len(settings.jobs)
-        with ExitStack() as held:
-            hold = held.enter_context(_held(device, backend, say))
-            gpu = held.enter_context(closing(SimulatedGpu(device))) if backend.info.simulated else None
-            for profile, count in groups:
-                todo = [job for job in settings.jobs if not store.has(profile.name, count, job)]
-                done += len(settings.jobs) - len(todo)
-                if not todo:
-                    continue
-                divide(hold, make_plan([profile.name] * count, backend), backend, device, say)
-                bench = open_bench(backend, slices_of(backend)[:count], settings.dcgm_url, gpu)
-                try:
-                    for job in todo:
-                        done += 1
-                        begin(done, points, f"{job} on {count} × {profile.name}")
-                        store.add(_point(bench, profile.name, count, job, settings.point))
-                finally:
-                    bench.unload()
-                    if gpu is None:
-                        bench.close()
-        store.export()
-        return store
+    kinds, folder = _groups(backend, settings), folder.absolute()
+    points = [SlicePoint(profile.name, count, job) for profile, count in kinds for job in settings.jobs]
+    about = {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)}
+    with claimed(folder / "sweep.json", "sweep", about):
+        store = RowStore(folder)
+        try:
+            with _benches(device, backend, settings.dcgm_url, say) as bench_for:
+
+                def measure(group: Sequence[SlicePoint], note: Note[SlicePoint]) -> None:
+                    (point,) = group
+                    rows = _rows(bench_for(point), point, settings.point)
+                    store.add(rows)
+                    note(Outcome(point, rows[0].get("reason", ""), rows[0]["detail"]))
+
+                return store, carry_out([[point] for point in points], store.has, measure, watch or Watch())
+        finally:
+            store.export()
+
+
+@contextmanager
+def _benches(
+    device: str, backend: MigBackend, dcgm_url: str | None, say: Say
+) -> Iterator[Callable[[SlicePoint], Bench]]:
+    """The bench of a point; the GPU is divided again when a point asks for other slices than the one before."""
+    with ExitStack() as stack:
+        hold = stack.enter_context(_held(device, backend, say))
+        gpu = stack.enter_context(closing(SimulatedGpu(device))) if backend.info.simulated else None
+        current = stack.enter_context(ExitStack())
+        benches: dict[tuple[str, int], Bench] = {}
+
+        def bench_for(point: SlicePoint) -> Bench:
+            kind = point.profile, point.together
+            if kind not in benches:
+                current.close()
+                benches.clear()
+                divide(hold, make_plan([point.profile] * point.together, backend), backend, device, say)
+                bench = open_bench(backend, slices_of(backend)[: point.together], dcgm_url, gpu)
+                current.callback(bench.close if gpu is None else bench.unload)
+                benches[kind] = bench
+            return benches[kind]
+
+        yield bench_for
 
 
 @contextmanager
@@ -263,10 +266,11 @@ def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile,
     return list(dict.fromkeys(found))
 
 
-def _point(bench: Bench, profile: str, count: int, job: Job, settings: PointSettings) -> list[dict[str, Any]]:
+def _rows(bench: Bench, point: SlicePoint, settings: PointSettings) -> list[dict[str, Any]]:
     """The rows of a point; without figures if the job failed."""
     try:
-        return measure_point(bench, [job] * count, settings)
+        return measure_point(bench, [point.job] * point.together, settings)
     except JobFailedError as error:
         failed = {"status": "failed", "reason": error.reason, "detail": str(error), "flags": ""}
-        return [{"profile": profile, "together": count, "slot": slot, **asdict(job), **failed} for slot in range(count)]
+        named = {"profile": point.profile, "together": point.together, **asdict(point.job)}
+        return [{**named, "slot": slot, **failed} for slot in range(point.together)]

@@ -1,0 +1,49 @@
+"""The folder of a command that carries out a campaign, and how such a command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.cli.output import say
+from jouletrace.errors import NotPossibleError
+
+if TYPE_CHECKING:
+    from jouletrace.campaign.loop import Tally
+
+
+@contextmanager
+def folder_of(output: Path | None, name: str) -> Iterator[Path]:
+    """The requested folder, or a fresh one under ``runs/``; a new one is removed if it stays empty."""
+    from jouletrace.run.places import fresh_folder
+
+    is_new = output is None or not output.exists()
+    folder = output or fresh_folder("runs", name)
+    try:
+        yield folder
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds something, that of another process perhaps
+                folder.rmdir()
+
+
+def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: str = "") -> None:
+    """End a command behind its table, and say how it goes on; ``answer`` is a reason that counts as a result.
+
+    Raises:
+        BaseException: What broke the campaign off.
+        NotPossibleError: If results are missing.
+    """
+    from jouletrace.run.files import shown
+
+    total, missing = len(tally.outcomes), tally.missing
+    again = f"the same command with -o {shown(folder)}"
+    if tally.ended_by is not None:
+        say(f"{total - len(missing)} of {total} {what} are measured; {again} goes on")
+        raise tally.ended_by
+    lost = [found for found in missing if found.reason != answer]
+    if lost:
+        reasons = "; ".join(list(dict.fromkeys(found.text for found in lost))[:3])
+        raise NotPossibleError(f"{len(lost)} of {total} {what} could not be measured: {reasons}; {again} tries again")
