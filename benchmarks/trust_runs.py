@@ -127,7 +127,7 @@ def program(seed: int, group: str, seconds: float = 10.0) -> Made:
         [("", ""), *zip(recorded.operators, recorded.modules, strict=True)],
         np.zeros(len(recorded.kind), int),
     )
-    work = Launched.of(recorded.names, recorded.kind, recorded.start_ns, recorded.end_ns)
+    work = Launched.from_columns(recorded.names, recorded.kind, recorded.start_ns, recorded.end_ns)
     unmarked = np.zeros(len(named), np.int64)
     owners = Owners(named, unmarked, recorded.kind + 1, zeros == 0, zeros, [(), ("train",)], zeros + 1)
     times = [(scene.begin_ns, scene.finish_ns)]

@@ -37,7 +37,7 @@ class Timeline:
     def work(self):
         run = Run(kind="import")
         run.spans = tables.from_rows(self.rows, "spans")
-        return Work.of(run, "GPU")
+        return Work.from_run(run, "GPU")
 
 
 def loop(name, each=3, steps=4, kind="range", around=None):

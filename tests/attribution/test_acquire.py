@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, _apart, _Fit, _mean_squares, _Window, _windows, search
+from jouletrace.attribution.acquire import WINDOW_S, _distinct_rates, _Fit, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE
 from jouletrace.errors import BadInputError
@@ -78,11 +78,11 @@ def test_a_lock_begins_in_the_window_that_is_explained_best():
 
 def test_rates_within_a_hertz_are_one_and_six_are_refined():
     rates = 1200 + 0.3 * np.arange(40)
-    chosen = _apart(rates, np.abs(rates - 1206.0))
+    chosen = _distinct_rates(rates, np.abs(rates - 1206.0))
     assert chosen[0] == pytest.approx(1206.0)
     assert len(chosen) == 6
     assert np.diff(sorted(chosen)) == pytest.approx(np.full(5, 1.2))
-    assert len(_apart(rates[:5], np.arange(5.0))) == 2
+    assert len(_distinct_rates(rates[:5], np.arange(5.0))) == 2
 
 
 def test_windows_lie_where_kernels_run_from_the_first_to_the_last_busy_part():

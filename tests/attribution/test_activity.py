@@ -146,7 +146,7 @@ def test_bins_of_a_grid_have_the_share_of_each_column_and_what_is_between():
     assert table[:, -2] == pytest.approx(1 - busy, abs=0.01)
     # the two largest: repeats count as their kernels
     groups = {}
-    for column, key in enumerate(zip(activity.of, activity.part, strict=True)):
+    for column, key in enumerate(zip(activity.originals, activity.part, strict=True)):
         groups.setdefault(key, []).append(column)
     sizes = sorted(groups.values(), key=lambda columns: -activity.seconds[columns].sum())
     for k in range(2):
@@ -207,7 +207,7 @@ def test_members_count_repeats_as_their_kernels():
     a, b = Kind("a"), Kind("a", repeat=True)
     activity = of((0, 40, 0), (50, 90, 1), (100, 140, 2), (120, 160, 1), kinds=(a, b, C))
     assert activity.members == ((0,), (1,), (2,), (1, 2))
-    assert activity.of == ((0,), (0,), (2,), (0, 2))
+    assert activity.originals == ((0,), (0,), (2,), (0, 2))
     assert activity.repeated.tolist() == [False, True, False, True]
 
 

@@ -24,7 +24,9 @@ def tried(monkeypatch):
 
         def judged(one, *_):
             asked.append(one)
-            return [Outcome.of(name, name not in one.failed, 0.0) for name in ("length", "traced", "held_out")]
+            return [
+                Outcome.without_interval(name, name not in one.failed, 0.0) for name in ("length", "traced", "held_out")
+            ]
 
         monkeypatch.setattr(trying, "checks", judged)
         return trusted(None, sensors, None, 1, 0)[0], asked

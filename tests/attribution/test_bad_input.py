@@ -191,7 +191,7 @@ def test_steps_in_time_with_the_sensor():
 
 
 def test_what_to_do_stands_before_the_reason():
-    asked = [Outcome.of("length", True, 9.0), Outcome.of("traced", False, 0.02, most=0.01)]
+    asked = [Outcome.without_interval("length", True, 9.0), Outcome.without_interval("traced", False, 0.02, most=0.01)]
     assert (
         doubt(asked) == "trust: no, trace with larger buffers: the tracer missed 2.00% of the kernels (at most 1.00%)"
     )

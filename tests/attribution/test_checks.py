@@ -173,7 +173,7 @@ def test_the_tracer_may_miss_one_kernel_in_a_thousand(good, dropped, passed):
 
 def test_checks_of_the_sample_rate_stand_before_their_effects(good, monkeypatch):
     fitted, given = good
-    monkeypatch.setattr(judging, "check_placebo", lambda *_: Outcome.of("placebo", True, 0.0))
+    monkeypatch.setattr(judging, "check_placebo", lambda *_: Outcome.without_interval("placebo", True, 0.0))
     found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given, 1, 0)
     assert [check.code for check in found] == [
         *("length", "traced", "sample_rate", "seen", "held_out", "placebo"),

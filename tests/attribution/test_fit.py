@@ -204,7 +204,7 @@ def seen(fit_response):
 
 def test_the_place_moves_by_a_bounded_step_and_the_response_by_all_that_fits():
     observer, given = seen(True)
-    nuisance = _Nuisance.of(observer, given, len(given.shares), True, True)
+    nuisance = _Nuisance.fitted(observer, given, len(given.shares), True, True)
     places = len(observer.place)
     assert nuisance.columns.shape == (len(given.shares), places + 46)
     assert nuisance.now == pytest.approx(np.concatenate([observer.place, observer.change]))
@@ -218,8 +218,8 @@ def test_the_place_moves_by_a_bounded_step_and_the_response_by_all_that_fits():
 def test_what_is_not_fitted_stays():
     observer, given = seen(False)
     n = len(given.shares)
-    assert _Nuisance.of(observer, given, n, False, False).made(observer, np.zeros(0)) is observer
-    nuisance = _Nuisance.of(observer, given, n, True, False)
+    assert _Nuisance.fitted(observer, given, n, False, False).made(observer, np.zeros(0)) is observer
+    nuisance = _Nuisance.fitted(observer, given, n, True, False)
     assert nuisance.made(observer, observer.place + 1.0).change is observer.change
 
 

@@ -10,7 +10,7 @@ from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
 from jouletrace.campaign import repeats, worker
 from jouletrace.campaign.repeats import merge, numbered, profile_repeats
-from jouletrace.campaign.worker import profile_apart
+from jouletrace.campaign.worker import profile_in_child
 from jouletrace.errors import BrokenOffError, RecorderDiedError
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
@@ -104,7 +104,7 @@ def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fre
     pytest.importorskip("torch")
     if not fresh:
         here = lambda workload, settings, folder, *_: profile_workload(workload, settings, folder=folder)  # noqa: E731
-        monkeypatch.setattr(repeats, "profile_apart", here)
+        monkeypatch.setattr(repeats, "profile_in_child", here)
     run, _ = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
     assert run.complete
     assert (run.command, run.settings["repeats"]) == ("typed", 2)
@@ -161,7 +161,7 @@ def test_an_interruption_keeps_the_runs_that_there_are_and_the_same_command_goes
         if len(ran) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(repeats, "profile_apart", here)
+    monkeypatch.setattr(repeats, "profile_in_child", here)
     _, tally = profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
     assert isinstance(tally.ended_by, KeyboardInterrupt)
     run = load(tmp_path / "run")
@@ -203,12 +203,12 @@ def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_p
 
     monkeypatch.setattr(worker, "listen", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        profile_apart("x", QUICK, tmp_path / "run")
+        profile_in_child("x", QUICK, tmp_path / "run")
     assert (tmp_path / "saved").exists()
 
 
 def test_a_workload_that_ends_its_process_is_no_finished_run(workspace, capfd):
     (workspace / "ends.py").write_text("import os\n\ndef make():\n    print('noise', flush=True)\n    os._exit(0)\n")
     with pytest.raises(BadInputError, match=r"os._exit\(0\) ends the process before it is measured"):
-        profile_apart("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
+        profile_in_child("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
     assert capfd.readouterr().out == ""

@@ -36,7 +36,7 @@ def drawn(count, seed=1, iteration_s=1e-3):
 def owners(names, iteration, calls=None, copies=None, of=CALLS):
     """The calls of launches, of which none or those given are marked."""
     count = len(names)
-    work = Launched.of([str(k) for k in range(30)], np.asarray(names), np.arange(count), np.arange(count) + 1)
+    work = Launched.from_columns([str(k) for k in range(30)], np.asarray(names), np.arange(count), np.arange(count) + 1)
     marked = np.full(count, UNKNOWN) if calls is None else calls
     copy = np.zeros(count, bool) if copies is None else copies
     return Listing(of, ["0", "1", "2", "3"]).owners(work, marked, copy, iteration)

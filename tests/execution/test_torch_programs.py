@@ -111,7 +111,7 @@ def traced(call):
     (names, name), (labels, label), (paths, path) = distinct(ops), distinct(marks, [""]), distinct(ranges, [()])
     zeros = np.zeros(len(name), int)
     owners = Owners([(one, "") for one in labels], np.zeros(len(labels), int), label, label > 0, zeros, paths, path)
-    work = Launched.of(names, name, np.array(start), np.array(end))
+    work = Launched.from_columns(names, name, np.array(start), np.array(end))
     return ProcessTrace(1, "toy", None, ["GPU-0"], work, owners, [(start[0], end[-1])])
 
 

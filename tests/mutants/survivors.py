@@ -263,8 +263,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        'return Outcome.of("seen", missed <= UNSEEN, missed, most=UNSEEN)',
-        'return Outcome.of("seen", missed < UNSEEN, missed, most=UNSEEN)',
+        'return Outcome.without_interval("seen", missed <= UNSEEN, missed, most=UNSEEN)',
+        'return Outcome.without_interval("seen", missed < UNSEEN, missed, most=UNSEEN)',
         "Slight: a share of 3 % to the last bit.",
     ),
     Survivor(

@@ -59,9 +59,9 @@ Path("up").touch()
 
 REPEATS = """
 from pathlib import Path
-from jouletrace.campaign.worker import profile_apart
+from jouletrace.campaign.worker import profile_in_child
 from jouletrace.profiler.settings import ProfileSettings
-profile_apart("gemm", ProfileSettings(device="cpu"), Path("up"))
+profile_in_child("gemm", ProfileSettings(device="cpu"), Path("up"))
 """
 
 

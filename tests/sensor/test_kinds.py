@@ -26,15 +26,15 @@ from jouletrace.sensor.models import Means
 
 def test_a_field_with_capabilities_alone_is_not_that_of_a_gpu_whose_capability_is_unknown():
     field = PowerField((USAGE,), capabilities=((98, 0), (99, 0)))
-    assert field.of("any", (98, 5))
-    assert not field.of("any", (9, 0))
-    assert not field.of("any", None)
-    assert not field.of("", None)
+    assert field.matches("any", (98, 5))
+    assert not field.matches("any", (9, 0))
+    assert not field.matches("any", None)
+    assert not field.matches("", None)
 
 
 def test_a_field_without_capabilities_and_names_is_that_of_any_gpu():
-    assert PowerField((USAGE,)).of("any", (9, 0))
-    assert PowerField((USAGE,)).of("", None)
+    assert PowerField((USAGE,)).matches("any", (9, 0))
+    assert PowerField((USAGE,)).matches("", None)
 
 
 def covers(earlier: PowerField, later: PowerField) -> bool:
@@ -50,7 +50,7 @@ def test_no_entry_stands_behind_one_that_covers_its_gpus(name):
     fields = [one for kind in KINDS.values() for one in kind.fields if name in one.names]
     for k, later in enumerate(fields):
         assert not any(covers(earlier, later) for earlier in fields[:k]), f"{later} is never reached: put it first"
-    assert fields[-1].of("", None), "the last is that of any GPU"
+    assert fields[-1].matches("", None), "the last is that of any GPU"
 
 
 def test_a_field_without_a_window_has_that_of_its_response_unless_the_longest_possible_is_stated():

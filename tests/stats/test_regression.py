@@ -6,7 +6,7 @@ from jouletrace.stats.regression import Prior, equivalent_noise, solve
 
 
 def weak(n):
-    return Prior.of(np.zeros(n), np.full(n, 1e6))
+    return Prior.independent(np.zeros(n), np.full(n, 1e6))
 
 
 def test_a_solution_is_the_truth_where_there_is_no_noise():
@@ -24,7 +24,9 @@ def test_a_prior_by_its_covariance_is_that_of_its_rows():
 
 
 def test_priors_beside_each_other_stay_apart():
-    both = Prior.of(np.array([1.0]), np.array([2.0])).beside(Prior.of(np.array([3.0]), np.array([4.0])))
+    both = Prior.independent(np.array([1.0]), np.array([2.0])).beside(
+        Prior.independent(np.array([3.0]), np.array([4.0]))
+    )
     assert both.rows == pytest.approx(np.diag([0.5, 0.25]))
     assert both.target == pytest.approx([0.5, 0.75])
 

@@ -51,7 +51,7 @@ def _traced(scene, recorded, rank, device):
     """A rank's kernels: every kernel within a range, with its operator but for those between GPUs."""
     count, last = len(recorded.kind), len(recorded.names) - 1
     names, zeros = (*recorded.names[:last], SUM), np.zeros(count, np.int64)
-    work = Launched.of(names, recorded.kind, recorded.start_ns, recorded.end_ns)
+    work = Launched.from_columns(names, recorded.kind, recorded.start_ns, recorded.end_ns)
     labels = [("", ""), *zip(recorded.operators, recorded.modules, strict=True)]
     label = np.where(recorded.kind == last, 0, recorded.kind + 1)
     unmarked = np.zeros(len(labels), np.int64)

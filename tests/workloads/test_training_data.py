@@ -39,13 +39,13 @@ def built(folder, **changes):
 
 
 def test_a_class_is_a_sub_folder_and_other_files_are_left_out(folder):
-    found = ImageFolder.of(folder)
+    found = ImageFolder.listed(folder)
     assert found.classes == ("bright", "dark")
     assert [number for _, number in found.files] == [0, 0, 0, 0, 1, 1, 1]
 
 
 def test_batches_hold_the_images_with_their_labels_over_and_over(folder):
-    loader = ImageLoader(ImageFolder.of(folder), 5, (3, 8, 8), torch.float32, torch.device("cpu"))
+    loader = ImageLoader(ImageFolder.listed(folder), 5, (3, 8, 8), torch.float32, torch.device("cpu"))
     labels = []
     for _ in range(7):
         pixels, label = loader.batch()
@@ -59,11 +59,11 @@ def test_batches_hold_the_images_with_their_labels_over_and_over(folder):
 
 
 def test_a_model_that_takes_grey_images_gets_them(folder):
-    loader = ImageLoader(ImageFolder.of(folder), 2, (1, 8, 8), torch.float16, torch.device("cpu"))
+    loader = ImageLoader(ImageFolder.listed(folder), 2, (1, 8, 8), torch.float16, torch.device("cpu"))
     pixels, _ = loader.batch()
     assert (pixels.shape, pixels.dtype) == ((2, 1, 8, 8), torch.float16)
     with pytest.raises(BadInputError, match="the model takes 4"):
-        ImageLoader(ImageFolder.of(folder), 2, (4, 8, 8), torch.float16, torch.device("cpu"))
+        ImageLoader(ImageFolder.listed(folder), 2, (4, 8, 8), torch.float16, torch.device("cpu"))
 
 
 @pytest.mark.thorough
@@ -96,7 +96,7 @@ def test_a_folder_that_is_no_data_is_refused_in_one_line(spoil, said, folder, ca
 
 def test_an_image_that_cannot_be_decoded_is_named(folder):
     (folder / "dark" / "0.png").write_bytes(b"no image")
-    loader = ImageLoader(ImageFolder.of(folder), 7, (3, 8, 8), torch.float32, torch.device("cpu"))
+    loader = ImageLoader(ImageFolder.listed(folder), 7, (3, 8, 8), torch.float32, torch.device("cpu"))
     with pytest.raises(BadInputError, match=r"dark/0\.png can't be decoded"):
         loader.load(((), {}))
 
@@ -126,4 +126,4 @@ def test_without_pil_its_package_is_named(folder, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(NotPossibleError, match="pip install pillow"):
-        ImageLoader(ImageFolder.of(folder), 2, (3, 8, 8), torch.float32, torch.device("cpu"))
+        ImageLoader(ImageFolder.listed(folder), 2, (3, 8, 8), torch.float32, torch.device("cpu"))

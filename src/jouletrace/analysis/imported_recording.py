@@ -122,7 +122,7 @@ def add_recording(run: Run, units: Units) -> bool:
     if found is None:
         return False
     device, source = found
-    work = Work.of(run, device)
+    work = Work.from_run(run, device)
     steps = steps_of(work)
     own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
     unit = _units(units, work, own, max(steps.count, 1))

@@ -170,7 +170,7 @@ class KernelPowers:
     possible: Outcome
 
     @classmethod
-    def of(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
+    def from_recorded(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
         """The powers of a recording, none of which is above ``most_w``.
 
         Raises:
@@ -211,7 +211,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
     try:
-        found = KernelPowers.of(recorded(run, times, rest), times, limit_w)
+        found = KernelPowers.from_recorded(recorded(run, times, rest), times, limit_w)
     except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)

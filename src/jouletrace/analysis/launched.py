@@ -39,9 +39,9 @@ class Work:
     shapes: list[str]  # as CUDA writes them; "" where unknown
 
     @classmethod
-    def of(cls, run: Run, device: str | None) -> Work:
+    def from_run(cls, run: Run, device: str | None) -> Work:
         """The work on a device, as spans name it."""
-        spans = Spans.of(run.spans, timed=False)
+        spans = Spans.from_table(run.spans, timed=False)
         wanted = spans.texts["device"].index(device) if device is not None else -1
         timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
         row = np.flatnonzero(spans.those("kind", ("kernel", "memcpy")) & (spans.device == wanted) & timed)

@@ -63,7 +63,7 @@ def idle_and_working_levels(record: Readings, response: Response) -> Levels:
     sides = ~high & (power <= split_w), ~high & (power > split_w), high
     lower, upper, at_work = (_settled(side, power, drop, gap) for side in sides)
     pairs = (lower, ~high), (at_work, high)  # ramps alone are no level, and show whether there are two
-    if not _apart(*(power[some if some.any() else side] for some, side in pairs)):
+    if not _separate(*(power[some if some.any() else side] for some, side in pairs)):
         return _no_levels("one_level")
     both = lower.any() and upper.any()
     resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if both else ()
@@ -93,7 +93,7 @@ def _between_two_at_rest(power: Floats, work: float) -> float:
     threshold = _otsu(power)
     below, above = power[power <= threshold], power[power > threshold]
     enough = min(len(below), len(above)) >= max(_MIN_STRETCH, 0.05 * len(power))
-    two = enough and _apart(below, above) and np.median(above) - np.median(below) > 0.1 * work
+    two = enough and _separate(below, above) and np.median(above) - np.median(below) > 0.1 * work
     return threshold if two else math.inf
 
 
@@ -113,7 +113,7 @@ def _otsu(power: Floats) -> float:
     return float((x[best] + x[best + 1]) / 2)
 
 
-def _apart(below: Floats, above: Floats) -> bool:
+def _separate(below: Floats, above: Floats) -> bool:
     """True for readings of two distinct levels."""
     off = max(float(np.median(np.abs(part - np.median(part)))) for part in (below, above))
     return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)

@@ -27,7 +27,7 @@ from jouletrace.stats.interval import Z95
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""
 
-_FEWEST = 3
+_LEAST = 3
 """Readings of a log from which on it shows whether time is missing between two."""
 
 _ENDS = 0.01
@@ -105,7 +105,7 @@ def _why_missing(run: Run, device: str) -> str:
     found = power_record(run, device)
     if found is None:
         return no_power_reason(run, device)
-    if len(found[0]) < (_FEWEST if run.kind == "import" else 2):
+    if len(found[0]) < (_LEAST if run.kind == "import" else 2):
         none = IMPLAUSIBLE if len(found[0].implausible_ns) else "no_samples"
         return "too_few_values" if run.kind == "import" and len(found[0]) else none
     return "" if found[0].value.any() else "power_all_zero"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.span_energies import FEWEST, energies_by_name
+from jouletrace.analysis.span_energies import LEAST_OF_MEAN, energies_by_name
 from jouletrace.arrays import Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.readings import ALIASED
@@ -78,7 +78,7 @@ def devices_of(run: Run, path: Path) -> list[str]:
 
 def _marked(run: Run) -> list[PathSpans]:
     """The marked spans by path, in order of their first start: outer ones before those in them."""
-    marked = Spans.of(run.spans.filter(pc.is_valid(run.spans["id"])), _MARKED)
+    marked = Spans.from_table(run.spans.filter(pc.is_valid(run.spans["id"])), _MARKED)
     # Ids are given at the beginning: a parent's is lower than its children's.
     marked = marked.take(np.argsort(marked.id, kind="stable"))
     if len(marked) == 0:
@@ -147,7 +147,7 @@ def _traced(run: Run, start: Ints, end: Ints) -> Mask:
 
 def _time(spans: PathSpans) -> Estimate:
     seconds = spans.seconds
-    if len(spans) >= FEWEST:
+    if len(spans) >= LEAST_OF_MEAN:
         return mean_estimate(seconds, correlated=True, method="clock")
     mean = float(seconds.mean())  # of those that ran, which the clock knows
     return Estimate(mean, mean, mean, 1, "clock")

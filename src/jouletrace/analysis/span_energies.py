@@ -30,7 +30,7 @@ KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 METHOD, TOGETHER = "timeline", "together"
 """Methods of the energy of all spans of a name, and of the mean of a few: their sum, divided by their number."""
 
-FEWEST = 3
+LEAST_OF_MEAN = 3
 """Occurrences from which on their mean has the interval of how they differ. Of two, Student's t with one degree of
 freedom is nine times as wide as they are apart from their mean: wider than the energy itself. Those get what the
 sensor leaves open of both together, as a single one does."""
@@ -97,7 +97,7 @@ def energies_by_name(
     for some in repeating.values():
         given.update(zip(some, _repeated(run, device, [names[number] for number in some]), strict=True))
     alone = [k for k in pieces if k not in given or given[k].each.reason not in (None, "ranges_overlap")]
-    most = max(_MOST // max(len(alone), 1), FEWEST)
+    most = max(_MOST // max(len(alone), 1), LEAST_OF_MEAN)
     followed = _followed(run, device, [pieces[number].thinned(most) for number in alone]) if alone else []
     for number, energy in zip(alone, followed, strict=True):
         if number not in given or energy.each.value is not None or energy.each.reason in _BLIND:
@@ -177,7 +177,7 @@ def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Ener
         ones = count[long][known].astype(np.float64)
         together = replace(found.estimate(known / ones.sum(), 1, TOGETHER if len(ones) > 1 else "windows"), budget={})
         each = together
-        if len(ones) >= FEWEST:
+        if len(ones) >= LEAST_OF_MEAN:
             sd_j = (together.half_width or 0.0) / Z95
             each = mean_estimate(found.energy_j[known] / ones, ones, correlated=True, common_sd=sd_j)
         if why:  # a sum that leaves some out would be a quiet wrong number

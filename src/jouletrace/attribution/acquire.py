@@ -77,7 +77,9 @@ def search(
     # A grid that all ranges share
     rates: Floats = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)
     coarse = _total(parts, [part.least(rates) for part in parts])
-    candidates = sorted((_Candidate.near(rate, parts) for rate in _apart(rates, coarse)), key=lambda one: one.total)
+    candidates = sorted(
+        (_Candidate.near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda one: one.total
+    )
     best, rival = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
     unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]
     w = int(np.argmin(unexplained))
@@ -147,7 +149,7 @@ def _total(parts: Sequence[_Window], square: Sequence[Floats]) -> Floats:
     )
 
 
-def _apart(rates: Floats, total: Floats) -> list[float]:
+def _distinct_rates(rates: Floats, total: Floats) -> list[float]:
     """The six most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
     chosen: list[float] = []
     for i in np.argsort(total):
@@ -176,7 +178,7 @@ class _Window:
 
     @cached_property
     def _places(self) -> Places:
-        return Places.of(self._time, self.start_s)
+        return Places.from_times(self._time, self.start_s)
 
     def least(self, rates_hz: Floats) -> Floats:
         """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""

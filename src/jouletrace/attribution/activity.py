@@ -68,7 +68,7 @@ class Activity:
         return found
 
     @cached_property
-    def of(self) -> tuple[tuple[int, ...], ...]:
+    def originals(self) -> tuple[tuple[int, ...], ...]:
         """``members`` with kernels in place of their repeats."""
         own = {kind: place for place, kind in enumerate(self.kinds) if not kind.repeat}
         like = [own.get(replace(kind, repeat=False), place) for place, kind in enumerate(self.kinds)]
@@ -124,7 +124,7 @@ class Activity:
             One for each of these, then other columns, idle, and ``slowness`` while busy.
         """
         numbers: dict[tuple[tuple[int, ...], int], int] = {}
-        like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
+        like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.originals, self.part, strict=True)])
         column = like[self.column]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
         *shares, slow = self._powers(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
@@ -236,7 +236,7 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     members: tuple[tuple[int, ...], ...] = tuple((k,) for k in range(len(kinds)))
     # smaller overlaps are cut off: launches that begin during the previous one's last block
     if overlap > 2e-3:
-        start, end, kind, members = _apart(start, end, kind, len(kinds))
+        start, end, kind, members = _disjoint(start, end, kind, len(kinds))
     else:
         start = np.maximum(start, before)
         keep = end > start
@@ -284,7 +284,7 @@ def _in_parts(
     return starts[order], ends[order], kinds_[order], slow[order]
 
 
-def _apart(
+def _disjoint(
     start: Floats, end: Floats, kind: Ints, kinds: int
 ) -> tuple[Floats, Floats, Ints, tuple[tuple[int, ...], ...]]:
     """Cut overlapping kernels at each start and end; each set of kinds that run together is one more.

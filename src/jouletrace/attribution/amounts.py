@@ -90,7 +90,7 @@ def attribute_amounts(
         response = replace(response, rise_s=_MOMENT * response.period_s)
     bursts = np.asarray(bursts, np.float64).reshape(-1, 2)
     moment_s = times_s - response.delay_s
-    cuts = Cuts.of(moment_s, response.begins(moment_s), bursts, bursts, np.inf)
+    cuts = Cuts.from_readings(moment_s, response.begins(moment_s), bursts, bursts, np.inf)
     part, shown = timeline.seconds(cuts.time_s), shares(moment_s, timeline, response)
     load = csr_matrix(cuts.inside / (cuts.inside @ cuts.h))
     rows = vstack([load, csr_matrix((timeline.kinds, len(part)))]).tocsr()

@@ -77,7 +77,7 @@ def attribute(
     delays = response.delays(float(np.median(np.diff(bursts))))
     known = known or Known(np.empty((0, 2)), np.empty(0), np.empty(0))
     readings = times_s[some], values_w[some], unsure_s[some]
-    cases = [_Case.of(*readings, spans, bursts, known, one, prior) for one, _ in delays]
+    cases = [_Case.from_readings(*readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
     likely = [i for i in np.argsort(-seem).tolist() if seem[i] > seem.max() - _UNLIKELY]
     best = cases[likely[0]].energies(period_s)
@@ -102,7 +102,7 @@ class _Case:
     look: Look
 
     @classmethod
-    def of(
+    def from_readings(
         cls,
         times_s: Floats,
         values_w: Floats,
@@ -119,7 +119,7 @@ class _Case:
         begin_s = met(response.begins(read_s), read_s)
         spans, bursts, far_s = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts, known.segments_s))
         known = known._replace(segments_s=far_s)
-        cuts = Cuts.of(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
+        cuts = Cuts.from_readings(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
         open_, shut = known.segments_s.T
         holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
         base_w, left = prior.base_w(values_w), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1

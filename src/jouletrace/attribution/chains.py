@@ -44,7 +44,7 @@ class Windows:
     which: Indices  # shape (readings,): of the sums that run at a time, the one of each window
 
     @classmethod
-    def of(cls, begun: Indices, seen: Indices) -> Windows:
+    def between(cls, begun: Indices, seen: Indices) -> Windows:
         """Windows, each with the first sum that no earlier one still uses."""
         ends: list[int] = []
         which = []

@@ -47,14 +47,14 @@ def check_lock(lock: Lock) -> Outcome:
     found = lock.search
     assert found is not None
     beside = {"residual_w": found.residual_w, "rate_hz": found.rate_hz, "runner_up_w": found.runner_up_w}
-    return Outcome.of("sample_rate", found.evidence >= EVIDENCE, found.evidence, least=EVIDENCE, **beside)
+    return Outcome.without_interval("sample_rate", found.evidence >= EVIDENCE, found.evidence, least=EVIDENCE, **beside)
 
 
 def check_seen(fitted: Fit) -> Outcome:
     """The check that samples cover kinds in proportion to their time; a step locked to the sensor hides a part."""
     ran = fitted.activity.timeline.seconds(fitted.time_s[[0, -1]])[0] / np.ptp(fitted.time_s)
     missed = float(np.abs(fitted.seen - np.append(ran, 1 - ran.sum())).sum() / 2)
-    return Outcome.of("seen", missed <= UNSEEN, missed, most=UNSEEN)
+    return Outcome.without_interval("seen", missed <= UNSEEN, missed, most=UNSEEN)
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
@@ -65,7 +65,9 @@ def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
     turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
     kinds = _prediction_error(fitted, fitted.activity, readings, turn)
     plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
-    return Outcome.of("held_out", kinds < HELD_OUT_RATIO * plain, kinds, plain_w=plain, most=HELD_OUT_RATIO)
+    return Outcome.without_interval(
+        "held_out", kinds < HELD_OUT_RATIO * plain, kinds, plain_w=plain, most=HELD_OUT_RATIO
+    )
 
 
 def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
@@ -77,7 +79,7 @@ def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
     )
     wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     right = fitted.residual_rms_w
-    return Outcome.of("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)
+    return Outcome.without_interval("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)
 
 
 def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Outcome]:
@@ -91,8 +93,8 @@ def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[O
     long = span >= SHORTEST_S and covered >= COVERED and fitted.time_s[-1] - fitted.time_s[0] >= 2 * HOLD_S
     missed = dropped / (dropped + kernels)
     asked = [
-        Outcome.of("length", long, span, covered=min(covered, 1.0), least=SHORTEST_S),
-        Outcome.of("traced", missed <= DROPPED, missed, most=DROPPED),
+        Outcome.without_interval("length", long, span, covered=min(covered, 1.0), least=SHORTEST_S),
+        Outcome.without_interval("traced", missed <= DROPPED, missed, most=DROPPED),
     ]
     if not all(check.passed for check in asked):
         return asked

@@ -26,7 +26,7 @@ class Cuts:
     opens: Mask  # shape (n,): whether the burst begins with it
 
     @classmethod
-    def of(cls, read_s: Floats, begin_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
+    def from_readings(cls, read_s: Floats, begin_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
         """Cuts at the moments that readings show, at edges, and at least every ``step_s`` inside bursts.
 
         Windows of readings begin at ``begin_s``, shape (readings,), which are ``read_s`` without windows.
@@ -40,7 +40,7 @@ class Cuts:
         burst = np.maximum(np.searchsorted(bursts[:, 0], begin, side="right") - 1, 0)
         inside = (begin >= bursts[burst, 0]) & (begin < bursts[burst, 1])
         opens = inside & np.isin(begin, bursts[:, 0])
-        windows = Windows.of(np.searchsorted(time_s, begin_s), np.searchsorted(time_s, read_s))
+        windows = Windows.between(np.searchsorted(time_s, begin_s), np.searchsorted(time_s, read_s))
         return cls(time_s, windows, bursts, burst, inside, opens)
 
     @property

@@ -101,9 +101,11 @@ def fit(
         if before is not None:
             steady_w, above = before.steady_w() * activity.slowness, before.above_w()
             seen = observer.observe(activity, time, steady_w, above, fit_response)
-        nuisance = _Nuisance.of(observer, seen, len(time), fit_place, fit_response)
+        nuisance = _Nuisance.fitted(observer, seen, len(time), fit_place, fit_response)
         design = np.column_stack([seen.shares, seen.value, drift, nuisance.columns])
-        prior = powers.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))).beside(nuisance.prior)
+        prior = powers.beside(Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))).beside(
+            nuisance.prior
+        )
         target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
         x = solve(design, target, prior, noise_w)
         power, (exponent, *_), slow, place = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
@@ -144,7 +146,7 @@ class _Nuisance:
     places: int  # number of those of the place, which go first
 
     @classmethod
-    def of(cls, observer: Observer, seen: Observed, n: int, fit_place: bool, fit_response: bool) -> _Nuisance:
+    def fitted(cls, observer: Observer, seen: Observed, n: int, fit_place: bool, fit_response: bool) -> _Nuisance:
         """Those that are fitted."""
         if not fit_place:
             return cls(np.zeros((n, 0)), np.zeros(0), Prior(np.zeros((0, 0)), np.zeros(0)), 0)
@@ -170,10 +172,10 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
 
     Parts of a kernel differ less from each other than kernels do, and repeats differ least.
     """
-    prior = Prior.of(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
+    prior = Prior.independent(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
     spread, columns = max(float(busy - rest), 30.0), len(activity.members)
-    same = np.array([[a == b for b in activity.of] for a in activity.of], float)
+    same = np.array([[a == b for b in activity.originals] for a in activity.originals], float)
     covariance = np.zeros((columns + 2, columns + 2))
     # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
     apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread

@@ -81,7 +81,7 @@ class Sampled:
     def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
-        readout = Readout.of(self.sensor, at, time_s)
+        readout = Readout.from_record(self.sensor, at, time_s)
         sums, total, change = activity.seen(at, self.response, value, watts, (readout.row, readout.factor))
         last, _, _ = activity.seen(at[readout.last], self.response, value, watts)
         basis = self.track.basis() * (TRACK_UNIT_S * change)[:, None]
@@ -173,7 +173,7 @@ class Averaged:
         """Scatter between GPUs."""
         centre = np.array([self.sensor.delay_s / DELAY_UNIT_S, 0.0])
         spread = np.array([self.sensor.delay_spread_s / DELAY_UNIT_S, self.sensor.stretch_spread / STRETCH_UNIT])
-        return Prior.of(centre, spread)
+        return Prior.independent(centre, spread)
 
     def moved(self, place: Array, change: Array) -> Averaged:
         """See ``Observer``."""

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     beside: Mapping[str, float] = {}  # what it was compared with, by name
 
     @classmethod
-    def of(cls, code: str, passed: bool, value: float, **beside: float) -> Outcome:
+    def without_interval(cls, code: str, passed: bool, value: float, **beside: float) -> Outcome:
         """The outcome of a check of a quantity without an interval."""
         return cls(code, bool(passed), (value, math.nan, math.nan), beside=beside)
 

@@ -95,8 +95,8 @@ def attribute_program(
     moment_s = times_s - response.delay_s
     whole = np.array([[activity.begin_s, activity.finish_s]])
     # Kernels show what is faster than readings
-    cuts = Cuts.of(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
-    columns = _Columns.of(activity, prior)
+    cuts = Cuts.from_readings(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
+    columns = _Columns.from_activity(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ activity.shares / cuts.h[:, None]).T)]).tocsr()
     # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
@@ -160,11 +160,14 @@ class _Columns:
     like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
-    def of(cls, activity: Activity, prior: Prior) -> _Columns:
-        count, together = len(activity.members), {one: place for place, one in enumerate(dict.fromkeys(activity.of))}
+    def from_activity(cls, activity: Activity, prior: Prior) -> _Columns:
+        count, together = (
+            len(activity.members),
+            {one: place for place, one in enumerate(dict.fromkeys(activity.originals))},
+        )
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
         some, (mean_w, sd_w) = apart > 0, prior.power_w
-        own = np.array([together[one] for one in activity.of])
+        own = np.array([together[one] for one in activity.originals])
         like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
         return cls(
             made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
-from jouletrace.campaign.worker import profile_apart
+from jouletrace.campaign.worker import profile_in_child
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Progress
@@ -53,7 +53,7 @@ def profile_repeats(
     def measure(places: Sequence[Path], note: Note[Path]) -> None:
         (place,) = places
         shutil.rmtree(folder / place, ignore_errors=True)
-        profile_apart(workload, numbered(settings, int(place.name)), folder / place)
+        profile_in_child(workload, numbered(settings, int(place.name)), folder / place)
         note(Outcome(place))
 
     with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):

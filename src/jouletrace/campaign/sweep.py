@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
-from jouletrace.campaign.worker import profile_apart, reason_of
+from jouletrace.campaign.worker import profile_in_child, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
@@ -27,7 +27,7 @@ SETTINGS = "sweep.json"
 POINTS = "points"
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
-"""Profiles in a separate process: ``worker.profile_apart``, or a substitute."""
+"""Profiles in a separate process: ``worker.profile_in_child``, or a substitute."""
 
 
 class Repeat(NamedTuple):
@@ -69,7 +69,7 @@ def run_sweep(
     limit_s: float = 600.0,
     permitted: bool = False,
     progress: Progress | None = None,
-    runner: Runner = profile_apart,
+    runner: Runner = profile_in_child,
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 

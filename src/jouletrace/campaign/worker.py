@@ -104,7 +104,7 @@ def listen(
                 return
 
 
-def profile_apart(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
+def profile_in_child(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
     """Profile in a process of its own; ``folder`` receives the Run.
 
     Raises:

@@ -81,7 +81,9 @@ class SimulatedTraceable:
             variant: np.array([place[kernel.name] for kernel in step.schedule.kernels])
             for variant, step in steps.items()
         }
-        work = Launched.of(listing.names, np.concatenate([named[variant] for variant in log]), edges[:, 0], edges[:, 1])
+        work = Launched.from_columns(
+            listing.names, np.concatenate([named[variant] for variant in log]), edges[:, 0], edges[:, 1]
+        )
         of = {variant: _owners(len(self._step.schedule.kernels), variant) for variant in steps}
         call, copy = (np.concatenate([of[variant][k] for variant in log]) for k in (0, 1))
         iteration = np.repeat(np.arange(len(log)), [len(of[variant][0]) for variant in log])

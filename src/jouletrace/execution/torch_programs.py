@@ -182,7 +182,7 @@ class CpuTraceable:
             last = now
         names = {op: i for i, op in enumerate(dict.fromkeys([*listing.names, *ops]))}
         start_ns, end_ns = np.array(edges, np.int64).reshape(-1, 2).T
-        work = Launched.of(list(names), np.array([names[op] for op in ops], np.int64), start_ns, end_ns)
+        work = Launched.from_columns(list(names), np.array([names[op] for op in ops], np.int64), start_ns, end_ns)
         unmarked, copy, turn = np.full(len(work), UNKNOWN), np.zeros(len(work), bool), np.array(iteration, np.int64)
         call = listing.owners(work, unmarked, copy, turn)
         return Recorded(work, call, copy, turn, iterations, Interval(began, time.time_ns()))

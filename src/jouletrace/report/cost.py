@@ -152,15 +152,15 @@ def priced(run: Run, results: Parts, known: Facts, server: int | None = None) ->
     """
     if results.units("load"):
         chosen = serving.leading(run, results, known, server)
-        token = Headline.of(run, chosen[0], serving.COST).absolute if chosen else Estimate.null("load_not_valid")
+        token = Headline.from_part(run, chosen[0], serving.COST).absolute if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
-    whole = Headline.of(run, results.whole, ENERGY).absolute
+    whole = Headline.from_part(run, results.whole, ENERGY).absolute
     if run.kind not in ("profile", "ab"):
         watched = whole.value is None and known.together.value is not None
-        return (Headline.of(run, together(results, known), ENERGY).absolute if watched else whole), ""
-    token = Headline.of(run, results.whole, "energy_per_token_j").absolute
+        return (Headline.from_part(run, together(results, known), ENERGY).absolute if watched else whole), ""
+    token = Headline.from_part(run, results.whole, "energy_per_token_j").absolute
     if token.value is not None:
         return token.scaled(_MANY), "million new tokens"
     items = run.workload.get("items") or 1

@@ -33,7 +33,7 @@ class Headline:
     absolute_j: float | None
 
     @classmethod
-    def of(cls, run: Run, part: Part, metric: str, *, modelled: bool = False) -> Headline:
+    def from_part(cls, run: Run, part: Part, metric: str, *, modelled: bool = False) -> Headline:
         """A figure of a part of a Run."""
         found = part.get(metric)
         return cls(part, metric, found, None if modelled else absolute(run, part, metric, found))

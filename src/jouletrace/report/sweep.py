@@ -200,7 +200,7 @@ def _took(entry: Entry) -> str:
     energy, rate = own["energy_per_sample_j"], own["throughput_per_s"]
     said = []
     if entry.run is not None and energy.value is not None:
-        absolute = Headline.of(entry.run, Parts(entry.run).whole, ENERGY).behind
+        absolute = Headline.from_part(entry.run, Parts(entry.run).whole, ENERGY).behind
         said.append(f"{figure(energy, 'J')} per sample{absolute}")
     return ", ".join(said + ([figure(rate, "samples/s")] if rate.value is not None else []))
 

@@ -118,13 +118,13 @@ def _function(text: str, most: int) -> str:
     path = [step for step in _split(called, "::") if step]
     if not path:
         return ""
-    base, arguments = _taken_apart(path[-1])
+    base, arguments = _split_arguments(path[-1])
     if not _IDENTIFIER.fullmatch(base):
         return ""
     if base in _WRAPPERS and arguments:
         return _type(arguments[0], 0)
     if len(path) > 1 and path[0] not in _TORCH:
-        base = f"{_taken_apart(path[0])[0]}::{base}"
+        base = f"{_split_arguments(path[0])[0]}::{base}"
     return base + _listed(arguments, 1, most - len(base) - 2) if arguments else base
 
 
@@ -143,7 +143,7 @@ def _type(text: str, depth: int) -> str:
     named = [step for step in path if not _LAMBDA.match(step)]
     if not named:
         return "lambda" if lambdas else plain + stars
-    base, arguments = _taken_apart(named[-1])
+    base, arguments = _split_arguments(named[-1])
     base = _PLAIN.get(base, base)
     if base in _WRAPPERS and arguments:
         return _type(arguments[0], depth)
@@ -172,7 +172,7 @@ def _listed(arguments: list[str], depth: int, room: int | None = None) -> str:
     return f"<{', '.join(shown)}>"
 
 
-def _taken_apart(step: str) -> tuple[str, list[str]]:
+def _split_arguments(step: str) -> tuple[str, list[str]]:
     """The bare name of a step of a path, and its template arguments."""
     head, rest = _cut_off(step, "<(")
     if not rest.startswith("<"):

@@ -45,7 +45,7 @@ class Spans:
     texts: dict[str, list[str]]
 
     @classmethod
-    def of(cls, table: pa.Table, kinds: Collection[str] = (), *, timed: bool = True) -> Spans:
+    def from_table(cls, table: pa.Table, kinds: Collection[str] = (), *, timed: bool = True) -> Spans:
         """Those of a ``spans`` table, in stored order, that have times; of these kinds alone, if some are given.
 
         Those without times are among them, if not ``timed``.
@@ -154,4 +154,4 @@ def union_ns(start_ns: Ints, end_ns: Ints) -> int:
 
 def spans_of(run: Run, *kinds: str) -> Spans:
     """The spans of a Run of these kinds that have times, looked for once; of any kind, if none is given."""
-    return run.remember("spans", ("spans_of", kinds), lambda table: Spans.of(table, kinds))
+    return run.remember("spans", ("spans_of", kinds), lambda table: Spans.from_table(table, kinds))

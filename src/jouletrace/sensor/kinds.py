@@ -43,7 +43,7 @@ class PowerField:
     sampling_s: float | None = None  # seconds between the samples behind the readings; None if unknown
     gain_pct: float | None = GAIN_PCT  # proportional error that software can't detect; None if unknown
 
-    def of(self, board: str, capability: Capability | None) -> bool:
+    def matches(self, board: str, capability: Capability | None) -> bool:
         """True if it is that of a GPU with this name, in whole or in part ("" if unknown)."""
         if capability is not None and self.capabilities is not None:
             return self.capabilities[0] <= capability < self.capabilities[1]
@@ -166,7 +166,7 @@ def sensor_behind(field: str, board: str = "", capability: Capability | None = N
     """
     field = field if field in (RECORD, AVERAGE, INSTANT) else USAGE
     fields = ((name, kind, one) for name, kind in KINDS.items() for one in kind.fields if field in one.names)
-    return next((name, kind.timed(one)) for name, kind, one in fields if one.of(board, capability))
+    return next((name, kind.timed(one)) for name, kind, one in fields if one.matches(board, capability))
 
 
 def kind_of(channel: ChannelInfo) -> SensorKind:

@@ -52,7 +52,7 @@ class Places:
     place: Ints  # of those that are there among them, shape (n,)
 
     @classmethod
-    def of(cls, time_s: Floats, start_s: float) -> Places:
+    def from_times(cls, time_s: Floats, start_s: float) -> Places:
         """The places of readings at these times, shape (n,), of which the first is later than ``start_s``."""
         period = float(np.median(np.diff(time_s)))
         place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)

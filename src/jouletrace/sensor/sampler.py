@@ -94,7 +94,7 @@ class Readout:
     at: Floats
 
     @classmethod
-    def of(cls, sensor: Sensor, instants_s: Floats, time_s: Floats) -> Readout:
+    def from_record(cls, sensor: Sensor, instants_s: Floats, time_s: Floats) -> Readout:
         """The readout of a record; see ``read_out``."""
         moment, number = time_s - sensor.delay_s, np.arange(len(instants_s))
         last = np.clip(np.searchsorted(instants_s, moment + EDGE_S) - 1, 1, len(instants_s) - 1)
@@ -135,5 +135,5 @@ def read_out(sensor: Sensor, seen: Floats, instants_s: Floats, time_s: Floats) -
         Shape (n, k). Linear in ``seen``. The average starts from the mean of the samples before the first reading. A
         sample within ``EDGE_S`` of a reading's moment counts in part.
     """
-    readout = Readout.of(sensor, instants_s, time_s)
+    readout = Readout.from_record(sensor, instants_s, time_s)
     return readout.readings(readout.sums(seen), seen[readout.last])

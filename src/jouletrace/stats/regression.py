@@ -18,7 +18,7 @@ class Prior:
     target: Array  # shape (p,)
 
     @classmethod
-    def of(cls, centre: Array, spread: Array) -> Prior:
+    def independent(cls, centre: Array, spread: Array) -> Prior:
         """Independent normal priors: mean and standard deviation of each unknown, shape (n,)."""
         return cls(np.diag(1 / spread), centre / spread)
 

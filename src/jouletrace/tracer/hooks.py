@@ -128,7 +128,7 @@ class Names:
         self._refs: dict[int, weakref.KeyedRef[int, Any]] = {}
         self._kinds: dict[str, str] = {}
 
-    def of(self, module: Any) -> int:
+    def mark(self, module: Any) -> int:
         """The mark of a module that has none yet; 0 if its caller's counts: without children, outside the root."""
         depth, root = library.enter(0), here.thread.root
         library.leave(depth)
@@ -365,7 +365,7 @@ def wrap_modules(module: Any) -> None:
         compiles, flags = compiler.is_dynamo_compiling, compiler  # both as is_compiling, and faster
     original, names, enter, leave = module.Module.__call__, Names(), library.enter, library.leave
     known = getattr(original, "__name__", "") == "_wrapped_call_impl"  # torch's own, whose frame can be saved
-    get, named, outermost = names.marks.get, safely(names.of), safely(operators[0].outermost)
+    get, named, outermost = names.marks.get, safely(names.mark), safely(operators[0].outermost)
 
     def call(self: Any, *args: Any, **options: Any) -> Any:
         if compiles() or flags._is_compiling_flag:

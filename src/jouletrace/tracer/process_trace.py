@@ -61,7 +61,7 @@ class Launched:
         return len(self.name)
 
     @classmethod
-    def of(cls, names: Sequence[str], name: Ints, start_ns: Ints, end_ns: Ints, **columns: Ints) -> Launched:
+    def from_columns(cls, names: Sequence[str], name: Ints, start_ns: Ints, end_ns: Ints, **columns: Ints) -> Launched:
         """Launches, each of its own number, of which columns that aren't given are zeros."""
         given = dict.fromkeys(_OF_WORK, np.zeros(len(name), np.int64)) | {"correlation": np.arange(1, 1 + len(name))}
         given |= {"name": name, "start_ns": start_ns, "end_ns": end_ns} | columns

@@ -156,7 +156,7 @@ class ImageFolder:
     files: tuple[tuple[Path, int], ...]
 
     @classmethod
-    def of(cls, path: Path | str) -> ImageFolder:
+    def listed(cls, path: Path | str) -> ImageFolder:
         """List a folder.
 
         Raises:

@@ -173,7 +173,7 @@ def _labels(model: Any) -> int:
 
 def _loader(model: Any, inputs: list[Inputs], options: WorkloadOptions, on: torch.device) -> ImageLoader:
     """Loads images in place of the inputs, whose shape they get."""
-    folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
+    folder, config = ImageFolder.listed(str(options.data)), getattr(model, "config", None)
     if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
         raise BadInputError(
             f"--data {folder.path}: {type(model).__name__} doesn't classify images as models of transformers do"

@@ -262,7 +262,7 @@ class Tracer:
         count = len(self.paths)
         start = time.time_ns() - 1000 * np.arange(count, 0, -1)
         name = np.arange(count) % max(len(self.kernels), 1)
-        work = Launched.of([one for one, _ in self.kernels], name, start, start + 500, extra=name + 1)
+        work = Launched.from_columns([one for one, _ in self.kernels], name, start, start + 500, extra=name + 1)
         work = replace(work, shapes=[UNSHAPED, *((grid, 1, 1, 128, 1, 1, 32, 0, 0) for _, grid in self.kernels)])
         owners = replace(Owners.none(count), paths=paths, path=np.array([paths.index(one) for one in self.paths], int))
         return ProcessTrace(1, "step", None, ["GPU-0"], work, owners, [])

@@ -22,7 +22,7 @@ def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments
     names = tuple(dict.fromkeys(name for name, _, _ in kernels))
     name = np.array([names.index(name) for name, _, _ in kernels], np.int64)
     start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
-    work = Launched.of(names, name, start, end, device=np.full(len(kernels), device))
+    work = Launched.from_columns(names, name, start, end, device=np.full(len(kernels), device))
     owners = Owners.none(len(kernels))
     return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, owners, list(segments))
 

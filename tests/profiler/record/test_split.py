@@ -286,7 +286,7 @@ def part_of_rank(place, rank, late_s, since=1.0):
     start, end = (
         np.array([np.vectorize(ns)(one) for one in edges]).T.ravel() for edges in zip(gemm, all_reduce, strict=True)
     )
-    work = Launched.of(("gemm", SUM), np.arange(200) % 2, start.astype(np.int64), end.astype(np.int64))
+    work = Launched.from_columns(("gemm", SUM), np.arange(200) % 2, start.astype(np.int64), end.astype(np.int64))
     owners = Owners.none(200)
     run = make_run(
         readings(300.0, 10.0, noise=0.3, device=device),

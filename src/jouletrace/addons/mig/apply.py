@@ -206,7 +206,7 @@ def _switch(backend: MigBackend, on: bool, say: Say) -> None:
 def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
     """Destroy instances that aren't wanted, or whose compute instances differ from the wanted ones."""
     for instance in backend.instances():
-        there = Part.of(instance)
+        there = Part.from_instance(instance)
         wanted = next((part for part in target.parts if part.same_place(there)), None)
         if wanted is not None and wanted.satisfied_by(there):
             continue
@@ -221,7 +221,7 @@ def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
 def _create(backend: MigBackend, target: Layout, say: Say) -> None:
     profiles = {profile.name: profile for profile in backend.profiles()}
     for part in target.parts:
-        existing = next((one for one in backend.instances() if part.same_place(Part.of(one))), None)
+        existing = next((one for one in backend.instances() if part.same_place(Part.from_instance(one))), None)
         if existing is None:
             if part.profile not in profiles:
                 raise MigRefusedError("not_supported", f"{backend.info.name} has no profile {part.profile}")

@@ -106,7 +106,7 @@ class Part:
     compute: tuple[Share, ...]
 
     @classmethod
-    def of(cls, instance: GpuInstance) -> Self:
+    def from_instance(cls, instance: GpuInstance) -> Self:
         """The part of an existing instance."""
         shares = sorted(
             (Share(one.slices, one.placement) for one in instance.compute),
@@ -192,7 +192,7 @@ def layout_of(backend: MigBackend) -> Layout:
     Raises:
         NotPossibleError: If this user lacks permission, or the GPU has no MIG.
     """
-    return Layout(backend.mode().current, tuple(Part.of(one) for one in backend.instances()))
+    return Layout(backend.mode().current, tuple(Part.from_instance(one) for one in backend.instances()))
 
 
 MOST = 8

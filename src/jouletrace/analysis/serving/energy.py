@@ -68,7 +68,7 @@ def add_energies(
     A load that isn't valid by ``doubts`` (codes, by its name) has neither parts nor bills.
     """
     origin_ns = levels[0].requests.origin_ns
-    record = Record.of(run, origin_ns, np.array([_extent(level.requests, origin_ns) for level in levels]))
+    record = Record.from_run(run, origin_ns, np.array([_extent(level.requests, origin_ns) for level in levels]))
     steps, by_steps = steps_in(run), None
     if steps is not None and isinstance(record, str) and any(power_record(run, one.id) for one in run.devices):
         run.warn(NO_STEPS, f"the steps were not used: {record.replace('_', ' ')}; bills are by the request timeline")

@@ -17,7 +17,7 @@ from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, 
 from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
 from jouletrace.analysis.serving.slices import Found, divide
 from jouletrace.analysis.serving.steady import (
-    FEWEST,
+    LEAST_REQUESTS,
     Requests,
     Steady,
     going_on,
@@ -321,7 +321,11 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         why = Counter(run.requests.take(r.row[~r.ok])["error"].to_pylist()).most_common(1)[0][0]
         found["requests_failed"] = f"{failed} of {len(r)} requests failed: {why or 'no reason is stated'}"
     if not is_steady:
-        few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
+        few = (
+            f"only {len(r)} requests"
+            if len(r) < LEAST_REQUESTS
+            else "open requests or completions have a trend throughout"
+        )
         found["load_not_steady"] = f"no steady state ({few})"
     late = float(np.quantile((r.sent - r.due)[inside], 0.99)) if inside.any() else 0.0
     if late > max(LATE_S, LATE_SHARE * level.seconds / max(int(inside.sum()), 1)):

@@ -23,7 +23,7 @@ BLOCKS = 10
 _PARTS = 2
 """Readings in a part of a window, at least: between two of them its energy is what they have on both sides."""
 
-_FEWEST = 30
+_LEAST = 30
 """Readings from which units have energies."""
 
 VARIES = 0.01
@@ -130,7 +130,7 @@ class Record:
     loads: Floats  # disjoint starts and ends of what goes on in s, in order, shape (l, 2)
 
     @classmethod
-    def of(cls, run: Run, origin_ns: int, loads: Floats, lead_s: float = 10.0) -> Record | str:
+    def from_run(cls, run: Run, origin_ns: int, loads: Floats, lead_s: float = 10.0) -> Record | str:
         """The readings from ``lead_s`` before the first load to as long after the last, or why there are none.
 
         Args:
@@ -158,7 +158,7 @@ class Record:
 
     def _within(self, low_s: float, high_s: float, loads: Floats) -> Record | str:
         near = [(times_s >= low_s) & (times_s <= high_s) for times_s, *_ in self.each]
-        if min(one.sum() for one in near) < _FEWEST:
+        if min(one.sum() for one in near) < _LEAST:
             return "too_few_values"
         each = zip(self.each, near, strict=True)
         return Record(tuple((times_s[one], watts[one], response) for (times_s, watts, response), one in each), loads)

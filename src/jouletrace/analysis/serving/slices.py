@@ -71,7 +71,7 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
     idle = [(sum(edges) / 2, one.value) for edges, one in zip(pauses, powers, strict=False) if one.value is not None]
     power_of = dict(zip(groups, powers[len(pauses) :], strict=True))
     origin_ns, sizes = loads_ns[0][0], [server["slices"] for server in servers]
-    record = Record.of(run, origin_ns, (np.array(loads_ns) - origin_ns) / 1e9)
+    record = Record.from_run(run, origin_ns, (np.array(loads_ns) - origin_ns) / 1e9)
     pieces = [np.linspace(a, b, max(1, int((b - a) / 1e9 / _PIECE_S)) + 1).astype(np.int64) for a, b in edges_ns]
     pieces_ns = np.concatenate([np.column_stack([one[:-1], one[1:]]) for one in pieces])
     activity = np.array([_activity(run, servers, *piece) for piece in pieces_ns.tolist()])

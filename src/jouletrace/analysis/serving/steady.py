@@ -29,7 +29,7 @@ from jouletrace.stats.interval import effective_n
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.stats.regression import equivalent_noise
 
-BINS, FEWEST = (8, 60), 20
+BINS, LEAST_REQUESTS = (8, 60), 20
 """Bins of a level; with fewer requests nothing can be said of a trend."""
 
 
@@ -145,7 +145,7 @@ def steady_window(requests: Requests) -> tuple[float, float, bool]:
     edges = np.linspace(float(requests.sent[0]), max(end, float(requests.sent[0]) + 1e-6), count + 1)
     open_ = going_on(requests.sent, requests.last, edges)
     done = np.histogram(requests.last, edges)[0].astype(float)
-    if len(requests) >= FEWEST and requests.ok.any():
+    if len(requests) >= LEAST_REQUESTS and requests.ok.any():
         filled_s = float(np.median(requests.e2e[requests.ok]))
         begin = max(int(np.searchsorted(edges - edges[0], filled_s)), _warm_up(open_), _warm_up(done))
         for first in range(begin, count // 2 + 1):

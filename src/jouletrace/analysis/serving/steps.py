@@ -67,7 +67,7 @@ _IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT, _PAIR = range(6)
 DROPPED = (_PAIR, _SEQUENCE, _CONTEXT, _NEW, _STEP)
 """Which factor is dropped first where several can't be distinguished; idle power is shown by pauses."""
 
-FEWEST = 30
+LEAST_STEPS = 30
 """Steps with a traced energy from which these are used."""
 
 
@@ -95,7 +95,7 @@ class Steps:
     traced_j: Floats
 
     @classmethod
-    def of(cls, table: pa.Table, origin_ns: int | None = None) -> Steps:
+    def from_table(cls, table: pa.Table, origin_ns: int | None = None) -> Steps:
         """Those of a ``steps`` table with a row; seconds are from the first start if there is no origin."""
         start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
         origin = int(start[0]) if origin_ns is None else origin_ns
@@ -123,7 +123,7 @@ class Steps:
 def steps_in(run: Run) -> Steps | None:
     """The steps of a Run; None without, or if its answers don't show them."""
     shown = len(run.steps) and run.workload["serving"].get("streamed", 1.0) >= TOGETHER
-    return Steps.of(run.steps) if shown else None
+    return Steps.from_table(run.steps) if shown else None
 
 
 def factors_of(run: Run, steps: Steps, record: Record) -> Factors:
@@ -137,7 +137,7 @@ def factors_of(run: Run, steps: Steps, record: Record) -> Factors:
     x, covariance = _spread(known, units.value, units.covariance)
     found = Factors(x, covariance, known, units.residual_w, method, len(units.shown), scatter)
     traced = np.flatnonzero(np.isfinite(steps.traced_j))
-    return found if len(traced) < FEWEST else _by_traced(run, steps, traced, found)
+    return found if len(traced) < LEAST_STEPS else _by_traced(run, steps, traced, found)
 
 
 def _spread(known: Mask, value: Floats, covariance: Floats) -> tuple[Floats, Floats]:

@@ -153,7 +153,7 @@ def _places(part: Ints, whole: Ints) -> Iterator[int]:
 
 def _by_iteration(timeline: pa.Table, kernels: Ints) -> list[Ints]:
     """Positions in ``kernels`` (rows of the timeline) of the kernels of each iteration, by their chain of parents."""
-    spans = Spans.of(timeline, timed=False)
+    spans = Spans.from_table(timeline, timed=False)
     owner = spans.innermost(kernels, spans.those("kind", ("iteration",)))
     inside = np.flatnonzero(owner >= 0)
     inside = inside[np.argsort(owner[inside], kind="stable")]

@@ -26,7 +26,7 @@ _LONG, _ROWS = 2.5, 5
 _EVEN, _LACKING = 0.05, 0.02
 """Distances that differ by less are even; share of a log's time that is worth a remark if rows come too soon."""
 
-_FEWEST = 4
+_LEAST = 4
 """Times from which it can be seen that readings alternate."""
 
 
@@ -92,7 +92,7 @@ def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
     usual = float(np.median(apart)) if len(apart) and not _coarse(time, resolution_s) else 0.0
     soon = apart < (1 - _EVEN) * usual
     lacking = float(np.sum(usual - apart, where=soon) - np.sum(np.maximum(apart - usual, 0)))
-    sure = soon.sum() >= _FEWEST and np.mean(soon[1:] & soon[:-1]) < _EVEN and apart.min() >= 0
+    sure = soon.sum() >= _LEAST and np.mean(soon[1:] & soon[:-1]) < _EVEN and apart.min() >= 0
     if not sure or np.mean(np.abs(apart - usual) < _EVEN * usual) < 0.5 or lacking < _LACKING * np.ptp(time):
         return 0, 0.0, 0.0
     return int(soon.sum()), usual / 1e9, lacking / 1e9
@@ -116,9 +116,9 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     if not coarse and _differ(new, watts):
         sizes = _sizes(new)
         return max(each, int(np.median(sizes[sizes > 1]))), True
-    close = _begin(ordered, _AT_ONCE * _apart(ordered))
+    close = _begin(ordered, _AT_ONCE * _spacing(ordered))
     together = _usual(_sizes(close))
-    if together > 1 and 2 * (together - 1) * np.median(np.diff(ordered)) > _apart(ordered):  # a log with holes
+    if together > 1 and 2 * (together - 1) * np.median(np.diff(ordered)) > _spacing(ordered):  # a log with holes
         return 1, False
     return together, together > 1 and _alternate(close, watts, together)
 
@@ -159,7 +159,7 @@ def _begin(ordered: Ints, most_ns: float) -> Mask:
     return np.concatenate([[True], np.diff(ordered) > most_ns])[: len(ordered)]
 
 
-def _apart(ordered: Ints) -> float:
+def _spacing(ordered: Ints) -> float:
     """The distance in ns of groups of rows that were written together, one of each device."""
     gaps = np.diff(ordered).astype(np.float64)
     return float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
@@ -168,7 +168,7 @@ def _apart(ordered: Ints) -> float:
 def _alternate(new: Mask, watts: Floats, size: int) -> bool:
     """True if in groups of ``size`` readings one place is nearly always above another, and not by a rise."""
     starts = np.flatnonzero(new)[_sizes(new) == size]
-    if len(starts) < _FEWEST:
+    if len(starts) < _LEAST:
         return False
     groups = watts[starts[:, None] + np.arange(size)]
     means = groups.mean(0)

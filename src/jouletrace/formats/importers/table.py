@@ -69,7 +69,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     _ask_for_twins(path, table, meaning, options)
     stamps = _times(path, table, meaning, options)
     _add_readings(path, log, table, meaning, stamps, options.device)
-    log.apart = _apart(path, table, meaning, stamps)
+    log.apart = _advice(path, table, meaning, stamps)
     _choose_power(log)
     _check_power(path, log, table, meaning)
     unknown = [name for name in meaning.unknown if name]
@@ -94,7 +94,7 @@ def _ask_for_twins(path: Path, table: Delimited, meaning: Columns, options: Impo
                 raise BadInputError(f"{path}: {both}: choose one, --map {target}={place + 1}")
 
 
-def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
+def _advice(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
     """The advice that distinguishes readings of several devices; "" where a column does so.
 
     Raises:

@@ -157,12 +157,12 @@ class Recording(Shown):
     @property
     def marks(self) -> Marks:
         """The marks, which open and close ranges."""
-        return self._that_is_on()._marks
+        return self._collector()._marks
 
     @property
     def started(self) -> bool:
         """True if the recorder has started, so that ``now`` returns at once."""
-        return self._that_is_on()._started.is_set()
+        return self._collector()._started.is_set()
 
     def warn(self, code: str, text: str) -> None:
         """Add a warning to the Run, if it is the first with its code."""
@@ -172,14 +172,14 @@ class Recording(Shown):
 
     def step(self, sync: bool = False) -> None:
         """Mark the end of an iteration of this thread's loop and the start of the next."""
-        on = self._that_is_on()
+        on = self._collector()
         if sync:
             synchronize()
         on._marks.step(sync)
 
     def skip(self) -> None:
         """Exclude the time since this thread's last step (an evaluation, say) from all steps."""
-        self._that_is_on()._marks.skip()
+        self._collector()._marks.skip()
 
     def now(self) -> SoFar:
         """The figures so far, up to about a second ago: sums for live displays, without intervals.
@@ -190,7 +190,7 @@ class Recording(Shown):
         Raises:
             BadInputError: If it has not begun, or belongs to the parent of this fork.
         """
-        on = self._that_is_on()
+        on = self._collector()
         if on is not self:
             return on.now()
         with self._caught_up():
@@ -208,7 +208,7 @@ class Recording(Shown):
         """
         if not (is_seconds(seconds) and seconds > 0):
             raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
-        on = self._that_is_on()
+        on = self._collector()
         if on is not self:
             return on.recent(seconds)
         with self._caught_up():
@@ -245,7 +245,7 @@ class Recording(Shown):
         outer.warn("record_within", text)
         return outer, outer.marks.begin(self.label)
 
-    def _that_is_on(self) -> Recording:
+    def _collector(self) -> Recording:
         """The recording that collects this one's marks: the outer one if this is only a range, else itself."""
         if self._start_ns == 0 and self._outer is not None:
             return self._outer
