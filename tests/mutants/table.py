@@ -222,7 +222,7 @@ MUTANTS = [
         "analysis/model.py",
         ["analysis/test_budget.py"],
         ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
-        ("scatter of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
+        ("scatter dropped from a budget", "SPREAD: standard_error(own)[0], **shared}", "SPREAD: 0.0, **shared}"),
     ),
     *_of(
         "analysis/model.py",

@@ -25,7 +25,7 @@ from jouletrace.run.spans import spans_of
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
-SPREAD = "scatter of windows"
+SPREAD, BETWEEN = "scatter of windows", "scatter of runs"
 IDLE = "idle power"
 """Sources of the uncertainty of a mean over windows, beside those of the estimator."""
 
@@ -143,7 +143,7 @@ def _shared(own: Estimate, shared: Mapping[str, float]) -> Estimate:
     """A mean over windows with the interval of their spread and of what they share, by source."""
     if own.value is None:
         return own
-    budget = {SPREAD: standard_error(own)[0], **shared}
+    budget = {BETWEEN if own.method == "runs" else SPREAD: standard_error(own)[0], **shared}
     return replace(widened(own, Z95 * math.hypot(*shared.values())), budget=budget)
 
 

@@ -95,7 +95,7 @@ def carry_out(
     """
     points = [point for group in groups for point in group]
     there = set(filter(is_there, points))
-    missed = {point: Outcome(point, NOT_REACHED, "it was not measured") for point in points}
+    missed = {point: Outcome(point, NOT_REACHED, "not all of it was measured") for point in points}
     tally = Tally({**missed, **{point: Outcome(point) for point in there}}, len(there))
     watch.begin(len(points), len(there))
 

@@ -24,7 +24,7 @@ from jouletrace.report.verdict import gain_line
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import STORED_SCATTER, Parts
 
-DONE = "done"
+DONE, INTERRUPTED = "done", "interrupted"
 AXES = {
     "workload": "workload",
     "batch": "batch",
@@ -136,7 +136,8 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     for entry in entries:
         if entry.outcome != DONE:
             what = " ".join(_said(entry.point.get(name)) for name in varying)
-            section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {entry.reason}")
+            reason = entry.reason if entry.run is None else f"of some of its runs alone: {entry.reason}"
+            section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {reason}")
     found.sections = [section]
     found.verdict = _verdict(entries, varying)
     return found.printable()
@@ -145,6 +146,8 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
 def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     """The points with the least energy and work per sample and the most samples per second, and how far to trust."""
     done = [entry for entry in entries if entry.run is not None]
+    if any(entry.outcome == INTERRUPTED for entry in entries):
+        return [f"not finished: {sum(entry.outcome == DONE for entry in entries)} of {len(entries)} points are whole"]
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
     lines = []
     for entry in {id(entry): entry for entry in best.values()}.values():

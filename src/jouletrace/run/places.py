@@ -75,7 +75,7 @@ def check_free(path: Path | str) -> Path:
     target = Path(path)
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise BadInputError(f"{shown(target)} exists; results are never overwritten")
+            raise BadInputError(f"{shown(target)} exists; results are never overwritten: name another place")
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -142,7 +142,7 @@ def write_first(path: Path, data: bytes) -> None:
     except FileExistsError:
         if not path.exists():  # a folder above it is a file
             raise
-        raise BadInputError(f"{shown(path)} exists; results are never overwritten") from None
+        raise BadInputError(f"{shown(path)} exists; results are never overwritten: name another place") from None
 
 
 @contextmanager

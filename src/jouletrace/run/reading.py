@@ -122,9 +122,10 @@ _RUNS = "runs"
 
 
 def _within(source: Path) -> str:
-    """The Runs in a folder that is none itself."""
-    inside = sorted(one.parent.name for one in source.glob(f"*/{RUN_JSON}"))
-    return f"; it contains {len(inside)} Runs, such as {source / inside[0]}" if inside else ""
+    """The Runs in a folder that is none itself; of a campaign they lie deeper."""
+    each = (sorted(source.glob(f"{'*/' * depth}{RUN_JSON}")) for depth in (1, 2, 3))
+    inside = next(filter(None, each), [])
+    return f"; it contains {len(inside)} Runs, such as {inside[0].parent}" if inside else ""
 
 
 @contextmanager

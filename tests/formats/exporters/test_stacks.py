@@ -25,8 +25,8 @@ def run():
 def test_collapsed_stacks_sum_to_the_whole(run, tmp_path):
     export(run, "collapsed", tmp_path / "out.txt")
     lines = (tmp_path / "out.txt").read_text().splitlines()
-    millijoules = sum(int(line.rpartition(" ")[2]) for line in lines)
-    assert millijoules == pytest.approx(1e3 * run.result("energy_total_j").value, rel=0.02)
+    microjoules = sum(int(line.rpartition(" ")[2]) for line in lines)
+    assert microjoules == pytest.approx(1e6 * run.result("energy_total_j").value, rel=0.02)
     assert any(line.count(";") > 3 for line in lines)
     assert all(";;" not in line for line in lines)
 
@@ -48,7 +48,7 @@ def test_stacks_of_a_committed_run_sum_to_the_whole_or_to_its_parts_if_these_are
         return
     export(run, "collapsed", tmp_path / "out.txt")
     stacks = [int(line.rpartition(" ")[2]) for line in (tmp_path / "out.txt").read_text().splitlines()]
-    assert sum(stacks) == pytest.approx(1e3 * taken(nodes), abs=0.5 * len(nodes))
+    assert sum(stacks) == pytest.approx(1e6 * taken(nodes), abs=0.5 * len(nodes))
     assert taken(nodes) == pytest.approx(nodes[0].energy.value, rel=0.015)
 
 
@@ -68,7 +68,7 @@ def test_names_of_stacks_hold_no_control_characters(tmp_path):
     figures = [{"unit": 0, "metric": "energy_total_j", "value": 2.0}]
     run = Run(units=tables.from_rows(rows, "units"), results=tables.from_rows(figures, "results"))
     export(run, "collapsed", tmp_path / "out.txt")
-    assert (tmp_path / "out.txt").read_text() == "a\\x1b[31m:b\\x07\\u202ec d 2000\n"
+    assert (tmp_path / "out.txt").read_text() == "a\\x1b[31m:b\\x07\\u202ec d 2000000\n"
 
 
 def test_a_run_without_energies_is_refused_in_one_line(tmp_path):

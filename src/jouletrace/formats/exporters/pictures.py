@@ -34,7 +34,7 @@ def write_svg(run: Run, path: Path | str) -> Path:
 
 
 def write_collapsed(run: Run, path: Path | str) -> Path:
-    """Write ``train.py;forward;layer1;conv 12345`` for each part: millijoules without what its own parts take.
+    """Write ``train.py;forward;layer1;conv 12345`` for each part: microjoules without what its own parts take.
 
     flamegraph.pl, speedscope and inferno read it.
 
@@ -46,7 +46,7 @@ def write_collapsed(run: Run, path: Path | str) -> Path:
             words = (
                 printable(" ".join(name.replace(";", ":").split())) for name in names
             )  # without what separates stacks
-            file.write(f"{';'.join(words)} {round(1e3 * joules)}\n".encode())
+            file.write(f"{';'.join(words)} {round(1e6 * joules)}\n".encode())
     return Path(path)
 
 
@@ -80,7 +80,7 @@ def write_speedscope(run: Run, path: Path | str) -> Path:
 
 
 def _stacks(run: Run) -> list[tuple[list[str], float]]:
-    """Names from the whole inwards, and joules of a part less those of its own parts; nothing below 0.5 mJ.
+    """Names from the whole inwards, and joules of a part less those of its own parts; nothing below 0.5 µJ.
 
     A part takes at least what its own parts take together, as the page draws it: the stacks sum to the whole, and to
     more only by what parts come to beyond what is around them.
@@ -96,7 +96,7 @@ def _stacks(run: Run) -> list[tuple[list[str], float]]:
         names[node.path] = [*names[node.parent], node.label]
         own[node.path] = joules
         own[node.parent] -= joules
-    found = [(names[node.path], own[node.path]) for node in nodes if own[node.path] >= 5e-4]
+    found = [(names[node.path], own[node.path]) for node in nodes if own[node.path] >= 5e-7]
     if not found:
         raise BadInputError("this Run has no energies to draw as stacks")
     return found

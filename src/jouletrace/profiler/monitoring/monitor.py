@@ -11,6 +11,7 @@ from jouletrace import analysis
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, TerminatedError
 from jouletrace.processes.termination import interrupts_taken, taken
+from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.monitoring.watch import Display, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.recording.session import Session
@@ -58,6 +59,8 @@ def monitor(
             if counter is not None:
                 session.run.channels += channels(devices[0].info.id, counter)
                 counter.start(session.clock)
+            if command:
+                warn_of_idle(session.run, devices)
             session.save_header()
             used = _used(devices)
             watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)

@@ -274,7 +274,7 @@ class Recording(Shown):
         parts = parts_of(self._whole)
         for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
             if taken.exists():
-                raise BadInputError(f"{shown(taken)} exists; results are never overwritten")
+                raise BadInputError(f"{shown(taken)} exists; results are never overwritten: name another place")
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:
