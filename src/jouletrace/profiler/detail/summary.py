@@ -75,6 +75,8 @@ class Summary(Shown):
         self.energy = _over_runs([run.result("energy_total_j") for run in runs])
         self.power = _over_runs([run.result("power_w") for run in runs])
         self.closure = _over_runs([run.result("closure_layers") for run in runs])
+        scaled = any("traced_at_cap" in run.result("closure_layers").flags for run in runs)
+        self.parts = f"of the whole step{', to which the rows below are scaled' if scaled else ' in the rows below'}"
         self.warnings = list({warning.code: warning.message for run in runs for warning in run.warnings}.values())
         rows = [_row(name, of_runs) for name, of_runs in _by_name(tables).items()]
         by_energy = any(row.energy.total is not None for row in rows)
@@ -99,7 +101,7 @@ class Summary(Shown):
         ):
             each = " per iteration" if unit != "W" and figure.value is not None else ""
             lines.append(f"{label:13} {_figure(figure, unit, scale)}{each}")
-        lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
+        lines.append(f"{'Closure':13} {_figure(self.closure, self.parts, 1.0)}")
         lines += [f"Warning       {text}" for text in self.warnings]
         lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent=" " * 14)]
         lines += ["", text(self._table(self.rows[:TOP]), WIDTH).rstrip("\n")]
