@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import kernel_powers
-from jouletrace.attribution import attempts, program
+from jouletrace.attribution import attempts, attribute, program
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
@@ -28,6 +28,14 @@ def fits_once(folder):
         for step in (attempts.lock, attempts.rephased, attempts.checks):
             patch.setattr(attempts, step.__name__, _remembered(step, folder))
         patch.setattr(kernel_powers, "attribute_program", _remembered(program.attribute_program, folder))
+        yield
+
+
+@contextmanager
+def energies_once(folder):
+    """Within it analyses have the energies of equal readings from one another, as with ``fits_once``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribute, "attribute", _remembered(attribute.attribute, folder))
         yield
 
 
@@ -54,7 +62,7 @@ def _remembered(step, folder):
 
 def _reached():
     """The modules of the code that a fit runs; ``attempts`` itself only calls the steps that are remembered."""
-    found, left = {}, {attempts.__name__, program.__name__}
+    found, left = {}, {attempts.__name__, program.__name__, attribute.__name__}
     while left:
         name = left.pop()
         found[name] = sys.modules[name]
@@ -73,10 +81,11 @@ def _constants():
 
 
 def _code():
-    """Their functions, and those of their classes."""
+    """Their functions, arrays and priors, and functions of their classes, but for the one that is remembered itself."""
     for module in _MODULES:
         for name, value in vars(module).items():
-            if callable(value):
+            kept = callable(value) or isinstance(value, np.ndarray) or is_dataclass(value)
+            if kept and (module, name) != (attribute, "attribute"):
                 yield module.__name__, name, value
             if isinstance(value, type) and value.__module__ == module.__name__:
                 yield from ((f"{module.__name__}.{name}", of, one) for of, one in vars(value).items() if callable(one))
@@ -104,6 +113,7 @@ def _add(digest, value):
         for one in value:
             _add(digest, one)
     else:
+        assert type(value).__repr__ is not object.__repr__, f"{value!r} says nothing of what it holds"
         digest.update(f"{type(value).__name__} {value!r};".encode())
 
 
