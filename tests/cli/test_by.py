@@ -93,7 +93,7 @@ def test_every_division_comes_to_the_same_sum(by):
 
 @pytest.mark.parametrize(
     "name",
-    ["lora_accum", *(pytest.param(one, marks=pytest.mark.slow) for one in ("encoder", "jax_train", "mamba_infer"))],
+    ["jax_train", *(pytest.param(one, marks=pytest.mark.slow) for one in ("encoder", "lora_accum", "mamba_infer"))],
 )
 def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, name):
     """Be what is left one path or many; no row is null where the powers are known."""

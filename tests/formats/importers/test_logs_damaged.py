@@ -28,7 +28,7 @@ def test_no_mutation_brings_it_down(tmp_path, form, count):
 @pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
 def test_what_is_read_of_a_mutation_comes_through_to_the_report(tmp_path, form):
     samples = [text.encode() for name, text in SAMPLES.values() if name == form]
-    found = read_damaged(importer(form), samples, tmp_path / "log.txt", 12, seed=4, through=tmp_path)
+    found = read_damaged(importer(form), samples, tmp_path / "log.txt", 6, seed=4, through=tmp_path)
     assert found["read"] > 2
 
 
