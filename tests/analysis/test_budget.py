@@ -31,8 +31,8 @@ def windows():
 
 @pytest.fixture(scope="module")
 def program(fits_once):
-    """A training program on an H100."""
-    return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "loader-run-h100.zip"))
+    """A training program on an H200."""
+    return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
 
 
 def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(windows):

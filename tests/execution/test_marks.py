@@ -10,8 +10,6 @@ pytest.importorskip("torch")
 
 PROGRAM = """
 import ctypes, json
-from jouletrace.without_pandas import hide_pandas
-hide_pandas()  # which pyarrow imports where it is installed
 from types import SimpleNamespace
 from contextlib import nullcontext
 import numpy as np, torch

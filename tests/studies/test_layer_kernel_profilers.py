@@ -57,7 +57,7 @@ def generated(study):
     pytest.importorskip("transformers")
     length = ("--task", "generate", "--batch", "8", "--prompt-len", "256", "--max-new-tokens", "9", "--mode", "graph")
     one_layer = ("--config", "num_hidden_layers=1")
-    done("profile", "llama-1b", *length, *one_layer, "--detail", "layer", "--detail-time", "12", *QUICK, "-o", "llama")
+    done("profile", "llama-1b", *length, *one_layer, "--detail", "layer", "--detail-time", "6", *QUICK, "-o", "llama")
     return load("llama")
 
 

@@ -46,7 +46,7 @@ def served():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     models = ["llama-1b", "llama-1b", "gpt2-large"]
-    levels = each((1, 2.5), 15, 3)
+    levels = each((1, 2.5), 25, 3)
     with closing(open_backend(GPU)) as backend, closing(open_servers(models, PROFILES, backend, GPU)) as servers:
         settings = BenchSettings("", [one for load in levels for one in load], pause_s=2.0)
         return bench_slices(servers, settings, levels), servers.history

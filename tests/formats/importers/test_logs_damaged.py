@@ -13,6 +13,7 @@ from jouletrace.formats.importers import importer, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load, tables
 from pace import within
+from thinned import thinned
 
 
 @pytest.mark.thorough
@@ -122,7 +123,7 @@ def test_control_characters_stay_in_their_own_row(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", thinned(SAMPLES, 2))
 def test_a_number_of_any_length_in_any_place_is_no_trap(tmp_path, name, count):
     """As a float 400 digits are infinite, and of 5,000 Python makes no integer; "1.2.3" is a number to no one."""
     form, text = SAMPLES[name]
