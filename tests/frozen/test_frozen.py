@@ -15,7 +15,7 @@ TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
 did; simulated ones are fitted again, and other processors round otherwise."""
 
 SIMILAR = ("h100-fp32", "h100-bf16", "h200", "a100-large", "v100", "ab-modes", "ab-null", "calibrate-h100")
-"""Simulated Runs of which another has the same kind, board or option."""
+"""Simulated Runs of which another has the same kind, GPU or option."""
 
 ACCEPTED = {line["what"]: line for line in frozen.accepted()}
 
