@@ -32,10 +32,16 @@ def allowed_imports() -> dict[str, set[str]]:
 
 
 @cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All nodes of a module that name what it imports, or may."""
+    named = ast.Import | ast.ImportFrom | ast.Call | ast.Constant
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, named)]
+
+
+@cache
 def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
     """All of a module, at the top, inside functions or for types alone."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in nodes_of(path) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 OPENERS = ("import_module", "__import__")
@@ -44,7 +50,7 @@ OPENERS = ("import_module", "__import__")
 @cache
 def named_in_texts(path: Path) -> set[str]:
     """Modules of ours whose names are texts of a module, by dotted name: "jouletrace.devices.rapl:VENDOR"."""
-    texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    texts = [node.value for node in nodes_of(path) if isinstance(node, ast.Constant)]
     found = (re.fullmatch(r"(jouletrace(?:\.\w+)+)(?::\w+)?", text) for text in texts if isinstance(text, str))
     return {match[1] for match in found if match}
 
@@ -52,7 +58,7 @@ def named_in_texts(path: Path) -> set[str]:
 @cache
 def opened_by_name(path: Path) -> set[str]:
     """Modules of ours that a module imports by a function, with the name in the call."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in nodes_of(path) if isinstance(node, ast.Call) and node.args]
     names = [
         call.args[0].value
         for call in calls

@@ -77,7 +77,7 @@ SOURCES = (
 
 @pytest.fixture(scope="module")
 def kernel(caches, tmp_path_factory):
-    """A folder, and what runs cells there, with caches and files of Jupyter of its own."""
+    """A folder with caches and files of Jupyter of its own, and what cells show there: of the notebook, and ours."""
     folder = tmp_path_factory.mktemp("notebook")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("JOULETRACE_CACHE", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
@@ -86,13 +86,17 @@ def kernel(caches, tmp_path_factory):
             patch.setenv(name, str(place))
         patch.setenv("COLUMNS", "80")
         patch.setenv("PYTHONWARNINGS", "ignore:IProgress")  # that tqdm has no widgets here
-        yield folder, lambda *sources: shown(sources, folder)
+        code = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+        assert not any(cell["outputs"] for cell in code)  # none that could be out of date
+        first = ["".join(cell["source"]) for cell in code]
+        outputs = shown([*first, *SOURCES], folder)
+        yield folder, dict(zip(first, outputs, strict=False)), dict(zip(SOURCES, outputs[len(first) :], strict=True))
 
 
 @pytest.fixture(scope="module")
 def cells(kernel):
     """By its source, what each of the cells shows."""
-    return dict(zip(SOURCES, kernel[1](*SOURCES), strict=True))
+    return kernel[2]
 
 
 def of(cells, last):
@@ -159,13 +163,9 @@ def test_callbacks_print_once_and_a_trainer_shows_their_figures_as_simulated(cel
 
 @pytest.mark.thorough
 def test_the_notebook_runs(kernel):
-    notebook = json.loads(NOTEBOOK.read_text())
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert not any(cell["outputs"] for cell in code)  # none that could be out of date
-    sources = ["".join(cell["source"]) for cell in code]
-    cells = dict(zip(sources, kernel[1](*sources), strict=True))
+    folder, cells, _ = kernel
     assert "SIMULATED" in value(of(cells, "run"))[1]
     assert "±" in displayed(of(cells, "energy"))[-1]["text/html"]
     assert "SIMULATED" in value(of(cells, "layers"))[1]
     assert printed(of(cells, "print(block)")).startswith("SIMULATED a block: ")
-    assert (kernel[0] / "first-run.zip").exists()
+    assert (folder / "first-run.zip").exists()

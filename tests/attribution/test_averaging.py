@@ -97,7 +97,7 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
 @pytest.mark.parametrize("name", ["part_time", pytest.param("boxcar", marks=pytest.mark.slow)])
 def test_repetition_in_place_resolves_operators(name):
     """Untouched there is one row at most; with repeats that hold for 0.2 s there are rows of single operators."""
-    recording, truth = repeated(name, 0, 7.0, 150)
+    recording, truth = repeated(name, 0, 6.0, 150)
     _, asked, table = analysed(name, recording)
     assert doubt(asked) == ""
     assert np.mean(held(table, truth)) >= 0.75

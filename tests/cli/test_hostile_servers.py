@@ -11,6 +11,7 @@ pytest.importorskip("aiohttp")
 
 from commands import command, start
 from hostile_server import Hostile, hostile
+from thinned import thinned
 
 GPU = "sim:h100?realtime=1"
 KEY = 'sk-attack/9f8e+7d6c5b 4a"x'
@@ -90,7 +91,7 @@ def test_a_key_in_a_refusal_is_masked(capsys, place, server, monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("key", ["energy", "abc", "a", "123456", "power_w", "EMPTY"])
+@pytest.mark.parametrize("key", thinned(["energy", "power_w", "abc", "a", "123456", "EMPTY"], 2))
 def test_a_key_that_is_an_ordinary_word_masks_itself_alone(capsys, place, server, monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     server.secret = key

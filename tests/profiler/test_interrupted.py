@@ -57,7 +57,7 @@ CASES += [("figures", "model"), *((stage, detail) for stage in ("units", "figure
 """Until its units are known, a recording is the same at every detail."""
 
 
-@pytest.mark.parametrize(("stage", "detail"), thinned(CASES, 2))
+@pytest.mark.parametrize(("stage", "detail"), thinned(CASES, 3))
 def test_a_profile_interrupted_at_any_stage_can_be_opened(place, capsys, monkeypatch, stage, detail):
     call = ("profile", "toy.py:loss", "-d", "sim:h100?seed=3", "--detail", detail, *QUICK, "-o", "run")
     call += ("--task", "train") if detail == "phase" else ()  # an inference has no phases

@@ -14,6 +14,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
 from jouletrace.run.parts import STORED_SCATTER
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
+from thinned import thinned
 
 RECORDED = [
     *(REPOSITORY / "src" / "jouletrace" / "bundled").glob("*.zip"),
@@ -63,7 +64,7 @@ def test_the_rest_is_context_idle():
     assert re.search(r"\d+ % of it active, \d+ % is context idle \([\d.]+ ± [\d.]+ W\)", short(profile_run()))
 
 
-@pytest.mark.parametrize("place", RECORDED, ids=lambda place: place.stem)
+@pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)
 def test_time_without_a_kernel_is_not_called_idle(place):
     """Idle is the power of a GPU that does nothing; both stood beside each other."""
     run = load(place)
@@ -155,7 +156,7 @@ def test_a_verdict_has_no_footnotes_and_one_table():
     assert re.search(r"^\d+ more, together", text, re.M), "the rest is counted"
 
 
-@pytest.mark.parametrize("place", RECORDED, ids=lambda place: place.stem)
+@pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)
 def test_recorded_runs_fit_a_terminal(place):
     run = load(place)
     text = report.render([run], width=80, detail=report.default_detail(run))

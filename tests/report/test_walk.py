@@ -5,7 +5,7 @@ import pytest
 import jouletrace as jt
 from make_runs import profile_run
 from places import REPOSITORY
-from walk import FORMS, printed, stays, tour
+from walk import FORMS, entered, printed
 
 RUNS = [
     REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip",
@@ -27,9 +27,10 @@ def test_a_print_enters_few_packages(path, name):
     first call of each function alone, ``run`` included, as a reader follows them.
     """
     FORMS[name](jt.load(path))  # modules are imported
-    first, second = jt.load(path), jt.load(path)
-    assert stays(lambda: FORMS[name](first)) <= MOST_STAYS
-    assert tour(lambda: FORMS[name](second)) <= MOST_OF_TOUR
+    run = jt.load(path)
+    stays, tour = entered(lambda: FORMS[name](run))
+    assert stays <= MOST_STAYS
+    assert tour <= MOST_OF_TOUR
 
 
 def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():

@@ -85,7 +85,7 @@ FIELDS = ("kind", "created_ns", "workload", "settings", "stored", "calibration",
 
 
 @pytest.mark.thorough
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(run=RUNS, name=st.sampled_from(["run", "run.zip"]))
 def test_a_wild_run_is_refused_in_one_line_or_comes_back_equal(tmp_path_factory, run, name):
     place = tmp_path_factory.mktemp("wild") / name

@@ -57,7 +57,7 @@ def generated(study):
     pytest.importorskip("transformers")
     length = ("--task", "generate", "--batch", "8", "--prompt-len", "256", "--max-new-tokens", "9", "--mode", "graph")
     one_layer = ("--config", "num_hidden_layers=1")
-    done("profile", "llama-1b", *length, *one_layer, "--detail", "layer", "--detail-time", "12", *QUICK, "-o", "llama")
+    done("profile", "llama-1b", *length, *one_layer, "--detail", "layer", "--detail-time", "6", *QUICK, "-o", "llama")
     return load("llama")
 
 
@@ -122,6 +122,7 @@ def test_every_reading_of_power_is_kept_with_its_time(dummy):
     assert all(after > before for before, after in pairwise(time))
 
 
+@pytest.mark.slow  # profiler/test_generation.py has phases and layers of a smaller model, with their truth
 def test_text_generation_is_reported_by_layer_and_phase(generated, capsys):
     assert generated.result("closure_layers").value == pytest.approx(1, abs=0.05)
     rows = table(command(capsys, "show", "llama", "--detail", "layer", "--format", "csv").out)
@@ -133,6 +134,7 @@ def test_text_generation_is_reported_by_layer_and_phase(generated, capsys):
     assert per_token * 8 * 9 == pytest.approx(generated.result("energy_total_j").value, rel=1e-6)
 
 
+@pytest.mark.slow  # profiler/test_generation.py has phases and layers of a smaller model, with their truth
 def test_text_generation_is_reported_by_kernel(generated, capsys):
     rows = table(command(capsys, "show", "llama", "--detail", "kernel", "--format", "csv").out)
     kernels = [row for row in rows if row["level"] == "kernel" and row["energy_total_j"]]

@@ -140,7 +140,7 @@ def test_the_same_command_goes_on_where_it_was_cut_off(swept, capsys):
     ("model", "task"),
     [
         ("vision_transformer", "cv_infer"),
-        ("resnet50", "cv_infer"),
+        pytest.param("resnet50", "cv_infer", marks=pytest.mark.slow),
         pytest.param("swin_transformer", "cv_infer", marks=pytest.mark.slow),
         ("minilm", "nlp_train"),
     ],

@@ -27,6 +27,25 @@ def field(records, offset, kind):
     return np.ascontiguousarray(records[:, offset : offset + np.dtype(kind).itemsize]).view(kind)[:, 0]
 
 
+def _rows(file, kind, size):
+    """The records of a kind, shape (n, size), in their order."""
+    flat = np.frombuffer(lzma.decompress(file[f"kind_{kind}"].tobytes()), np.uint8)
+    return np.cumsum(flat.reshape(size, -1).T, axis=0, dtype=np.uint8)
+
+
+def _names(file):
+    """The symbols by pointer."""
+    symbols = lzma.decompress(file["names"].tobytes()).split(b"\n")
+    return dict(zip(file["pointers"].tolist(), symbols, strict=True))
+
+
+def records_by_kind(path):
+    """What ``records_of`` gives of the buffers, and the symbols by pointer."""
+    with np.load(path) as file:
+        found = {kind: _rows(file, kind, size) for kind, size in file["sizes"].tolist()}
+        return {kind: rows for kind, rows in found.items() if len(rows)}, _names(file)
+
+
 def unpack(path):
     """The buffers as CUPTI filled them, the symbols by pointer, and CUPTI's version."""
     with np.load(path) as file:
@@ -35,10 +54,6 @@ def unpack(path):
         starts = np.concatenate([[0], np.cumsum([sizes[kind] for kind in kinds.tolist()])])
         whole = np.empty(starts[-1], np.uint8)
         for kind, size in sizes.items():
-            flat = np.frombuffer(lzma.decompress(file[f"kind_{kind}"].tobytes()), np.uint8)
-            rows = np.cumsum(flat.reshape(size, -1).T, axis=0, dtype=np.uint8)
             at = starts[:-1][kinds == kind]
-            whole[at[:, None] + np.arange(size)] = rows
-        symbols = lzma.decompress(file["names"].tobytes()).split(b"\n")
-        names = dict(zip(file["pointers"].tolist(), symbols, strict=True))
-        return np.split(whole, np.cumsum(file["lengths"])[:-1]), names, int(file["version"])
+            whole[at[:, None] + np.arange(size)] = _rows(file, kind, size)
+        return np.split(whole, np.cumsum(file["lengths"])[:-1]), _names(file), int(file["version"])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import kernel_powers
-from jouletrace.attribution import attempts, program
+from jouletrace.attribution import attempts, attribute, program
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
+from jouletrace.sensor import power_record
 from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
 from jouletrace.sensor.models import RATE_NEAR_HZ
 from jouletrace.simulator.boards.sensors import SampledStretch
@@ -29,6 +30,18 @@ def fits_once(folder):
             patch.setattr(attempts, step.__name__, _remembered(step, folder))
         patch.setattr(kernel_powers, "attribute_program", _remembered(program.attribute_program, folder))
         yield
+
+
+@contextmanager
+def energies_once(folder):
+    """Within it analyses have grid and energies of equal readings from one another, as with ``fits_once``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in _REMEMBERED:
+            patch.setattr(module, name, _remembered(getattr(module, name), folder))
+        yield
+
+
+_REMEMBERED = ((attribute, "attribute"), (power_record, "find_grid"))
 
 
 def _remembered(step, folder):
@@ -54,7 +67,7 @@ def _remembered(step, folder):
 
 def _reached():
     """The modules of the code that a fit runs; ``attempts`` itself only calls the steps that are remembered."""
-    found, left = {}, {attempts.__name__, program.__name__}
+    found, left = {}, {module.__name__ for module in (attempts, program, attribute, power_record)}
     while left:
         name = left.pop()
         found[name] = sys.modules[name]
@@ -73,10 +86,11 @@ def _constants():
 
 
 def _code():
-    """Their functions, and those of their classes."""
+    """Their functions, arrays and priors, and functions of their classes, but for what is remembered itself."""
     for module in _MODULES:
         for name, value in vars(module).items():
-            if callable(value):
+            kept = callable(value) or isinstance(value, np.ndarray) or is_dataclass(value)
+            if kept and (module, name) not in _REMEMBERED:
                 yield module.__name__, name, value
             if isinstance(value, type) and value.__module__ == module.__name__:
                 yield from ((f"{module.__name__}.{name}", of, one) for of, one in vars(value).items() if callable(one))
@@ -104,6 +118,7 @@ def _add(digest, value):
         for one in value:
             _add(digest, one)
     else:
+        assert type(value).__repr__ is not object.__repr__, f"{value!r} says nothing of what it holds"
         digest.update(f"{type(value).__name__} {value!r};".encode())
 
 

@@ -9,6 +9,7 @@ import zlib
 from base64 import b64encode
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ END = (
 MODELS = b'{"data": [{"id": "m"}]}'
 
 
+@cache
 def bomb(mebibytes):
     """So many MiB of line ends, packed."""
     packer, blank = zlib.compressobj(9, wbits=31), b"\n" * (1 << 20)

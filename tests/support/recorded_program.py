@@ -13,6 +13,8 @@ REAL = "sim:h100?realtime=1&load=0.5:300"
 PRELUDE = f"""
 import ctypes, os, subprocess, sys, threading, time
 from pathlib import Path
+from jouletrace.without_pandas import hide_pandas
+hide_pandas()  # which pyarrow imports where it is installed
 import jouletrace as jt
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.tracer import launching

@@ -44,11 +44,18 @@ def package(frame: FrameType) -> str | None:
     return name if rest and path.startswith(ROOT) else None
 
 
-def stays(call: Callable[[], object]) -> int:
-    """How often control enters a package coming from another one, ``run`` being no package of its own."""
+def entered(call: Callable[[], object]) -> tuple[int, int]:
+    """How often control enters a package coming from another one: of all calls and returns, and of first calls.
+
+    ``run`` is a package of its own among first calls alone: those of each function.
+    """
     found: list[str] = []
+    first: dict[tuple[str, str], str] = {}
 
     def see(frame: FrameType, event: str, value: Any) -> None:
+        name, code = package(frame), frame.f_code
+        if event == "call" and name is not None:
+            first.setdefault((code.co_filename, code.co_qualname.partition(".<locals>")[0]), name)
         at: FrameType | None = frame if event == "call" else frame.f_back
         while at is not None and package(at) in (None, DATA):
             at = at.f_back
@@ -57,21 +64,8 @@ def stays(call: Callable[[], object]) -> int:
             found.append(name)
 
     walked(call, see)
-    return len(found)
-
-
-def tour(call: Callable[[], object]) -> int:
-    """The same over the first call of each function, ``run`` included."""
-    first: dict[tuple[str, str], str] = {}
-
-    def see(frame: FrameType, event: str, value: Any) -> None:
-        name, code = package(frame), frame.f_code
-        if event == "call" and name is not None:
-            first.setdefault((code.co_filename, code.co_qualname.partition(".<locals>")[0]), name)
-
-    walked(call, see)
     names = list(first.values())
-    return sum(one != before for before, one in zip([None, *names], names, strict=False))
+    return len(found), sum(one != before for before, one in zip([None, *names], names, strict=False))
 
 
 def forms(call: Callable[[], object], holds: Callable[[Any], bool]) -> set[str]:

@@ -73,7 +73,7 @@ def check(bench, buffers, names):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", thinned(PROGRAMS, 2), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", thinned(PROGRAMS, 4), ids=lambda path: path.stem)
 def test_rows_of_a_program_are_what_cupti_wrote(bench, path):
     buffers, names, version = unpack(path)
     assert version == 130001

@@ -8,6 +8,7 @@ from torch import nn  # noqa: E402
 
 import jouletrace as jt  # noqa: E402
 from jouletrace.errors import BadInputError  # noqa: E402
+from thinned import thinned  # noqa: E402
 
 
 class Caching(nn.Module):
@@ -54,8 +55,12 @@ def call(model, inputs):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("dtype", [None, "bf16"])
-@pytest.mark.parametrize("make", [linear, normed, caching, bert])
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    thinned(
+        [(linear, None), (linear, "bf16"), *((one, of) for one in (normed, caching, bert) for of in ("bf16", None))], 2
+    ),
+)
 def test_a_profiled_model_can_be_used_as_before(make, dtype):
     model, inputs = make()
     model.train()
