@@ -152,7 +152,7 @@ def test_half_an_hour_without_readings_does_not_cost_the_night(workspace, capsys
     assert "300.030 ± 0.047 W on average" in words
     assert "a hole of 1800 s, 2026-11-22 21:39:00.000 UTC to 2026-11-22 22:09:00.000 UTC" in words
     assert load("r").result("time_s", 1).value + 1800 == 479 * 60
-    assert "without its holes" in words
+    assert "without holes and resets" in words
     assert "run it again" not in words
     assert not [line for line in command(capsys, "import", "smi.csv").out.splitlines() if line.endswith("--query-")]
 

@@ -80,7 +80,7 @@ class Part:
         count: How often it runs in an iteration; None where that isn't known.
         figures: By metric, in stored order.
         gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
-        title: Its name for people: of a pool, what it holds ("gelu and 3 more").
+        holds: Of a pool, what it holds ("gelu and 3 more").
     """
 
     id: int
@@ -95,11 +95,12 @@ class Part:
     count: int | None = None
     figures: dict[str, Estimate] = field(default_factory=dict)
     gpu: str = ""
-    title: str = ""
+    holds: str = ""
 
-    def __post_init__(self) -> None:
-        """Without a title of its own, a part has its name."""
-        object.__setattr__(self, "title", self.title or self.name)
+    @property
+    def title(self) -> str:
+        """Its name for people: of a pool, what it holds."""
+        return self.holds or self.name
 
     @cached_property
     def path(self) -> Path:
@@ -167,7 +168,7 @@ class Parts:
                 **{name: row[name] for name in _COLUMNS},
                 figures=figures.get(row["id"], {}),
                 gpu=gpu(row["parent"]),
-                title=titles.get(row["id"], ""),
+                holds=titles.get(row["id"], ""),
             )
             for row in rows
         ]
