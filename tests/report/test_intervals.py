@@ -21,7 +21,8 @@ def recording(*ranges, kind="record"):
     units = [{"id": 0, "level": "model", "name": "mine"}]
     rows = []
     for id, (name, count, time, energy) in enumerate(ranges, start=1):
-        units.append({"id": id, "parent": 0, "level": "range", "name": name, "count": count})
+        above = [unit["id"] for unit in units[1:] if name.startswith(f"{unit['name']}/")]
+        units.append({"id": id, "parent": [0, *above][-1], "level": "range", "name": name, "count": count})
         rows += [result(id, "time_s", time), result(id, "energy_total_j", energy)]
     units, rows = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     run = Run(kind=kind, workload={"name": "mine"}, units=units, results=rows)
