@@ -128,7 +128,7 @@ def unequal_steps(sensor, mean_s, seed, number=30):
 
 
 def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
-    """95 % of totals hold the truth, and none is twice as wide as the whole record: how steps differ isn't in them."""
+    """95 % of totals hold the truth, none much wider than the whole record: how steps differ is in none."""
     cases = [("h100", 0.1), ("a100", 0.3)]
     held, wider, spread = [], [], []
     for sensor, mean_s in cases:
@@ -140,7 +140,7 @@ def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
             spread.append(30 * each.half_width / total.half_width)
             assert total.value == pytest.approx(30 * each.value, rel=0.02)
     assert np.mean(held) >= 10 / 12, "fewer than 10 of 12 have a probability of 2 %"
-    assert max(wider) < 2
+    assert max(wider) < 1.2
     assert min(spread) > 5
 
 
