@@ -1,14 +1,18 @@
 """Ranges by path: which spans are of one kind, for as many as a long recording has."""
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from energy_signals import SENSORS, Load, calibrated
+from energy_signals import ns as at_ns
 from jouletrace.analysis import analyse
 from jouletrace.analysis.ranges import _marked
-from jouletrace.run import Run, tables
+from jouletrace.run import Run, load, tables
+from records import DEVICE, channel, make_run
 
 
 def by_hand(rows):
@@ -103,3 +107,62 @@ def test_ranges_nested_without_end_are_reported():
     analyse(run)
     assert "ranges_too_deep" in [warning.code for warning in run.warnings]
     assert max(name.count("/") for name in run.units["name"].to_pylist()) == 99
+
+
+def unequal_steps(sensor, mean_s, seed, number=30):
+    """A simulated GPU's record of steps of 0.5 to 1.5 times a length that cover all of it, and their true energy."""
+    rng = np.random.default_rng(seed)
+    edges = 2.0 + np.append(0, np.cumsum(mean_s * rng.uniform(0.5, 1.5, number)))
+    load = Load(rng, edges[-1] + 2, edges, [110.0, *rng.uniform(150, 650, number), 110.0])
+    read = zip(*SENSORS[sensor].read(rng, load), strict=True)
+    samples = [{"time_ns": int(t), "device": DEVICE, "channel": "power_w", "value": float(w)} for t, w in read]
+    edges_ns = at_ns(edges).tolist()
+    rows = [("phase", "monitor", edges_ns[0], edges_ns[-1])]
+    rows += [("iteration", "step", *pair) for pair in pairwise(edges_ns)]
+    names = ("id", "lane", "device", "kind", "name", "start_ns", "end_ns")
+    spans = [dict(zip(names, (id, "main", DEVICE, *row), strict=True)) for id, row in enumerate(rows)]
+    known = channel(response=calibrated(sensor).to_dict(), period_s=SENSORS[sensor].period)
+    run = analyse(make_run(samples, kind="record", spans=spans, channels=[known]))
+    (unit,) = [row["id"] for row in run.units.to_pylist() if row["level"] == "range"]
+    return run, unit, float(load.energy(edges[0], edges[-1]))
+
+
+def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
+    """95 % of totals hold the truth, none much wider than the whole record: how steps differ is in none."""
+    cases = [("h100", 0.1), ("a100", 0.3)]
+    held, wider, spread = [], [], []
+    for sensor, mean_s in cases:
+        for seed in range(6):
+            run, unit, truth = unequal_steps(sensor, mean_s, seed)
+            total, each = (run.result(name, unit) for name in ("energy_total_j", "energy_each_j"))
+            held.append(total.low <= truth <= total.high)
+            wider.append(total.half_width / run.result("energy_total_j", 1).half_width)
+            spread.append(30 * each.half_width / total.half_width)
+            assert total.value == pytest.approx(30 * each.value, rel=0.02)
+    assert np.mean(held) >= 10 / 12, "fewer than 10 of 12 have a probability of 2 %"
+    assert max(wider) < 1.2
+    assert min(spread) > 5
+
+
+def test_one_metric_of_a_range_means_one_thing_however_old_the_run_is(tmp_path):
+    run, unit, _ = unequal_steps("a100", 0.3, 1)
+    names = ("time_s", "time_mean_s", "energy_total_j", "energy_each_j")
+    time, mean, _, each = (run.result(name, unit) for name in names)
+    assert (time.value, time.half_width) == (pytest.approx(30 * mean.value), 0)
+    rows = run.results.to_pylist()
+    older = [row for row in rows if row["unit"] != unit]
+    older += [
+        {**row, "metric": new}
+        for row in rows
+        for old, new in zip(names[1::2], names[::2], strict=True)
+        if (row["unit"], row["metric"]) == (unit, old)
+    ]
+    run.results = tables.from_rows(older, "results")
+    found = load(run.save(str(tmp_path / "older")))
+    assert found.result("energy_each_j", unit) == each
+    assert found.result("time_mean_s", unit) == mean
+    assert found.result("time_s", unit).half_width == 0
+    whole = found.result("energy_total_j", unit)
+    assert whole.value == pytest.approx(30 * each.value)
+    assert whole.half_width == pytest.approx(30 * each.half_width), "all that an older version knew"
+    assert load(found.save(str(tmp_path / "again"))).results.equals(found.results), "once"

@@ -22,6 +22,7 @@ from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.quantiles import student
+from live_runs import marked
 from make_runs import e, gpu, monitor_run, profile_run, result
 from thinned import thinned
 
@@ -758,3 +759,13 @@ def test_a_profile_against_itself_is_not_advised_to_be_repeated():
     assert "A and B are the same Run: nothing differs" in text
     assert "--repeats" not in text
     assert trusted(found).level == "yes"
+
+
+def test_of_marked_ranges_each_is_compared_however_often_they_ran():
+    a, b = (
+        marked([("range", "epoch", 1.0 + 2 * i, 2.0 + 2 * i) for i in range(n)], 300.0, 2.0 * n + 2) for n in (4, 6)
+    )
+    found = compare([(a, "a")], [(b, "b")], fail_if=["range:epoch:energy>50%", "range:epoch:time>50%"])
+    assert {row.metric for row in found.rows if row.level == "range"} == {"energy_each_j", "time_mean_s"}
+    assert found.row("energy_each_j", "epoch", "range").b.value == pytest.approx(300.0, rel=0.01)
+    assert "energy, each" in render(found, "table")

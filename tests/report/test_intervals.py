@@ -6,6 +6,7 @@ from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.html.tables import of_parts as parts
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.old import add_totals
 from jouletrace.run.parts import Parts
 from make_runs import e, result
 from shown import nodes_of
@@ -20,10 +21,13 @@ def recording(*ranges, kind="record"):
     units = [{"id": 0, "level": "model", "name": "mine"}]
     rows = []
     for id, (name, count, time, energy) in enumerate(ranges, start=1):
-        units.append({"id": id, "parent": 0, "level": "range", "name": name, "count": count})
+        above = [unit["id"] for unit in units[1:] if name.startswith(f"{unit['name']}/")]
+        units.append({"id": id, "parent": [0, *above][-1], "level": "range", "name": name, "count": count})
         rows += [result(id, "time_s", time), result(id, "energy_total_j", energy)]
     units, rows = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    return Run(kind=kind, workload={"name": "mine"}, units=units, results=rows)
+    run = Run(kind=kind, workload={"name": "mine"}, units=units, results=rows)
+    add_totals(run)  # as if an older version had recorded it
+    return run
 
 
 ONCE = ("load", 1, Estimate(1.0, 1.0, 1.0, 1, "clock"), e(100.0, 0.1, 1, "windows"))
@@ -102,4 +106,4 @@ def test_ranges_are_listed_with_what_all_took_and_each_in_every_format():
     assert (found["count"], found["time_s"]["value"], found["energy_j"]["value"]) == (500, 6.5, 2500.0)
     assert found["other"]["energy_each_j"]["value"] == 5.0
     assert ",500,6.5,6.5,6.5,2500.0,2400.0,2600.0,5.0," in render([run], "csv")
-    assert Parts(run).units("range")[1].get("energy_total_j").value == 5.0, "as it is stored"
+    assert [run.result(name, 2).value for name in ("energy_total_j", "energy_each_j")] == [2500.0, 5.0]

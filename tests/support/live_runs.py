@@ -21,7 +21,7 @@ def unit(run, name):
 
 
 def energy(run, name):
-    return run.result("energy_total_j", unit(run, name)["id"])
+    return run.result("energy_each_j", unit(run, name)["id"])
 
 
 def spans_of(run, kind):

@@ -1,4 +1,4 @@
-"""Figures of the ranges and steps that a program marked itself: mean time and energy of each, by path, of all ranks."""
+"""Time and energy of the ranges and steps that a program marked itself, of all and of each, by path, of all ranks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.span_energies import LEAST_OF_MEAN, energies_by_name
+from jouletrace.analysis.span_energies import LEAST_OF_MEAN, Energy, energies_by_name
 from jouletrace.arrays import Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.metrics import EACH
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
 from jouletrace.stats.interval import mean_estimate, total
@@ -25,6 +26,9 @@ STEP = "step"
 """Name of a span of kind "iteration" among ranges."""
 
 _MARKED = ("range", "iteration")
+
+_TIMES, _ENERGIES = EACH.items()
+"""Metrics of all of a path together, and of each."""
 
 _DEEPEST = 100
 """Ranges around a range that has figures of its own."""
@@ -38,7 +42,9 @@ class RangeUnit(NamedTuple):
 
 
 def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
-    """Add a unit for each path of ranges, with the mean time and energy of one, all its devices together.
+    """Add a unit for each path of ranges, with time and energy of all together and of each, of all its devices.
+
+    The energy of all is of those that ran, with the uncertainty of their sum. That of each has how they differ.
 
     Returns:
         The units by path: names from the outermost range inwards.
@@ -53,11 +59,13 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
         unit = _unit(figures, units, path, len(spans))
         stated = {"host_time": path[-1] in host, "ranges_crossed": spans.crossed}
         flags = [code for code, holds in stated.items() if holds]
-        figures.add(unit, "time_s", _time(spans), flags)
-        parts = energies.get(path, [])
-        energy = parts[0] if len(parts) == 1 else total(parts)
-        flags += [*energy.flags, *([ALIASED] if path in aliased and energy.value is not None else [])]
-        figures.add(unit, "energy_total_j", replace(energy, flags=()), flags)
+        each, seconds = _time(spans), float(spans.seconds.sum())  # the clock knows the sum, however they differ
+        of_all = Estimate(seconds, seconds, seconds, each.n, each.method)
+        figures.add_each(unit, dict(zip(_TIMES, (of_all, each), strict=True)), flags)
+        energy = _of_devices(energies.get(path, []))
+        known = path in aliased and energy.each.value is not None
+        flags += [*energy.each.flags, *([ALIASED] if known else [])]
+        figures.add_each(unit, dict(zip(_ENERGIES, (replace(one, flags=()) for one in energy), strict=True)), flags)
     return units
 
 
@@ -153,19 +161,25 @@ def _time(spans: PathSpans) -> Estimate:
     return Estimate(mean, mean, mean, 1, "clock")
 
 
-def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Estimate]]:
-    """Mean energies of one by path, of each of its devices."""
-    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Estimate]]()
+def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Energy]]:
+    """Energies by path, of each of its devices. Where readings lack some, all are as many times the mean of others."""
+    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Energy]]()
     for device in dict.fromkeys(device for devices in of.values() for device in devices):
         mine = [spans for spans in marked if device in of[spans.path]]
         steps, around = [spans.steps for spans in mine], [spans.path[:-1] for spans in mine]
         for spans, energy in zip(mine, energies_by_name(run, device, mine, steps, around), strict=True):
-            found.setdefault(spans.path, []).append(energy.each)
+            of_all = energy.each.scaled(len(spans)) if energy.total.value is None else energy.total
+            found.setdefault(spans.path, []).append(energy._replace(total=of_all))
     return found
 
 
+def _of_devices(energies: Sequence[Energy]) -> Energy:
+    """The sum over devices."""
+    return energies[0] if len(energies) == 1 else Energy(*(total([one[k] for one in energies]) for k in range(2)))
+
+
 def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
-    """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up."""
+    """Add the whole, and a unit for each path that every rank has: energies of each rank added up, and mean times."""
     last: dict[int, tuple[int, str]] = {}  # each rank as it was after its last restart
     for member in run.settings.get("ranks", ()):
         last[member["rank"]] = max(last.get(member["rank"], (-1, "")), (member.get("restart", 0), member["name"]))
@@ -183,11 +197,11 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> No
         of = [units[name, *path] for name in names]
         counts = {one.spans for one in of}
         unit = _unit(figures, together, path, max(counts), "all ranks")
-        time, energy = (
-            total([figures.get(one.id, metric) for one in of], method=OF_RANKS)
-            for metric in ("time_s", "energy_total_j")
-        )
-        flags = [*energy.flags, *(["counts_differ"] if len(counts) > 1 else [])]
-        figures.add(unit, "time_s", time.scaled(1 / len(of)), flags)
-        energy = Estimate.null("ranks_share_device", OF_RANKS) if shared else energy
-        figures.add(unit, "energy_total_j", energy, flags)
+        found = {
+            metric: total([figures.get(one.id, metric) for one in of], method=OF_RANKS)
+            for metric in (*_TIMES, *_ENERGIES)
+        }
+        flags = [*found[_ENERGIES[1]].flags, *(["counts_differ"] if len(counts) > 1 else [])]
+        found |= {metric: found[metric].scaled(1 / len(of)) for metric in _TIMES}
+        found |= dict.fromkeys(_ENERGIES, Estimate.null("ranks_share_device", OF_RANKS)) if shared else {}
+        figures.add_each(unit, found, flags)

@@ -132,6 +132,12 @@ class _Pieces(NamedTuple):
         ends = np.append(begins[1:], len(spans))
         return cls(spans.start_ns[begins], spans.end_ns[ends - 1], ends - begins, rows_ns, len(spans))
 
+    @property
+    def rows(self) -> _Pieces:
+        """Blocks joined where one follows the other: of their sum the readings say more than of each; else none."""
+        rows_ns = self.bursts_ns if len(self.bursts_ns) < len(self.each) else self.bursts_ns[:0]
+        return _Pieces(rows_ns[:, 0], rows_ns[:, 1], np.zeros(len(rows_ns), np.int64), rows_ns, self.of)
+
     def thinned(self, most: int) -> _Pieces:
         """So many of them at most, evenly spread."""
         some = np.unique(np.linspace(0, len(self.each) - 1, min(len(self.each), most)).round().astype(np.intp))
@@ -156,9 +162,10 @@ def _record(run: Run, device: str) -> tuple[Readings, Response]:
 def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Energy]:
     """Energies of what the sensor follows, by one solve."""
     record, response = _record(run, device)
-    of = np.repeat(np.arange(len(pieces)), [len(one.each) for one in pieces])
+    windows = [*pieces, *(one.rows for one in pieces)]
+    of = np.repeat(np.arange(len(windows)), [len(one.each) for one in windows])
     start, end, count = (
-        np.concatenate(column) for column in zip(*((p.start_ns, p.end_ns, p.each) for p in pieces), strict=True)
+        np.concatenate(column) for column in zip(*((p.start_ns, p.end_ns, p.each) for p in windows), strict=True)
     )
     # Shorter than an update, whatever the readings around it say, could be lost in one of them
     long, plain = end - start >= response.period_s * 1e9, all(len(one.bursts_ns) == len(one.each) for one in pieces)
@@ -185,8 +192,11 @@ def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Ener
                 [*together.flags, "windows_left_out"]
             )
         else:
-            whole = together if count[mine].sum() == one.of else each
-            total = replace(whole, method=METHOD).scaled(one.of)
+            whole = (together if count[mine].sum() == one.of else each).scaled(one.of)
+            rows = of == number + len(pieces)
+            if rows.any() and all(reason is None for reason in reasons[rows]):
+                whole = replace(found.estimate(rows[long].astype(float), 1), budget={})
+            total = replace(whole, method=METHOD)
             yield Energy(replace(total, flags=()), replace(each, flags=())).flagged(together.flags)
 
 

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 
 from jouletrace.compare.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
 from jouletrace.errors import BadInputError
+from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.several import holm
 
@@ -79,7 +80,7 @@ def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
-    found = [row for row in named if row.metric == metric]
+    found = [row for row in named if row.metric in (metric, EACH.get(metric))]
     if found:
         return found
     if not at_level:

@@ -129,7 +129,7 @@ def _rows(
     """
     of_b = next(part for part in sides[1] if part is not None)
     found = []
-    for metric in metrics_of(level):
+    for metric in metrics_of(level, of_b):
         factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (
             Group(tuple(_figure(part, metric).scaled(factor) for part in side))

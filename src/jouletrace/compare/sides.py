@@ -20,8 +20,9 @@ from jouletrace.compare.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
+from jouletrace.run.metrics import EACH
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate
 
@@ -49,14 +50,18 @@ _METRICS = {
 }
 """By level, in place of those of a part."""
 
+_MARKED = EACH["time_s"]
+"""The metric that marked ranges have: how often they run is another matter than what each takes."""
+
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _BLOCK = ", run "
 """Separates the place of a Run of several processes from the number of a process."""
 
 
-def metrics_of(level: str) -> tuple[str, ...]:
-    """The metrics that are compared of the parts of a level, and of the whole."""
-    return _METRICS.get(level, _PART_METRICS)
+def metrics_of(level: str, part: Part | None = None) -> tuple[str, ...]:
+    """The metrics that are compared of the parts of a level, and of the whole; of marked ranges, those of each."""
+    found = _METRICS.get(level, _PART_METRICS)
+    return tuple(EACH.get(name, name) for name in found) if part and _MARKED in part.figures else found
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jouletrace.report import reasons
-from jouletrace.report.divisions import EACH, listed
 from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, Unit, cell, figure, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
-from jouletrace.run.metrics import CLOSURES, OF_PARTS, metric
+from jouletrace.run.metrics import CLOSURES, EACH, OF_PARTS, metric
 from jouletrace.run.parts import ABSENT, Part, Parts, of_time
 
 _LEADING = ("energy_total_j", "time_s")
@@ -118,7 +117,7 @@ def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list
     figures = [unit.figures for unit in units]
     if run.kind not in ("record", "monitor"):
         return figures, []
-    every = listed(run, results, "range", ranked=False)
+    every = results.units("range")
     kinds = [{name: _alone(name, unit, every) for name in unit.figures} for unit in units]
     there = {alone for row in kinds for alone in row.values()} - {None}
     if there != {True, False}:

@@ -33,7 +33,7 @@ from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.header import jsonable
-from jouletrace.run.metrics import metric
+from jouletrace.run.metrics import EACH, metric
 from jouletrace.run.names import short_names
 
 TOP = 10
@@ -205,8 +205,9 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     title = "Kernels" if level == "kernel" else TITLES[level]
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
-        words = metric(row.metric).short or metric(row.metric).label
-        words = f"{words}, each" if level == "range" and found.runs[0].kind == "record" else words
+        of_all = next((name for name, each in EACH.items() if each == row.metric), row.metric)
+        words = metric(of_all).short or metric(of_all).label
+        words = words if of_all == row.metric else f"{words}, each"
         names = [name, *([row.where] if in_places else []), Cell(words, full=row.metric)]
         section.rows.append([*names, *_figures(row, footnotes)])
     section.notes = footnotes.lines()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import PROFILE, identity, levels_shown
-from jouletrace.report.divisions import listed
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import ordered
@@ -39,7 +38,7 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     levels = levels_shown(results, detail)
     for level in levels:
-        units = listed(run, results, level, ranked=top is not None)[:top]
+        units = (results.units(level) if top is None else results.ranked(level))[:top]
         if level in ("phase", "layer") and not results.units("length") and not {"op", "kernel"} & set(levels):
             units = [*units, *results.outside()]  # as its table has them
         for unit in units:

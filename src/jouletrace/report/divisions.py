@@ -33,9 +33,6 @@ PLACES = {
 OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
 """Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
 
-EACH = {"time_s": "time_mean_s", "energy_total_j": "energy_each_j"}
-"""Metrics of all occurrences of a part together, and those of each."""
-
 BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
 
 
@@ -49,25 +46,6 @@ class Row:
     device: str | None = None
 
 
-def in_all(run: Run, part: Part) -> Part:
-    """A part with figures of all its occurrences together, and of each: of a marked range a Run has the mean of one."""
-    if part.level != "range" or run.kind != "record" or not part.count:
-        return part
-    found = dict(part.figures)
-    for name, each in EACH.items():
-        if name in found:
-            found[each], found[name] = found[name], found[name].scaled(part.count)
-    if (seconds := found.get("time_s", ABSENT).value) is not None:  # which the clock knows, however they differ
-        found["time_s"] = replace(found["time_s"], low=seconds, high=seconds)
-    return replace(part, figures=found)
-
-
-def listed(run: Run, results: Parts, level: str, *, ranked: bool) -> list[Part]:
-    """Parts of a level with the figures that are shown of them, in stored order or the costliest first."""
-    units = [in_all(run, unit) for unit in results.units(level)]
-    return [units[n] for n in costliest([unit.figures for unit in units])] if ranked else units
-
-
 def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
     """Rows of each division that the Run has, in stored order; "whole" is always there."""
     found = {"whole": list(_whole(run, results))}
@@ -78,7 +56,7 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
         if last == "call" or (apart and last in ("op", "shapes")):
             division = "call" if last == "call" else "operator"
         if division is not None:
-            found.setdefault(division, []).extend(with_own(Row(paths[part.id], in_all(run, part).figures, part.count)))
+            found.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
     outside = [Row(part.path, part.figures, part.count) for part in results.outside()]
     for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
         if division in found and not (division == "phase" and results.units("length")):

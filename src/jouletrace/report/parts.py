@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
-from jouletrace.report.divisions import EACH, OWN, listed
+from jouletrace.report.divisions import OWN
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
@@ -17,7 +17,7 @@ from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.layers import folded
-from jouletrace.run.metrics import OF_PARTS, metric, ordered
+from jouletrace.run.metrics import EACH, OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
 
@@ -160,7 +160,7 @@ def table(
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
         that no part accounts for.
     """
-    units = listed(run, results, level, ranked=ranked)
+    units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
         if not ranked:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.report.divisions import in_all
 from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
@@ -172,8 +171,7 @@ def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
         together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
     """
     whole = _whole(run, results, together)
-    units = [in_all(run, unit) for unit in _dividing(run, results, whole)]
-    rows = _rows(results, units) or _of_trace(run) or _of_baselines(results)
+    rows = _rows(results, _dividing(run, results, whole)) or _of_trace(run) or _of_baselines(results)
     return nested([whole, *(replace(row, path=whole.path + row.path) for row in rows)])
 
 
@@ -197,7 +195,8 @@ def _dividing(run: Run, results: Parts, whole: Node) -> list[Part]:
     ranges = results.units("range")
     if run.kind == "record" and ranges:
         across.add("device")  # its ranges lie in the time and energy of the devices
-    if whole.time.value and sum(one.get(TIME).value or 0.0 for one in ranges) > _WITHIN * whole.time.value:
+    outer_s = sum(one.get(TIME).value or 0.0 for one in ranges if results.is_top(one))
+    if whole.time.value and outer_s > _WITHIN * whole.time.value:
         across.add("range")  # they lie within one another, such as the functions of a call stack
     if run.kind != "program":
         across |= {"layer"} if phases else set()  # a layer runs in several phases

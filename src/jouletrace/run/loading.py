@@ -17,7 +17,7 @@ from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
 from jouletrace.run.model import Run
-from jouletrace.run.old import name_parts
+from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, run_files
 from jouletrace.run.spool import SPOOL, read_spool
 
@@ -133,6 +133,7 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     name_parts(run)
+    add_totals(run)
     names = ", ".join(name for name in doubts.unknown if name != RUN_JSON)
     if names and run.complete:
         message = f"{RUN_JSON} holds no checksum of {names}: whether they are what was saved can't be determined"

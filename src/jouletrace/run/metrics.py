@@ -111,6 +111,9 @@ METRICS: dict[str, Metric] = {
 CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
 """Metrics of the model that should be 1."""
 
+EACH = {"time_s": "time_mean_s", "energy_total_j": "energy_each_j"}
+"""Metrics of all occurrences of a part together, and those of each."""
+
 OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""
 

@@ -1,4 +1,4 @@
-"""Runs of older formats, turned into the present one as they are opened: formats 1.0 to 1.2 of ``run.json``.
+"""Runs of older versions, turned into the present form as they are opened: formats 1.0 to 1.2 of ``run.json``, figures.
 
 What they lack stays missing: a Run of a program on several GPUs was one of each GPU, saved apart, and one of the whole,
 which states the phases of each GPU and holds no kernels.
@@ -6,11 +6,14 @@ which states the phases of each GPU and holds no kernels.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable
 from typing import Any
 
 from jouletrace.run import tables
+from jouletrace.run.estimate import Estimate
+from jouletrace.run.metrics import EACH
 from jouletrace.run.model import Run
 
 
@@ -72,6 +75,26 @@ def name_parts(run: Run) -> None:
         if row["level"] == "phase":
             row["name"] = row["name"].removeprefix(above.get(row["parent"], ""))
     run.units = tables.changed(run.units, "name", [row["name"] for row in rows])
+
+
+def add_totals(run: Run) -> None:
+    """State of marked ranges what all together took, and each: recordings stated the mean of one as if it were all.
+
+    The uncertainty of a sum isn't known from that: it is as many times that of the mean.
+    """
+    rows = run.results.to_pylist() if run.kind == "record" else []
+    stated = {row["unit"] for row in rows if row["metric"] in EACH.values()}
+    count = {one["id"]: one["count"] for one in run.units.to_pylist() if one["level"] == "range"} if rows else {}
+    means = [row for row in rows if row["metric"] in EACH and count.get(row["unit"]) and row["unit"] not in stated]
+    if not means:
+        return
+    rows += [{**row, "metric": EACH[row["metric"]]} for row in means]
+    for row in means:
+        found = Estimate.from_dict(row).scaled(count[row["unit"]])
+        row.update(found.to_dict(), budget=json.dumps(dict(found.budget)) if found.budget else None)
+        if row["metric"] == "time_s":  # the clock knows the sum
+            row["low"] = row["high"] = row["value"]
+    run.results = tables.from_rows(rows, "results")
 
 
 def crc32(parts: Iterable[bytes]) -> int:

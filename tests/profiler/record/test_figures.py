@@ -61,7 +61,7 @@ def test_short_ranges_that_repeat_are_distinguished():
         assert found.method == "repeated"
         assert found.value == pytest.approx(joules, rel=0.1)
         assert found.low <= joules <= found.high
-        assert run.result("time_s", unit(run, name)["id"]).value == pytest.approx(0.005, rel=0.01)
+        assert run.result("time_mean_s", unit(run, name)["id"]).value == pytest.approx(0.005, rel=0.01)
 
 
 def test_what_runs_in_a_pause_of_the_loop_is_not_taken_for_its_rest():
@@ -214,5 +214,5 @@ def test_two_occurrences_have_the_interval_of_the_sensor():
     assert found.method == "together"
     assert found.value == pytest.approx(550.0, rel=1e-3)
     assert found.half_width < 0.02 * found.value, "it isn't that of how the two differ"
-    time = run.result("time_s", unit(run, "epoch")["id"])
+    time = run.result("time_mean_s", unit(run, "epoch")["id"])
     assert (time.value, time.half_width) == (pytest.approx(2.0), 0), "the clock knows the time of those that ran"

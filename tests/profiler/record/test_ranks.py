@@ -46,7 +46,7 @@ def unit(run, name):
 
 
 def energy(run, name):
-    return run.result("energy_total_j", unit(run, name))
+    return run.result("energy_each_j", unit(run, name))
 
 
 def loop(rank, place, steps=5):
@@ -111,7 +111,7 @@ def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
     assert not [w for w in run.warnings if w.code.startswith("rank")]
     assert [device.id for device in run.devices] == ["SIM-h100-80-1", "SIM-h100-80-2"]
     for rank in (0, 1):
-        seconds = run.result("time_s", unit(run, f"rank {rank}/step")).value
+        seconds = run.result("time_mean_s", unit(run, f"rank {rank}/step")).value
         assert energy(run, f"rank {rank}/step").value == pytest.approx((300 + 100 * rank) * seconds, rel=0.02)
         own = jt.load(place / f"rank-{rank}")
         assert energy(run, f"rank {rank}").value == pytest.approx(own.result("energy_total_j", 1).value, rel=0.02)
@@ -317,7 +317,7 @@ def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
     assert run.complete
     assert len(run.devices) == 2
     joules = [
-        watts * run.result("time_s", unit(run, f"rank {rank}/step")).value for rank, watts in ((0, 300), (1, 400))
+        watts * run.result("time_mean_s", unit(run, f"rank {rank}/step")).value for rank, watts in ((0, 300), (1, 400))
     ]
     assert energy(run, "all ranks/step").value == pytest.approx(sum(joules), rel=0.05)
     assert {row["name"] for row in run.spans.to_pylist() if row["kind"] == "range"} == {"rank 0", "rank 1", "work"}

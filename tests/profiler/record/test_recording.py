@@ -41,7 +41,7 @@ def test_a_loop_has_its_steps_and_ranges_with_their_energy(tmp_path):
         within = parent["start_ns"] <= row["start_ns"] <= row["end_ns"] <= parent["end_ns"]
         assert within, "the pause between epochs is in no step"
     assert unit(run, "epoch/step")["count"] == 8
-    time_s = run.result("time_s", unit(run, "epoch/step")["id"]).value
+    time_s = run.result("time_mean_s", unit(run, "epoch/step")["id"]).value
     assert time_s > 0.06
     assert energy(run, "epoch/step").value == pytest.approx(300 * time_s, rel=0.1)
     assert energy(run, "epoch").value == pytest.approx(1200 * time_s, rel=0.1)

@@ -134,7 +134,7 @@ def test_what_is_recent_is_a_run_with_figures_and_intervals():
     sums.update([span(i + 1, "a", 1.0 + i, 1.5 + i) for i in range(57)], [])
     run = sums.recent(20)
     (unit,) = [row for row in run.units.to_pylist() if row["level"] == "range"]
-    found = run.result("energy_total_j", unit["id"])
+    found = run.result("energy_each_j", unit["id"])
     assert 15 <= unit["count"] <= 20
     assert found.low <= 150 <= found.high
     assert not run.complete
