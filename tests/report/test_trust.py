@@ -132,7 +132,7 @@ def test_every_repair_of_a_record_that_is_reported_has_its_check():
 
 def test_every_check_of_an_attribution_has_its_rule():
     texts = [Path(module.__file__).read_text() for module in (attribution_checks, attribution_rows)]
-    names = set(re.findall(r'Outcome(?:\.of)?\(\s*"(\w+)"', "\n".join(texts)))
+    names = set(re.findall(r'Outcome(?:\.without_interval)?\(\s*"(\w+)"', "\n".join(texts)))
     assert names == set(ATTRIBUTION)
 
 
