@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import Entry, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.simulator.boards.device import SimulatedPowerLimit
+from jouletrace.workloads import resolve
 from make_runs import profile_run
 from places import SUPPORT
 from records import DEVICE, iterations, make_run, phases, readings, windows
@@ -54,7 +56,8 @@ class Runner:
         if settings.batch in self.failures:
             raise self.failures[settings.batch]
         run = profile_run(batch=settings.batch, scale=settings.batch / 64)
-        run.workload["items"] = settings.batch
+        run.workload |= {"items": settings.batch, "name": resolve(workload).name}
+        run.settings = settings.to_dict()
         save(run, folder)
 
 
@@ -124,6 +127,7 @@ class Repeated(Runner):
         spans = phases(("energy", 1.0, 3.0)) + iterations(10, 0.01)
         run = make_run(readings(watts, 4), spans=spans, window_rows=windows([(1.0, 2.0), (2.0, 3.0)]))
         run.devices = [DeviceInfo(DEVICE, "GPU by hand", simulated=True)]
+        run.workload["name"], run.settings = resolve(workload).name, settings.to_dict()
         save(analyse(run), folder)
 
 
@@ -296,6 +300,7 @@ def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error
 
 CRASH = """
 import os
+import shutil
 from commands import children_of
 from jouletrace.profiler.power_limits import changing, open_limiter
 limiter = open_limiter("sim:h100")
@@ -512,3 +517,22 @@ def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, worksp
     assert said.code == 0
     assert "compare two points with jouletrace ab, or sweep with --repeats 3" in " ".join(said.out.split())
     assert "profile both" not in said.out
+
+
+def test_a_run_of_another_point_is_refused(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    points = tmp_path / "s" / "points"
+    shutil.rmtree(points / "deit-t-b8")
+    shutil.copytree(points / "deit-t-b1", points / "deit-t-b8")
+    with pytest.raises(BadInputError, match="b8 holds a Run of something else: remove it"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+
+
+def test_points_whose_long_names_begin_alike_are_two(tmp_path):
+    folder = tmp_path / ("d" * 90)
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.py").write_text("def make(): pass")
+    grid = Grid(tuple(f"{folder}/{name}.py:make" for name in "ab"), batch=(1,))
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner())
+    assert len({entry.place for entry in found}) == 2

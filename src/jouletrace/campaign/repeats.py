@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
-from jouletrace.run.files import RUN_JSON
+from jouletrace.run.files import RUN_JSON, shown
+from jouletrace.workloads import resolve
 
 FOLDER = "repeats"
 CLAIM = "repeats.json"
@@ -58,7 +60,9 @@ def profile_repeats(
 
     with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):
         groups = [[Path(FOLDER, str(number))] for number in range(1, repeats + 1)]
-        tally = carry_out(groups, lambda place: is_measured(folder / place), measure, Watch(progress, "run"))
+        tally = carry_out(
+            groups, lambda place: is_measured(folder / place, workload, settings), measure, Watch(progress, "run")
+        )
         run = gathered(folder, repeats, settings, command, interrupted=isinstance(tally.ended_by, KeyboardInterrupt))
     if run is not None:
         return run, tally
@@ -102,12 +106,23 @@ def gathered(
     return finish(run, folder)
 
 
-def is_measured(place: Path) -> bool:
-    """True if a folder holds a Run with figures: one that was interrupted has none, or is marked incomplete."""
+def is_measured(place: Path, workload: str, settings: ProfileSettings) -> bool:
+    """True if a folder holds a Run with figures: one that was interrupted has none, or is marked incomplete.
+
+    Raises:
+        BadInputError: If the Run is of another workload, or of other values of an axis.
+    """
     if not (place / RUN_JSON).exists():
         return False
     run = load(place)
+    wanted, stated = ({name: one.get(name) for name in _AXES} for one in (settings.to_dict(), run.settings))
+    if run.settings and (wanted != stated or run.workload.get("name") != resolve(workload).name):
+        raise BadInputError(f"{shown(place)} holds a Run of something else: remove it, or name another folder")
     return run.complete and len(run.results) > 0
+
+
+_AXES: Final = ("batch", "seq_len", "dtype", "mode")
+"""Settings by which points of a campaign differ."""
 
 
 def merge(runs: list[Run]) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +94,10 @@ def run_sweep(
     def place_of(run: Repeat) -> Path:
         return places_of(folder / POINTS / run.slug, repeats)[run.number - 1]
 
+    def is_there(run: Repeat) -> bool:
+        point = points[run.slug]
+        return is_measured(place_of(run), point["workload"], _settings_of(point, settings))
+
     with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
         stack.enter_context(claimed(folder / SETTINGS, "sweep", {**settings.to_dict(), "repeats": repeats}))
@@ -116,7 +121,7 @@ def run_sweep(
 
         what = "points" if repeats == 1 else "runs"
         watch = Watch[Repeat](progress, what[:-1])
-        tally = carry_out([[run] for run in runs], lambda run: is_measured(place_of(run)), measure, watch, what)
+        tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
     return found, tally
 
@@ -176,4 +181,6 @@ def _slug(point: Point) -> str:
     """A folder name that describes the point."""
     words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
     parts = [words.get(name, "{}").format(value) for name, value in point.items()]
-    return safe_name("-".join(parts))
+    whole, name = "-".join(parts), safe_name("-".join(parts))
+    cut = len(whole.encode()) > len(name.encode()) + 2  # else names that begin alike would be one
+    return f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}" if cut else name

@@ -45,6 +45,8 @@ _SWEPT = ("--batch", "--seq-len")
 
 def exit_code(error: BaseException) -> int | None:
     """Print the error and return the exit code; None for an unexpected exception, which keeps its traceback."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        error = BadInputError(f"{str(error.filename)[:80]}…: the name is too long for a file")
     if isinstance(error, JouletraceError):
         complain(str(error))
         return error.exit_code

@@ -116,7 +116,7 @@ class RowStore:
             try:
                 rows = json.loads(line)
                 self._points[tuple(rows[0][name] for name in _OF_POINT)] = rows
-            except ValueError:
+            except (ValueError, TypeError, LookupError):
                 if number < len(lines):  # a crash cuts off the last
                     raise BadInputError(f"{shown(self._path)} is damaged in line {number}") from None
 
