@@ -145,6 +145,7 @@ WRONG = [
     (3, ["profile", "toy.py:toy", "-d", "sim:h100", "--batch", "1" + 9 * "0"], "needs at least 476.8 GiB, and"),
     (2, ["profile", "toy.py:toy", "-d", "sim:h100", "--batch", "1" + 20 * "0"], "must be at most 2147483647"),
     (3, ["profile", "deit-t", "-d", "sim:h100", "--batch", "1" + 9 * "0"], "needs at least 5.665e+05 GiB, and"),
+    (2, ["profile", "w" * 300, "-d", "sim:h100"], "the name is too long for a file"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py"], "toy.py exists; results are never overwritten"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py/run"], "cannot write toy.py/run"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py/run.zip"], "cannot write toy.py/run.zip"),
