@@ -250,7 +250,10 @@ def test_what_another_has_recorded_there_meanwhile_stays(capsys, workspace, monk
 
     monkeypatch.setattr(Session, "open", late)
     said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "same")
-    assert (said.code, said.complaint) == (2, "jouletrace: same/run.json exists; results are never overwritten")
+    assert (said.code, said.complaint) == (
+        2,
+        "jouletrace: same/run.json exists; results are never overwritten: name another place",
+    )
     assert load("same") == OTHER
 
 

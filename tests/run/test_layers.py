@@ -206,4 +206,4 @@ def test_a_pool_is_called_by_what_it_holds():
     (pool,) = (part for part in parts.all() if part.name == "149 kernels together")
     inside = [part for part in parts.all() if part.parent == pool.id]
     longest = max(inside, key=lambda part: part.get("time_s").value)
-    assert pool.title == f"{longest.name} and 148 more"
+    assert pool.holds == f"{longest.name} and 148 more"

@@ -317,7 +317,7 @@ def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
     found = {}
     for unit in units:
         kernel = short[unit.name or "?"] if unit.level == "kernel" else ""
-        label = str(unit.op or kernel or printed(unit.title)).removeprefix("aten.")
+        label = str(unit.op or kernel or printed(unit.holds or unit.name)).removeprefix("aten.")
         if unit.id in bases and of_one[unit.parent] > 1:
             base = bases[unit.id]
             label = f"{label}: {base if alike[unit.parent, base] == 1 else kernel}"
@@ -333,7 +333,7 @@ def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
         return Cell(2 * NBSP + unit.name, full=f"{NO_KERNEL}: {unit.name}")
     if unit.level == "kernel":
         return short[unit.name or "?"]
-    text = printed(unit.title)
+    text = printed(unit.holds or unit.name)
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 

@@ -73,8 +73,8 @@ def _causes(run: Run, results: Parts) -> list[str]:
     best = [
         (share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share >= _LEAST
     ]
-    short = short_names((unit.title or "?" for _, unit in best), 40)
-    names = [printed(short[unit.title or "?"]) for _, unit in best]
+    short = short_names((unit.holds or unit.name or "?" for _, unit in best), 40)
+    names = [printed(short[unit.holds or unit.name or "?"]) for _, unit in best]
     return [
         f"{name} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for name, (share, unit) in zip(names, best, strict=True)
     ]

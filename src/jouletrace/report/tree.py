@@ -299,7 +299,7 @@ def _steps(unit: Part, *, in_modules: bool) -> Path:
 
 def _named(unit: Part, *details: str | None) -> Path:
     """The step of a part and its details that are known."""
-    return (Step(unit.level, unit.title), *(Step(_DETAIL, text) for text in details if text))
+    return (Step(unit.level, unit.holds or unit.name), *(Step(_DETAIL, text) for text in details if text))
 
 
 def _has_figure(unit: Part) -> bool:

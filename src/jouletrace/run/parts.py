@@ -97,11 +97,6 @@ class Part:
     gpu: str = ""
     holds: str = ""
 
-    @property
-    def title(self) -> str:
-        """Its name for people: of a pool, what it holds."""
-        return self.holds or self.name
-
     @cached_property
     def path(self) -> Path:
         """Where it ran, from the device down; the last step says of what kind it is."""
@@ -198,7 +193,9 @@ class Parts:
                 for metric, one in idle.figures.items()
                 for how in ("trace" if metric == "share" and one.method == "trace" else "share",)
             }
-            found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
+            found.append(
+                replace(idle, id=id, parent=idle.id, level="cause", name=name, holds="", count=None, figures=figures)
+            )
         return found
 
     def __getitem__(self, id: int) -> Part:

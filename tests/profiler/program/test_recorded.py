@@ -185,7 +185,7 @@ def test_pages_and_pictures_have_the_device_outermost(place, tmp_path):
     done("export", str(place), "--format", "collapsed", "--output", str(tmp_path / "stacks"))
     stacks = [line.rpartition(" ") for line in (tmp_path / "stacks").read_text().splitlines()]
     assert {stack.split(";")[1].split(":")[0] for stack, _, _ in stacks} == {"rank-0", "rank-1"}
-    drawn_j = sum(int(millijoules) for _, _, millijoules in stacks) / 1e3
+    drawn_j = sum(int(microjoules) for _, _, microjoules in stacks) / 1e6
     assert drawn_j == pytest.approx(jt.load(place).result("energy_total_j").value, rel=0.01)
 
 
