@@ -40,7 +40,7 @@ def _names(file):
 
 
 def records_by_kind(path):
-    """What ``records_of`` gives of the buffers, and the symbols by pointer."""
+    """The buffers by ``records_of``, and the symbols by pointer."""
     with np.load(path) as file:
         found = {kind: _rows(file, kind, size) for kind, size in file["sizes"].tolist()}
         return {kind: rows for kind, rows in found.items() if len(rows)}, _names(file)

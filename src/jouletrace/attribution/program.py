@@ -161,10 +161,8 @@ class _Columns:
 
     @classmethod
     def from_activity(cls, activity: Activity, prior: Prior) -> _Columns:
-        count, together = (
-            len(activity.members),
-            {one: place for place, one in enumerate(dict.fromkeys(activity.originals))},
-        )
+        count = len(activity.members)
+        together = {one: place for place, one in enumerate(dict.fromkeys(activity.originals))}
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
         some, (mean_w, sd_w) = apart > 0, prior.power_w
         own = np.array([together[one] for one in activity.originals])

@@ -157,7 +157,7 @@ class _Listed:
         return found
 
     def _operators(self, outside: Part) -> Iterator[Part]:
-        """What no module calls, the longest first: its operators, or kernels where these aren't known."""
+        """A row for each operator that no module calls, or kernel where these aren't known; the longest first."""
         groups = defaultdict[str, Floats](lambda: np.zeros(1))
         for (_, op, _, kernel, *_), seconds in self._launched([outside]):
             name = (op or kernel).removeprefix("aten.")

@@ -48,7 +48,6 @@ class Recording:
         self.folder = folder.absolute()
         self._commands: list[str] = []
         self._limit_s, self._say = limit_s, say
-        self._device = device
         self.session = Session("monitor", [device], folder=folder, command=typed, workload=workload, settings=settings)
 
     def __enter__(self) -> Recording:
