@@ -58,8 +58,10 @@ class Solved(NamedTuple):
         return [*join(self.windows.flags), *([ALIASED] if aliased else [])]
 
 
-def fill(run: Run) -> dict[Load, Solved]:
+def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
     """Compute ``energy_j``, ``time_s``, ``clock_mhz``, ``temperature_c`` and ``flags`` of every window.
+
+    Pauses within a window, the time of which isn't in its ``time_s`` where that was recorded, are taken off at ``idle_w``.
 
     Returns:
         The energies of each load; none without a power record.
@@ -78,10 +80,12 @@ def fill(run: Run) -> dict[Load, Solved]:
         parts = np.split(np.arange(len(found)), [len(place)])
         solved[load] = Solved(place, *(found.some(part) for part in parts))
     columns = {name: run.windows[name] for name in run.windows.column_names}
-    columns["time_s"] = pa.array((end - start) / 1e9)
+    elapsed_s = (end - start) / 1e9
+    time_s = np.where(np.isnan(recorded := run.windows["time_s"].to_numpy()), elapsed_s, recorded)
+    columns["time_s"] = pa.array(time_s)
     joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
     for one in solved.values():
-        joules[one.place] = one.windows.energy_j
+        joules[one.place] = one.windows.energy_j - idle_w * (elapsed_s - time_s)[one.place]
         both = zip(one.windows.flags, one.windows.reason, strict=True)
         codes[one.place] = [",".join([*flags, *filter(None, [reason])]) or None for flags, reason in both]
     if solved:

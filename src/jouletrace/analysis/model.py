@@ -44,7 +44,9 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     """
     name = run.workload.get("name", "model")
     figures.model(name)
-    found = fill(run)
+    device = run.devices[0].id if run.devices else ""
+    idle = idle_energies(run, device)
+    found = fill(run, idle_level(run, idle, "context_idle").value or 0.0)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")
     if len(run.windows):
@@ -52,7 +54,6 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     items = run.workload.get("items") or 1
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
-    device = run.devices[0].id if run.devices else ""
     if not found:
         watched = not len(run.windows) and power_record(run, device) is not None
         null = Estimate.null("not_measured" if watched else no_power_reason(run, device), METHOD)
@@ -66,7 +67,6 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     shared, of_power = ({name: u * abs(one.value or 0.0) for name, u in relative.items()} for one in (energy, power))
     figures.add(MODEL_UNIT, "energy_total_j", _shared(energy, shared), flags)
     figures.add(MODEL_UNIT, "power_w", _shared(power, of_power), flags)
-    idle = idle_energies(run, device)
     for kind in IDLE_PHASES:
         (level_w, active_j), level = _of_idle(kind), idle_level(run, idle, kind)
         figures.add(MODEL_UNIT, level_w, level)

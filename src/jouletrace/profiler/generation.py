@@ -38,6 +38,9 @@ MOST_S, MOST_BESIDE_S = 40.0, 15.0
 TIME_WINDOW_S = 0.15
 """Length of windows in seconds without a power sensor."""
 
+WINDOW_S = 0.5
+"""Least length of windows with one: prefill and decode differ by a step at each end."""
+
 MARGIN_S = 0.1
 """Least time in seconds that each piece runs before its window, and after it, to have a steady power in it."""
 
@@ -136,7 +139,9 @@ def _parts(
     session: Session, step: Step, pieces: GenerationSteps, settings: ProfileSettings, iteration_s: float
 ) -> list[_Part]:
     power = passes.power_channel(session)
-    window_s = settings.window_s or TIME_WINDOW_S if power is None else passes.window_seconds(settings, power)
+    window_s = settings.window_s or TIME_WINDOW_S
+    if power is not None:
+        window_s = settings.window_s or max(WINDOW_S, passes.window_seconds(settings, power))
     steps: list[tuple[str, int | None, Step, float]] = [("untouched", None, step, iteration_s)]
     for first, some in ((FIRST_UNIT, pieces.segments), (FIRST_CONTEXT, pieces.contexts)):
         steps += [(SEGMENT, first + i, piece, _seconds(piece)) for i, (_, piece) in enumerate(some)]

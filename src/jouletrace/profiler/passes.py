@@ -11,8 +11,8 @@ import numpy as np
 
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
-from jouletrace.devices.base import Device
-from jouletrace.execution.steps.base import FlushedStep, InStreams, Step, counted_replay
+from jouletrace.devices.base import Clock, Device
+from jouletrace.execution.steps.base import FlushedStep, InStreams, Interval, Step, counted, counted_replay
 from jouletrace.profiler.backends.torch import context_in_this_process
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
@@ -29,14 +29,17 @@ RAMP_S = 0.4
 LONG_PERIOD_S = 0.05
 """Update period in seconds from which a sensor counts as slow."""
 
-LEAST_WINDOW_S = 0.5
+LEAST_WINDOW_S = 0.25
 LEAST_PERIODS, GOOD_PERIODS = 10, 25
-"""Update periods of the sensor per energy window: the minimum, and the target where time allows."""
+"""Update periods of the sensor per energy window: the minimum, and the target of a slow one where time allows."""
 
 LEAST_WINDOWS = 3
 """Fewest windows, whatever they cost, also after a recording: fewer don't determine the spread."""
 
 LOOK_EVERY_S = 0.25
+
+IDLE_AFTER = "context idle after"
+"""The phase in which a device rests after a load."""
 
 
 def power_channel(session: Session) -> ChannelInfo | None:
@@ -94,8 +97,7 @@ def idle(
 
 def expected_s(session: Session, settings: ProfileSettings, iteration_s: float) -> float:
     """Seconds that the passes after the warm-up take at most, but for iterations longer than the limits."""
-    seconds = min(settings.latency_s, settings.latency_iterations * iteration_s)
-    power = power_channel(session)
+    power, seconds = power_channel(session), 0.0
     if power is not None:
         seconds += 2 * _idle_s(settings, power) + most_seconds(settings, power)
     return seconds + (settings.detail_time_s if settings.detail != "model" else 0.0)
@@ -105,17 +107,15 @@ def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
     return settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
 
 
-def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
+def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float) -> None:
     """Time each iteration by the device's events."""
     n = round(settings.latency_s / iteration_s)
     n = max(min(n, settings.latency_iterations), 30 if iteration_s < 1 else 10)
-    progress.begin("latency", n * iteration_s)
     with session.phase("latency"):
-        step.latencies(min(10, n))  # the first iterations after an idle phase run on a cold device
+        step.latencies(min(10, n))  # the first iterations after a wait run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
     session.add_iterations(start_ns, seconds, "latency")
-    progress.advance(n * iteration_s)
 
 
 def energy(
@@ -128,7 +128,7 @@ def energy(
 ) -> None:
     """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
-    ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
+    The device rests after each stage, while that number is computed. ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
     pass to pass draws more.
     """
     power = power_channel(session)
@@ -143,12 +143,19 @@ def energy(
     affordable = round(most_seconds(settings, power) / (replays * iteration_s))
     first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
     _stage(session, step, "energy", first, replays, iteration_s, progress)
-    more = windows_after(session, power, first, affordable, settings)
+    more = 0
+
+    def decide() -> None:
+        nonlocal more
+        more = windows_after(session, power, first, affordable, settings)
+
+    idle(session, IDLE_AFTER, settings, progress, decide)
     if between is not None:
         between()
         more = max(more, LEAST_WINDOWS)
     if more > 0:
         _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
+        idle(session, IDLE_AFTER, settings, progress)
 
 
 def windows_after(session: Session, power: ChannelInfo, first: int, affordable: int, settings: ProfileSettings) -> int:
@@ -178,8 +185,10 @@ def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
     if settings.window_s is not None:
         return settings.window_s
     period_s = power.period_s or 0.02
-    fitting_s = most_seconds(settings, power) / settings.first_stage
-    return max(LEAST_WINDOW_S, LEAST_PERIODS * period_s, min(GOOD_PERIODS * period_s, fitting_s))
+    least_s = max(LEAST_WINDOW_S, LEAST_PERIODS * period_s)
+    if period_s <= LONG_PERIOD_S:
+        return least_s
+    return max(least_s, min(GOOD_PERIODS * period_s, most_seconds(settings, power) / settings.first_stage))
 
 
 def _stage(
@@ -205,23 +214,55 @@ def _window(session: Session, step: Step, replays: int) -> float:
 
 def window(session: Session, variant: str, step: Step, replays: int, *, block: int = 0) -> float:
     """Replay a step as one window of a block; returns the duration in seconds."""
-    interval, counted_mhz = counted_replay(step, replays)
+    pieces, counted_mhz = counted(step, lambda: shifted(step, replays, session.clock))
     session.add_window(
         variant=variant,
         multiplicity=1.0,
         block=block,
         replays=replays,
-        start_ns=interval.start_ns,
-        end_ns=interval.end_ns,
+        start_ns=pieces[0].start_ns,
+        end_ns=pieces[-1].end_ns,
+        time_s=sum(piece.seconds for piece in pieces),
         counted_mhz=counted_mhz,
     )
-    return interval.seconds
+    return (pieces[-1].end_ns - pieces[0].start_ns) / 1e9
 
 
-BLOCK_S = 0.25
+PIECES = 8
+"""Parts of a window, each shifted against the sensor's samples."""
+
+CYCLE_S = 0.8e-3
+"""Between momentary samples of a sensor (sensor/kinds.py)."""
+
+_LATE_S = 80e-6
+"""Between the end of a piece and the start of the next, beside the pause that is asked for: a sleep and a launch."""
+
+
+def shifted(step: Step, n: int, clock: Clock) -> list[Interval]:
+    """Run ``n`` iterations in pieces, between which the device pauses for one cycle of samples in all.
+
+    A sensor that takes momentary samples meets iterations as long as a cycle, or a multiple, at one phase for seconds:
+    the readings of DeiT-B at batch 1 swing by a tenth with a beat of 1 Hz, and windows by 5 %. Each piece begins
+    an eighth of a cycle later, so that a window meets all phases alike.
+    """
+    many = min(PIECES, n)
+    sizes = [n // many + (i < n % many) for i in range(many)]
+    pieces = [step.replay(sizes[0])]
+    iteration_s = pieces[0].seconds / sizes[0]
+    cycle_s = iteration_s / max(1, round(iteration_s / CYCLE_S))
+    paused_s = 0.0
+    for i, size in enumerate(sizes[1:], 1):
+        if (left_s := i * cycle_s / many - paused_s - _LATE_S) > 0:
+            clock.sleep(left_s)
+        pieces.append(step.replay(size))
+        paused_s += (pieces[-1].start_ns - pieces[-2].end_ns) / 1e9
+    return pieces
+
+
+BLOCK_S = 0.15
 """Target length of one block of iterations, in seconds."""
 
-LEAST_S = 2.5
+LEAST_S = 2.2
 """Shortest warm-up in seconds, if the limit allows it: dies warm up slowly."""
 
 SETTLED = 0.01
@@ -244,10 +285,17 @@ class WarmUp:
     seconds: float
 
 
-def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) -> WarmUp:
+def warm_up(
+    session: Session,
+    step: Step,
+    limit_s: float,
+    progress: Progress,
+    timed: Callable[[float], None] = lambda iteration_s: None,
+) -> WarmUp:
     """Replay ``step`` until it has settled, ``limit_s`` seconds at most; warns if it has not.
 
-    The first iterations (lazy initialisation, autotuning, compilation) don't count towards the limit.
+    The first iterations (lazy initialisation, autotuning, compilation) don't count towards the limit. ``timed`` runs
+    once when latency has settled, or at the end: it takes the seconds of an iteration, and warms the die as well.
     """
     records_power = power_channel(session) is not None
     step.replay(1)
@@ -256,18 +304,23 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
     times: list[float] = []
     latency_settled: bool | None = None
     power_settled: bool | None = None
-    elapsed = 0.0
+    elapsed, waiting = 0.0, True
     while elapsed < limit_s:
         n = max(1, round(min(BLOCK_S, limit_s) / iteration_s))
         block = step.replay(n)
         iteration_s = max(block.seconds / n, 1e-7)
         times.append(iteration_s)
         progress.advance(block.seconds)
-        elapsed = (session.clock.time_ns() - start_ns) / 1e9
         latency_settled = _settled(times[-8:])
+        if latency_settled and waiting:
+            waiting = False
+            timed(iteration_s)
+        elapsed = (session.clock.time_ns() - start_ns) / 1e9
         power_settled = _power_settled(session, start_ns) if records_power else None
         if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
             break
+    if waiting:
+        timed(iteration_s)
     if latency_settled is False:
         latency_settled = not _keeps_changing(
             [float(np.median(times[-i:][:4])) for i in (12, 8, 4) if len(times) >= i], SETTLED

@@ -17,7 +17,7 @@ from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
+from jouletrace.profiler.prepare import Prepared, check, for_workload, loading, prepare
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording import board_store, calibrations
@@ -65,12 +65,13 @@ def profile_workload(
             settings=settings.to_dict(),
             calibrated=settings.calibrated,
         )
-        with session, no_silent_exit():
+        with loading(found, device, settings) as loaded, session, no_silent_exit():
             calibrations.state_scatter(session.run, device)
             if settings.calibrated:
                 calibrations.recall_rate(session.run, device.info.id)
             session.warn_of_others(others([device]))
-            passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))
+            passes.deep_idle(session, device, settings, progress, loaded)
+            loaded()
             progress.begin("building the workload", 0)
             prepared = prepare(found, device, settings)
             try:
@@ -107,9 +108,10 @@ def _measure(
     session.save_header()  # a record left by a crash needs these facts
     for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
-    progress.begin("warm-up", settings.warmup_s, at_most=True)
+    progress.begin("warm-up and latency", settings.warmup_s, at_most=True)
     with session.phase("warm-up"):
-        warm = warm_up(session, step, settings.warmup_s, progress)
+        timed = [partial(passes.latency, session, step, settings)] if prepared.make_generation is None else []
+        warm = warm_up(session, step, settings.warmup_s, progress, *timed)
     workload["warm_up"] = asdict(warm)
     session.save_header()
     progress.expect(passes.expected_s(session, settings, warm.iteration_s))
@@ -121,11 +123,10 @@ def _measure(
     if recorded and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
-        passes.latency(session, step, settings, warm.iteration_s, progress)
         passes.energy(session, step, settings, warm.iteration_s, progress, between)
     else:
         generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
-    passes.idle(session, "context idle after", settings, progress)
+        passes.idle(session, passes.IDLE_AFTER, settings, progress)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
 

@@ -96,7 +96,7 @@ class ProfileSettings:
     input_sets: int = option(1, "Distinct random inputs to rotate among.")
     window_s: float | None = option(None, "Least length of an energy window. [default: by the sensor]", shown=False)
     first_stage: int = option(8, "Windows of the first stage, which determines the total number.", shown=False)
-    idle_s: float = option(0.9, "Length of each idle phase.", metavar="SECONDS", shown=False)
+    idle_s: float = option(0.7, "Length of each idle phase.", metavar="SECONDS", shown=False)
     latency_iterations: int = option(2000, "Largest number of iterations of the latency pass.", shown=False)
     latency_s: float = option(1.0, "Time limit of the latency pass.", shown=False)
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)

@@ -44,9 +44,9 @@ def versions() -> dict[str, str]:
         "machine": platform.machine(),
     }
     found |= {package: version for package in _PACKAGES if (version := version_of(package)) is not None}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        found["cuda"] = str(torch.version.cuda or "none")
+    built = sys.modules.get("torch.version")
+    if built is not None:
+        found["cuda"] = str(getattr(built, "cuda", None) or "none")
     return found
 
 

@@ -48,11 +48,15 @@ class BuiltInModel:
         self.name = name
         self._entry = entry
 
+    def model_class(self) -> Any:
+        """The class of transformers, whose code is imported at first use."""
+        return getattr(require_transformers(), self._entry.model)
+
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
         check_consistent(self.name, options)
         require_device(device)
-        model_class = getattr(require_transformers(), self._entry.model)
+        model_class = self.model_class()
         config_class = model_class.config_class
         typed = typed_overrides(config_class(**self._entry.config), options.config, self.name)
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
-_PHASE = "latency"
-"""The phase that begins with the step: a rest precedes it, and it starts with the full load."""
+_REST = "context idle before"
+"""The phase that ends with the step: the full load follows."""
 
 _REST_S, _EARLY_S, _WHOLE_S = 0.5, 0.4, 1.0
 _SLOWEST_S = 0.05
@@ -31,13 +31,14 @@ def power_step(run: Run) -> dict[str, float | None]:
     """
     names = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
     nothing: dict[str, float | None] = dict.fromkeys(names)
-    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], _PHASE))
-    phases = run.spans.filter(wanted).to_pylist()
+    phases = run.spans.filter(pc.equal(run.spans["kind"], "phase")).to_pylist()
+    rest_ns = min((one["end_ns"] for one in phases if one["name"] == _REST), default=None)
     device = run.devices[0].id
     channel = run.channel(device, POWER)
-    if not phases or channel is None or (channel.period_s or 1.0) > _SLOWEST_S:
+    if rest_ns is None or channel is None or (channel.period_s or 1.0) > _SLOWEST_S:
         return nothing
-    start, end = phases[0]["start_ns"], phases[0]["end_ns"]
+    loads = [(one["start_ns"], one["end_ns"]) for one in phases if one["start_ns"] >= rest_ns]
+    start, end = min(loads, default=(rest_ns, rest_ns))
     stamps, watts = run.series(device, POWER)
     order = np.argsort(stamps, kind="stable")
     at, power = (stamps[order] - start) / 1e9, watts[order]

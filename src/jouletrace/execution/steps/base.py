@@ -6,8 +6,9 @@ call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +106,20 @@ class Cycles:
         return float(np.mean(passed / passed_ns) * 1e3)
 
 
+T = TypeVar("T")
+
+
 def counted_replay(step: Step, n: int) -> tuple[Interval, float | None]:
-    """Run ``n`` iterations, and read the device's cycle counters before and after, outside of their interval.
+    """Run ``n`` iterations; see ``counted``.
+
+    Returns:
+        The result of ``replay``, and the mean SM clock.
+    """
+    return counted(step, lambda: step.replay(n))
+
+
+def counted(step: Step, replay: Callable[[], T]) -> tuple[T, float | None]:
+    """Run iterations, and read the device's cycle counters before and after, outside of their interval.
 
     The first reading on a device loads the kernel that reads them: make it before a ramp, not between ramp and window.
 
@@ -114,9 +127,9 @@ def counted_replay(step: Step, n: int) -> tuple[Interval, float | None]:
         The result of ``replay``, and the mean SM clock between the readings in MHz; None where it can't be determined.
     """
     if not isinstance(step, CountsCycles):
-        return step.replay(n), None
+        return replay(), None
     before = step.cycles()
-    ran = step.replay(n)
+    ran = replay()
     after = step.cycles() if before is not None else None
     return ran, after.mean_mhz(before) if before is not None and after is not None else None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from jouletrace.devices.base import Device
@@ -34,7 +36,27 @@ def load_libraries(workload: Workload, device: Device) -> None:
         import torch  # noqa: F401
 
         if isinstance(workload, BuiltInModel | LocalFolder):
-            import transformers  # noqa: F401
+            with _absent("sklearn"):
+                import transformers  # noqa: F401
+
+                if isinstance(workload, BuiltInModel):
+                    workload.model_class()
+
+
+@contextmanager
+def _absent(library: str) -> Iterator[None]:
+    """Lets a library look as if it weren't installed, unless it is imported already.
+
+    Transformers imports scikit-learn, in 1.4 s, for one criterion of assisted generation.
+    """
+    if library in sys.modules:
+        yield
+        return
+    sys.modules[library] = cast("ModuleType", None)
+    try:
+        yield
+    finally:
+        del sys.modules[library]
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
@@ -113,5 +135,5 @@ def torch_device_of(device: Device) -> str:
 
 def context_in_this_process() -> bool:
     """True if torch has created a CUDA context in this process."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    is_initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)  # it may be being imported
+    return is_initialized is not None and bool(is_initialized())
