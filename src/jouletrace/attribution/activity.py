@@ -104,14 +104,14 @@ class Activity:
         count = np.searchsorted(self.start_s, at_s - response.earliest_s) - first
         sample = np.repeat(np.arange(len(at_s)), count)
         which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
-        since, until = at_s[sample] - self.start_s[which], at_s[sample] - self.end_s[which]
-        (weight, change), (later, later_change) = response.at(since), response.at(until)
+        at = np.repeat(at_s, count)
+        (weight, change), (later, later_change) = (response.at(at - edge[which]) for edge in (self.start_s, self.end_s))
         weight -= later
         change -= later_change
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
-        table = np.bincount(row[sample] * width + self.column[which], weight * factor[sample], rows * width)
-        table = table.reshape(rows, width)
+        place = np.repeat(row * width, count) + self.column[which]
+        table = np.bincount(place, weight * np.repeat(factor, count), rows * width).reshape(rows, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         total = np.bincount(sample, weight * value[which], len(at_s))
         slope = np.bincount(sample, change * watts[which], len(at_s))

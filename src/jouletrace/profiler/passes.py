@@ -323,7 +323,7 @@ def warm_up(
         timed(iteration_s)
     if latency_settled is False:
         latency_settled = not _keeps_changing(
-            [float(np.median(times[-i:][:4])) for i in (12, 8, 4) if len(times) >= i], SETTLED
+            [float(np.median(times[-i:][:7])) for i in (21, 14, 7) if len(times) >= i], SETTLED
         )
     if power_settled is False:
         power_settled = not _keeps_changing(_last_seconds_w(session, start_ns, 3), 1.5 * SETTLED)

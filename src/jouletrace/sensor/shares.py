@@ -207,22 +207,35 @@ class Timeline:
 
     def running(self, time_s: Floats) -> Floats:
         """Number of intervals of each kind that run at ``time_s``, shape (times, kinds)."""
-        return np.cumsum(self._binned(time_s, np.ones_like), axis=0)
+        return np.cumsum(self.binned(time_s, np.ones_like)[0], axis=0)
 
     def seconds(self, time_s: Floats) -> Floats:
         """Seconds that intervals of each kind ran between each two of ``time_s``, shape (len(time_s) - 1, kinds)."""
-        begun = self._binned(time_s, lambda gap: gap)[1:]
-        return np.asarray(self.running(time_s)[:-1] * np.diff(time_s)[:, None] + begun)
+        begun, within = self.binned(time_s, np.ones_like, lambda gap: gap)
+        return np.asarray(np.cumsum(begun, axis=0)[:-1] * np.diff(time_s)[:, None] + within[1:])
 
-    def _binned(self, time_s: Floats, weigh: _Weigh) -> Floats:
-        """Sum over starts less that over ends, each in the bin of the next of ``time_s``, shape (times, kinds)."""
+    def binned(self, time_s: Floats, *weigh: _Weigh) -> list[Floats]:
+        """Sums over starts less those over ends, each in the bin of the next of ``time_s``, shape (times, kinds).
+
+        There is one for each function, of the time from an edge to the next of ``time_s``.
+        """
         size = (len(time_s) + 1) * self.kinds
-        total = np.zeros(size)
+        totals = [np.zeros(size) for _ in weigh]
         for edge, sign in ((self.start_s, 1.0), (self.end_s, -1.0)):
-            slot = np.searchsorted(time_s, edge)
+            slot = _slots(time_s, edge)
             gap = time_s[np.minimum(slot, len(time_s) - 1)] - edge
-            total += np.bincount(slot * self.kinds + self.kind, sign * self.rate * weigh(gap), size)
-        return total.reshape(-1, self.kinds)[:-1]
+            place = slot * self.kinds + self.kind
+            for total, one in zip(totals, weigh, strict=True):
+                total += sign * np.bincount(place, self.rate * one(gap), size)
+        return [total.reshape(-1, self.kinds)[:-1] for total in totals]
+
+
+def _slots(time_s: Floats, edge: Floats) -> Ints:
+    """Number of ``time_s``, ascending, that lie before each edge, shape (edges,): faster where edges ascend as well."""
+    if not np.all(edge[1:] >= edge[:-1]):
+        return np.searchsorted(time_s, edge)
+    ends = np.searchsorted(edge, time_s, side="right")
+    return np.repeat(np.arange(len(time_s) + 1), np.diff(ends, prepend=0, append=len(edge)))
 
 
 def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
@@ -239,8 +252,8 @@ def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
         upto = np.vstack([np.zeros(timeline.kinds), np.cumsum(timeline.seconds(instants), axis=0)])
         first, last = place.reshape(2, -1)
         return np.asarray((upto[last] - upto[first]) / (time_s - begin_s)[:, None])
-    left = timeline._binned(time_s, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
-    return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
+    begun, left = timeline.binned(time_s, np.ones_like, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
+    return np.asarray(np.cumsum(begun, axis=0) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
 
 def slopes(time_s: Floats, timeline: Timeline, power_w: Floats, response: Response) -> Floats:
