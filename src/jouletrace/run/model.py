@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -16,10 +17,11 @@ import pyarrow as pa
 
 from jouletrace.above import Above
 from jouletrace.arrays import Floats, Ints
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
+from jouletrace.run.frames import to_pandas
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.metrics import METRICS
@@ -117,10 +119,7 @@ class Run(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        try:
-            return self.table(name).to_pandas()
-        except ModuleNotFoundError:
-            raise NotPossibleError("to_pandas needs pandas: pip install pandas") from None
+        return to_pandas(self.table(name))
 
     def channel(self, device: str, name: str) -> ChannelInfo | None:
         """The description of a channel, or None if the Run doesn't have it."""
@@ -174,6 +173,20 @@ class Run(Shown):
         warning = RunWarning(code, message, where)
         if warning not in self.warnings:
             self.warnings.append(warning)
+
+    def report(self, path: str | Path, *, price: str | None = None, carbon: str | None = None) -> Path:
+        """Write the Run as an HTML page that needs no network, as ``jouletrace report`` does; returns the path.
+
+        Args:
+            path: The HTML file; an older report that is there is replaced, nothing else is.
+            price: Of a kWh, such as "0.30EUR/kWh", which adds the cost.
+            carbon: CO2 equivalent of a kWh, such as "400g/kWh", which adds the emissions.
+
+        Raises:
+            BadInputError: If another file is there, it can't be written, or the price or mass can't be read.
+            NotPossibleError: If plotly isn't installed.
+        """
+        return Above.report(self, path, price, carbon)
 
     def save(self, path: str, *, overwrite: bool = False) -> str:
         """Write to a folder, or to one file if ``path`` ends in ".zip"; returns the path.
