@@ -32,6 +32,9 @@ T = TypeVar("T")
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
 
+_FEW = 3
+"""Metrics that are named where there is none of a name."""
+
 
 @dataclass(repr=False)
 class Run(Shown):
@@ -149,15 +152,14 @@ class Run(Shown):
         Energy, power and time of a recording of devices, which has none as a whole, are those of all devices together.
 
         Raises:
-            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; the nearest are named.
+            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; near ones are named.
         """
+        metric = str(metric)
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
             there = set(self.results["metric"].to_pylist()) - {None}
             if metric not in there:
-                near = get_close_matches(str(metric), sorted(there | set(METRICS)), 3)
-                hint = f"; did you mean {' or '.join(near)}?" if near else ""
-                raise BadInputError(f"no metric {metric!r}{hint}")
+                raise BadInputError(f"no metric {metric!r}; {_hint(metric, there)} (all: run.results['metric'])")
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         if row is None and unit == MODEL_UNIT:
             found = Above.of_devices(self, metric)
@@ -195,6 +197,14 @@ class Run(Shown):
             BadInputError: If the path exists already or can't be written.
         """
         return str(Above.save(self, path, overwrite=overwrite))
+
+
+def _hint(metric: str, there: set[str]) -> str:
+    """The metrics of a Run that contain a name that is none, else those near it, else the first of the Run."""
+    own = [name for name in METRICS if name in there]
+    near = [name for name in own if metric and metric.lower() in name][:_FEW]
+    near = near or get_close_matches(metric, sorted(there | set(METRICS)), _FEW)
+    return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(own[:_FEW]) or 'none'}"
 
 
 class SampleIndex:
