@@ -28,7 +28,7 @@ from jouletrace.comparing.setup import differences, response, warnings
 from jouletrace.comparing.sides import (
     REPEATS,
     WATCHED_METRICS,
-    Given,
+    Runs,
     in_common,
     metrics_of,
     open_runs,
@@ -62,9 +62,7 @@ OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_toke
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
-def compare(
-    a: Given | Sequence[Given], b: Given | Sequence[Given], margin: float = MARGIN, *, fail_if: Sequence[str] = ()
-) -> Comparison:
+def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] = ()) -> Comparison:
     """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:

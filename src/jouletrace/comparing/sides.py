@@ -64,11 +64,14 @@ def metrics_of(level: str, part: Part | None = None) -> tuple[str, ...]:
     return tuple(EACH.get(name, name) for name in found) if part and _MARKED in part.figures else found
 
 
-Given = Run | str | Path | tuple[Run, str]
+RunOrPath = Run | str | Path | tuple[Run, str]
 """A Run, its path, or a Run with the name that a comparison gives it."""
 
+Runs = RunOrPath | Sequence[RunOrPath]
+"""Those of a side."""
 
-def open_runs(side: Given | Sequence[Given]) -> list[tuple[Run, str]]:
+
+def open_runs(side: Runs) -> list[tuple[Run, str]]:
     """The Runs of a side, one or several in a list, each with its origin: its path, or else the name of its workload.
 
     A Run of several processes opens as the Run of each process, where those are kept beside it.
