@@ -29,8 +29,8 @@ from math import sqrt
 import numpy as np
 
 from jouletrace.analysis.between_runs import OF_WINDOWS, STEADY
-from jouletrace.compare.compare import compare
-from jouletrace.compare.pairs import DIFFERENT, SAME, WORSE
+from jouletrace.comparing.compare import compare
+from jouletrace.comparing.pairs import DIFFERENT, SAME, WORSE
 from jouletrace.recording.calibrations import SCATTER
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from jouletrace.run.parts import STORED_SCATTER

@@ -26,8 +26,8 @@ import bursts
 import peers
 import serving
 from jouletrace.analysis import analyse
-from jouletrace.compare.compare import compare
-from jouletrace.compare.paired import paired
+from jouletrace.comparing.compare import compare
+from jouletrace.comparing.paired import paired
 from jouletrace.run import Estimate, Run, load
 from jouletrace.stats.interval import mean_estimate
 

@@ -26,7 +26,7 @@ import scenarios
 from boards import true_level_w
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import requests_of, steady_window
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.profiler import profile as profiling
 from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.record import split
@@ -183,7 +183,7 @@ def logged(seed: int, mode: str, periods_s: tuple[float, ...], spacing_s: float)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "smi.csv"
         path.write_text("\n".join(["timestamp, index, name, power.draw [W]", *lines]) + "\n")
-        run = analyse(import_files([path]))
+        run = analyse(read_files([path]))
     unit = next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
     truth = float(np.diff(np.interp(times[[0, -1]], *load))[0])
     return run, [("energy_total_j", run.result("energy_total_j", unit), truth)]

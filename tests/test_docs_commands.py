@@ -27,7 +27,7 @@ from jouletrace.addons.toolchain import convert, trace
 from jouletrace.analysis import analyse
 from jouletrace.campaign import repeats, sweep
 from jouletrace.cli import app, main
-from jouletrace.compare.paired import paired
+from jouletrace.comparing.paired import paired
 from jouletrace.profiler import ab, calibrate, profile
 from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program

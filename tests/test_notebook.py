@@ -61,6 +61,8 @@ SOURCES = (
     "[run]",
     "compared = jt.ab('deit-tiny', 'deit-tiny', device='sim:h100', max_time=4)\ncompared",
     "print(compared)",
+    "versus = jt.compare(run, 'run.zip')\nversus",
+    "print(versus)",
     f"with jt.measure('<b>&', device='{LOADED}') as block:\n    time.sleep(0.1)\nblock",
     "print(block)",
     f"with jt.record('<i>&', device='{LOADED}', kernels=False) as recording:\n    time.sleep(0.3)\nrecording",
@@ -105,7 +107,7 @@ def of(cells, last):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["run", "compared", "block", "recording"])
+@pytest.mark.parametrize("name", ["run", "compared", "versus", "block", "recording"])
 def test_a_value_shows_once_and_as_print_writes_it(cells, name):
     text, page = value(of(cells, name))
     assert "SIMULATED" in text

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from jouletrace.campaign.sweep import sweep
+    from jouletrace.comparing.compare import compare
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
+    from jouletrace.formats.importers import import_files
     from jouletrace.profiler.ab import ab
     from jouletrace.profiler.detail.part_profiler import KernelProfiler, LayerProfiler
     from jouletrace.profiler.measure import Measurement, measure
@@ -48,6 +51,8 @@ _HOMES = {
     "Run": "jouletrace.run",
     "SoFar": "jouletrace.profiler.record.live_sums",
     "ab": "jouletrace.profiler.ab",
+    "compare": "jouletrace.comparing.compare",
+    "import_files": "jouletrace.formats.importers",
     "lightning_callback": "jouletrace.profiler.record.callbacks",
     "load": "jouletrace.run",
     "load_ipython_extension": "jouletrace.profiler.record.magic",
@@ -57,6 +62,7 @@ _HOMES = {
     "range": "jouletrace.profiler.record.live",
     "record": "jouletrace.profiler.record.live",
     "step": "jouletrace.profiler.record.live",
+    "sweep": "jouletrace.campaign.sweep",
     "trainer_callback": "jouletrace.profiler.record.callbacks",
 }
 
@@ -74,6 +80,8 @@ __all__ = [
     "Run",
     "SoFar",
     "ab",
+    "compare",
+    "import_files",
     "lightning_callback",
     "load",
     "measure",
@@ -81,6 +89,7 @@ __all__ = [
     "profile",
     "record",
     "step",
+    "sweep",
     "trainer_callback",
 ]
 
@@ -104,7 +113,14 @@ def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
     return save(run, path, overwrite=overwrite)
 
 
-Above.of_devices, Above.text_of, Above.save = _of_devices, _text_of, _save
+def _report(run: Run, path: Path | str, price: str | None, carbon: str | None) -> Path:
+    from jouletrace.report.cost import tariff
+    from jouletrace.report.html import write
+
+    return write([run], path, tariff=tariff(price, carbon))
+
+
+Above.of_devices, Above.text_of, Above.report, Above.save = _of_devices, _text_of, _report, _save
 Above.vendors = ("jouletrace.simulator.boards.device",)
 Above.runtimes = "jouletrace.addons.runtimes.backend"
 

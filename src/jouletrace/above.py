@@ -15,6 +15,7 @@ class Above:
     Attributes:
         of_devices: Returns a figure of all devices of a recording together (``analysis.facts``).
         text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
+        report: Writes the HTML report of a Run to a path, with a price and a mass of CO2 per kWh; returns the path.
         save: Writes a Run to a path and returns that.
         vendors: Modules of devices above ``devices`` (see ``devices.registry``).
         runtimes: The module of the backend above ``profiler`` that runs models in other runtimes.
@@ -22,6 +23,7 @@ class Above:
 
     of_devices: ClassVar[Callable[[Any, str], Any]]
     text_of: ClassVar[Callable[[Any], str]]
+    report: ClassVar[Callable[[Any, Path | str, str | None, str | None], Path]]
     save: ClassVar[Callable[..., Path]]
     vendors: ClassVar[tuple[str, ...]]
     runtimes: ClassVar[str]

@@ -71,3 +71,12 @@ def check_format(name: str, formats: Iterable[str]) -> None:
         near = get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise BadInputError(f"unknown format {name!r}: it is one of {', '.join(known)}{hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'a' or 'b'?"``, or ``""`` if nothing in ``known`` is near ``name``."""
+    by_lower = {candidate.lower(): candidate for candidate in known if candidate != name}
+    near = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    if not near:
+        return ""
+    return "; did you mean " + " or ".join(f"'{by_lower[match]}'" for match in near) + "?"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, fields
 from typing import Any
+
+from jouletrace.errors import BadInputError, nearest
 
 
 def whole(text: str) -> int:
@@ -64,3 +67,21 @@ def option(
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def named(kind: type, given: Mapping[str, Any], call: str) -> dict[str, Any]:
+    """Options of a ``call`` from Python under the names of a dataclass's fields, which include the unit.
+
+    Raises:
+        BadInputError: If there is no such option (the nearest are named), or one is given under both names.
+    """
+    known = [one.name for one in fields(kind)]
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        full = next((one for one in (name, f"{name}_s") if one in known), None)
+        if full is None:
+            raise BadInputError(f"{call}() has no option {name!r}{nearest(name, known)}")
+        if full in found:
+            raise BadInputError(f"{call}() got {full} twice, also as {full.removesuffix('_s')}")
+        found[full] = value
+    return found

@@ -13,7 +13,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.report import budget as shown
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import MODEL_UNIT, load, tables
@@ -92,7 +92,7 @@ def test_the_budget_of_a_program_is_that_of_its_window(program):
 
 def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     """The whole has no energy of its own."""
-    run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
+    run = analyse(read_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
     (found,) = budgets(run)
     assert found.unit == next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
     stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
@@ -104,7 +104,7 @@ def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_each_device_has_the_gain_of_its_own_sensor(tmp_path, kind):
-    run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
+    run = analyse(read_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
     other = replace(run.devices[0], id="other", kind=kind)
     rows = [{**row, "device": other.id} for row in run.samples.to_pylist()]
     run.samples = tables.concat([run.samples, tables.from_rows(rows, "samples")], "samples")

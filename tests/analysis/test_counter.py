@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace import report
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.run import ChannelInfo
 from records import DEVICE, START, channel, make_run, phases, readings
 
@@ -61,7 +61,7 @@ def logged(path, times, joules):
         for at, one in zip(times, joules, strict=True)
     ]
     path.write_text("\n".join(["timestamp, name, total_energy_consumption [mJ]", *rows]) + "\n")
-    run = analyse(import_files([path]))
+    run = analyse(read_files([path]))
     return " ".join(report.render([run], width=200).split()), run.result("energy_total_j", 1).value
 
 

@@ -9,7 +9,7 @@ import pytest
 from covering import fewest
 from energy_signals import wander
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from places import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks" / "estimator"))
@@ -28,7 +28,7 @@ def imported(folder, power, step_s=1.0, name="power.draw [W]", board="NVIDIA A10
     )
     path = folder / "log.csv"
     path.write_text(f"timestamp, name, {name}\n" + "".join(rows))
-    return analyse(import_files([path]))
+    return analyse(read_files([path]))
 
 
 def levels(folder, power, **how):

@@ -8,7 +8,7 @@ import pytest
 from commands import done
 from covering import fewest
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 
 BEGIN = datetime.datetime(2026, 8, 12, 16, 0)
 
@@ -21,7 +21,7 @@ def imported(folder, at_s, power, board="NVIDIA A100-SXM4-80GB"):
         rows.append(f"{time:%Y/%m/%d %H:%M:%S}.{time.microsecond // 1000:03d}, {board}, {watts:.2f} W\n")
     path = folder / "log.csv"
     path.write_text("timestamp, name, power.draw [W]\n" + "".join(rows))
-    return analyse(import_files([path]))
+    return analyse(read_files([path]))
 
 
 def load(rng, mean_s, periodic, step_s, count=200):
@@ -88,7 +88,7 @@ def test_means_over_a_second_and_a_mean_of_unknown_readings_are_distinguished(tm
 def test_a_meter_of_unknown_kind_has_the_mean_of_its_readings_and_a_line_says_what_would_show_more(tmp_path):
     path, power = tmp_path / "meter.csv", 200 + (37 * np.arange(40)) % 23
     path.write_text("time,power_w\n" + "".join(f"{1786553852 + k},{watts}\n" for k, watts in enumerate(power)))
-    run = analyse(import_files([path]))
+    run = analyse(read_files([path]))
     found = run.result("power_w", 1)
     assert (found.method, found.flags) == ("samples", ())
     assert found.value == pytest.approx(power.mean(), rel=5e-3)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from compare_runs import side
-from jouletrace.compare.compare import against_first
+from jouletrace.comparing.compare import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
 from timeline_runs import timeline_run

@@ -6,7 +6,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.run import tables
 from places import DATA
 
@@ -64,7 +64,7 @@ CHECK = r"""(text) => {
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """The recorded Run with both pages, one of its kernels by an evil name."""
-    run = import_files([DATA / "ncu_h100_live.zip", *PAGES])
+    run = read_files([DATA / "ncu_h100_live.zip", *PAGES])
     rows = run.spans.to_pylist()
     last = max((row for row in rows if row["kind"] == "kernel"), key=lambda row: row["start_ns"])
     last["name"] = EVIL

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import jouletrace as jt
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
@@ -411,6 +412,39 @@ def toy(workspace):
     pytest.importorskip("torch")
     (workspace / "toy.py").write_text(TOY)
     return workspace
+
+
+def test_python_sweeps_as_the_command_does(capsys, workspace, monkeypatch):
+    """One call: the table that the command prints of the same folder, the Runs, a frame, and a refusal."""
+    runner = Runner(_8=NotPossibleError("8 is too much"))
+    monkeypatch.setitem(run_sweep.__kwdefaults__, "runner", runner)
+    found = jt.sweep("deit-t", batch=[1, 8], dtype="fp16", device="sim:h100", folder="s", progress=False)
+    terminal = command(capsys, "sweep", "deit-t", "--batch", "1,8", "--dtype", "fp16", "-d", "sim:h100", "-o", "s")
+    assert (f"{found}\n", terminal.code) == (terminal.out, 3)
+    assert "8: not possible: 8 is too much" in str(found)
+    assert [run.workload["batch"] for run in found.runs] == [1]
+    rows = found.to_pandas().to_dict("records")
+    assert [(row["batch"], row["outcome"]) for row in rows] == [(1, "done"), (8, "not_possible")]
+    assert rows[0]["power_w_low"] < rows[0]["power_w"] == found.runs[0].result("power_w").value
+    assert repr(found) == "Sweep(2 points, 1 with a Run, 's')"
+
+
+@pytest.mark.parametrize(
+    ("workloads", "options", "said"),
+    [
+        ((), {}, "no workload is named"),
+        ((len,), {}, "name what each process builds"),
+        (("deit-t",), {"batch": "many"}, "--batch 'many': must be a whole number"),
+        (("deit-t",), {"warm_up": 1}, "sweep.. has no option 'warm_up'; did you mean 'warmup_s'"),
+        (("deit-t",), {"power_limit": "low"}, "--power-limit 'low': must be a number of watts"),
+        (("deit-t",), {"repeats": 0}, "--repeats 0"),
+    ],
+)
+def test_what_python_can_not_sweep_is_refused_in_one_line_and_leaves_nothing(workspace, workloads, options, said):
+    with pytest.raises(BadInputError, match=said) as caught:
+        jt.sweep(*workloads, device="sim:h100", progress=False, **options)
+    assert "\n" not in str(caught.value)
+    assert not list(workspace.glob("runs/*"))
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def test_a_duration_that_no_clock_can_count_is_refused(capsys, workspace, second
 
 def test_a_side_of_compare_that_names_nothing_is_reported(capsys, workspace):
     said = command(capsys, "compare", ",", ",")
-    assert (said.code, said.complaint) == (2, "jouletrace: compare: ',' names no Run")
+    assert (said.code, said.complaint) == (2, "jouletrace: compare: no Run is given for one side")
 
 
 # --- convert and trace -------------------------------------------------------------------------------

@@ -308,7 +308,7 @@ MUTANTS = [
     ),
     *_of(
         "stats/contrast.py",
-        ["compare/test_compare.py"],
+        ["comparing/test_compare.py"],
         ("denominator's variance dropped from a change", "math.sqrt(self.var_a), t)", "0.0, t)"),
         ("numerator's variance dropped from a change", "math.sqrt(self.var_b), math", "0.0, math"),
         (
@@ -333,7 +333,7 @@ MUTANTS = [
     ),
     *_of(
         "stats/contrast.py",
-        ["compare/test_compare.py"],
+        ["comparing/test_compare.py"],
         (
             "sensors' gain dropped from a change",
             "(1 + end) * (1 + by) - 1 for end in",
@@ -341,8 +341,8 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "compare/spread.py",
-        ["compare/test_compare.py"],
+        "comparing/spread.py",
+        ["comparing/test_compare.py"],
         (
             "spread of runs in place of their mean's",
             "scale) ** 2 / len(group) for group in groups]",
@@ -360,7 +360,7 @@ MUTANTS = [
         ("two scatters known better than either", "min(free, max(df, known))", "free"),
     ),
     *_of(
-        "compare/paired.py",
+        "comparing/paired.py",
         ["profiler/test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
         ("first stage ignored", "two_stage_estimate(logs, first)", "two_stage_estimate(logs, len(logs))"),
         ("freedom of all blocks", "float(first - 1))", "float(9 * len(logs)))"),

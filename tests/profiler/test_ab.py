@@ -12,8 +12,8 @@ from compare_runs import stated
 from covering import fewest
 from jouletrace import load
 from jouletrace.cli import main
-from jouletrace.compare.paired import lane, paired
-from jouletrace.compare.pairs import DIFFERENT, LOWER
+from jouletrace.comparing.paired import lane, paired
+from jouletrace.comparing.pairs import DIFFERENT, LOWER
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.iterations import fill
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.compare import compare
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import SimulatedStep

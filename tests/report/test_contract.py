@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from compare_runs import side
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.compare import compare
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result

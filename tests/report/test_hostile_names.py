@@ -14,7 +14,7 @@ from jouletrace.addons.mig.tables import listing
 from jouletrace.addons.mig.tables import render as mig_text
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.simulator.boards.mig_state import SimulatedMig

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import jouletrace as jt
 from commands import command
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.report import html
@@ -334,6 +335,13 @@ def test_the_command_writes_the_file_and_refuses_what_is_no_run(tmp_path, capsys
     done = command(capsys, "report", str(tmp_path / "run.zip"), "-o", str(tmp_path / "r.html"), "--no-open")
     assert done.code == 0, done.err
     assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    run = jt.load(tmp_path / "run.zip")
+    assert run.report(tmp_path / "p.html") == tmp_path / "p.html"
+    assert (tmp_path / "p.html").read_bytes() == (tmp_path / "r.html").read_bytes()
+    with pytest.raises(BadInputError, match="write a price per kWh"):
+        run.report(tmp_path / "p.html", price="cheap")
+    with pytest.raises(BadInputError, match=r"run\.zip"):
+        run.report(tmp_path / "run.zip")
     missing = command(capsys, "report", str(tmp_path / "no"), "-o", str(tmp_path / "n.html"))
     assert missing.code == 2
     assert len(missing.err.splitlines()) == 1

@@ -7,9 +7,9 @@ import pytest
 
 from commands import command
 from compare_runs import side, stated, thing
-from jouletrace.compare.compare import against_first, compare
-from jouletrace.compare.paired import lane, paired
-from jouletrace.compare.pairs import Note
+from jouletrace.comparing.compare import against_first, compare
+from jouletrace.comparing.paired import lane, paired
+from jouletrace.comparing.pairs import Note
 from jouletrace.report import html
 from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared

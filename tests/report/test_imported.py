@@ -10,7 +10,7 @@ from commands import command
 from import_logs import TRTEXEC_PROFILE, dmon
 from jouletrace import report
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.run import load
 
 
@@ -27,7 +27,7 @@ def kernels(n):
 def trace(folder, functions=300, more=0):
     path = folder / "trace.json"
     path.write_text(make.native(make.kineto_events(2) + frames(functions) + kernels(more)))
-    return analyse(import_files([path]))
+    return analyse(read_files([path]))
 
 
 def rows(text, title):
@@ -77,7 +77,7 @@ def test_csv_leaves_nothing_out(tmp_path):
 def test_layers_are_listed_where_there_are_no_kernels(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text(TRTEXEC_PROFILE)
-    run = analyse(import_files([path]))
+    run = analyse(read_files([path]))
     assert report.default_detail(run) == "layer"
     assert "Conv_0 + Relu_1" in report.render([run], detail="layer", verbose=True)
 
@@ -91,7 +91,7 @@ def test_nothing_is_reported_of_a_power_record_where_there_is_none(tmp_path):
 def test_times_from_zero_have_no_date(tmp_path):
     path = tmp_path / "dmon.log"
     path.write_text(dmon([61] * 10 + [87] * 10))
-    run = analyse(import_files([path], None))
+    run = analyse(read_files([path], None))
     assert "1970" not in report.render([run], verbose=True)
     assert "1970" not in report.render([run], "markdown")
     run.created_ns = 1_709_294_400 * 10**9

@@ -8,7 +8,7 @@ import pytest
 from commands import done
 from compare_runs import side
 from jouletrace import report
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.compare import compare
 from jouletrace.report import comparison
 from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
 from jouletrace.run.parts import STORED_SCATTER

@@ -86,8 +86,12 @@ def test_a_misspelt_metric_is_refused_with_the_nearest_and_a_known_one_that_is_n
     run = Run()
     with pytest.raises(BadInputError, match="no metric 'energy_totl_j'; did you mean energy_total_j"):
         run.result("energy_totl_j")
-    with pytest.raises(BadInputError, match=r"no metric 'zzz'$"):
+    with pytest.raises(BadInputError, match=r"no metric 'zzz'; this Run has none"):
         run.result("zzz")
+    with pytest.raises(BadInputError, match=r"'energy'; did you mean energy_total_j .*all: run.results\['metric'\]"):
+        profile_run().result("energy")
+    with pytest.raises(BadInputError, match=r"'zzz'; this Run has latency_s, "):
+        profile_run().result("zzz")
     assert run.result("energy_total_j").reason == "not_measured"
     rows = [{"unit": 3, "metric": "of_another_program", "value": 1.0}]
     run.results = tables.from_rows(rows, "results")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.compare.pairs import Comparison
+from jouletrace.comparing.pairs import Comparison
 from jouletrace.report.comparison import render
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from make_runs import e, gpu, power_channel, result

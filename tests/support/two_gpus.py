@@ -1,5 +1,7 @@
 """A program of two ranks, each on a simulated GPU of its own, with the powers of all its kernels known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -9,8 +11,11 @@ from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.simulator.sensors import SamplingSensor
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
-from scenarios import draw
+from scenarios import draw, simulate
+from simulated_power import Board
+from simulated_programs import Kinds, Plan, lay_out
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 """The kernel of the last kind on each GPU, which moves data between them."""
@@ -18,11 +23,56 @@ SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 
 def record(place, seeds=(1, 2), group="pauses", seconds=6.0):
     """Merge the parts of two ranks into a Run at a place; returns the truth of each rank by the id of its GPU."""
+    return _merged(place, [draw(seed, group, seconds) for seed in seeds])
+
+
+def record_straggler(place, seconds=6.0):
+    """The same of two ranks that sum up in every step, to which the second always comes last, by 0.3 to 1.5 ms.
+
+    While the first waits, its GPU draws a power of its own: the kind 2 of its truth.
+    """
+    rng = np.random.default_rng(3)
+    count = int(seconds / 0.002)
+    own, late, together, gap = (1e6 * rng.uniform(*ms, count) for ms in ((0.4, 2), (0.3, 1.5), (0.3, 1.2), (0.1, 0.9)))
+    none = np.full(count, 2.0)  # ns, which rounding keeps
+    steps = (
+        [(0, gap, own), (2, none, late), (1, none, together)],
+        [(0, gap, own + late), (1, none, together)],
+    )
+    kinds = Kinds(("gemm", "sum", "wait"), ("mm", "sum", "wait"), 3 * ("train",), np.ones(3), np.array(STRAGGLER_W))
+    drawn = []
+    for step in steps:
+        kind, gaps, lengths = zip(*step, strict=True)
+        place_of = np.repeat(np.arange(count), len(step))
+        columns = (np.stack(one, axis=1).ravel() for one in (gaps, lengths))
+        plan = Plan(kinds, np.tile(kind, count), np.arange(len(place_of)), place_of, *columns)
+        board = replace(Board.draw(rng, 3, seconds), regimes=((0.0, 1.0),))
+        scene, recorded, truth = simulate(rng, lay_out(plan, seconds), board, SamplingSensor.draw(rng, seconds))
+        drawn.append((scene, _as_launched(recorded), truth))
+    return _merged(place, drawn)
+
+
+STRAGGLER_W = (520.0, 310.0, 210.0)
+"""Powers of products, sums and waiting."""
+
+
+def _as_launched(recorded):
+    """The recording with one kernel a sum, which begins with its waiting."""
+    start = recorded.start_ns.copy()
+    after = np.flatnonzero(recorded.kind == 2) + 1
+    start[after] = start[after - 1]
+    kept = recorded.kind != 2
+    columns = {name: getattr(recorded, name)[kept] for name in ("end_ns", "stream", "kind", "iteration")}
+    names = {name: getattr(recorded, name)[:2] for name in ("names", "operators", "modules")}
+    return replace(recorded, start_ns=start[kept], **columns, **names)
+
+
+def _merged(place, drawn):
     truths = {}
-    for rank, seed in enumerate(seeds):
+    for rank, (scene, recorded, truth) in enumerate(drawn):
         device = f"GPU-{rank}"
-        scene, recorded, truths[device] = draw(seed, group, seconds)
-        board_store.remember(device, **{SAMPLE_RATE: {"value": truths[device].sensor.rate_hz}})
+        truths[device] = truth
+        board_store.remember(device, **{SAMPLE_RATE: {"value": truth.sensor.rate_hz}})
         part(scene, recorded, rank, device).save(str(place / f"rank-{rank}"))
         split.leave([_traced(scene, recorded, rank, device)], place / f"rank-{rank}")
     merge_ranks(place)

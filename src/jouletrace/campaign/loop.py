@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,7 @@ from jouletrace.processes.locks import alone_in
 from jouletrace.profiler.progress import Progress
 from jouletrace.run.files import shown, write_whole
 from jouletrace.run.header import jsonable
-from jouletrace.run.places import file_mode
+from jouletrace.run.places import file_mode, fresh_folder
 
 Point = TypeVar("Point", bound=Hashable)
 
@@ -116,6 +116,19 @@ def carry_out(
         kind = BadInputError if all(found.reason in _THEIRS for found in tally.missing) else NotPossibleError
         raise kind(f"none of {len(points)} {what} could be measured: {'; '.join(reasons[:3])}")
     return tally
+
+
+@contextmanager
+def folder_of(output: Path | None, name: str) -> Iterator[Path]:
+    """The requested folder, or a fresh one under ``runs/``; a new one is removed if it stays empty."""
+    is_new = output is None or not output.exists()
+    folder = output or fresh_folder("runs", name)
+    try:
+        yield folder
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds something, that of another process perhaps
+                folder.rmdir()
 
 
 @contextmanager

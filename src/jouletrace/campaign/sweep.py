@@ -5,21 +5,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.option import named
 from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
-from jouletrace.profiler.progress import Progress
+from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.sweep import AXES, DONE, Entry, Point
+from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
 from jouletrace.run import load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
@@ -51,6 +53,16 @@ class Grid:
     dtype: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     power_limit_w: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what no profile checks.
+
+        Raises:
+            BadInputError: If a power limit is no number.
+        """
+        for watts in self.power_limit_w:
+            if not isinstance(watts, Real):
+                raise BadInputError(f"--power-limit {watts!r}: must be a number of watts")
 
     def points(self) -> list[Point]:
         """All combinations; the power limit changes least often."""
@@ -85,6 +97,8 @@ def run_sweep(
             the folder.
     """
     _check(grid.points(), settings)
+    if repeats < 1:
+        raise BadInputError(f"--repeats {repeats}: must be at least 1")
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
     folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
@@ -124,6 +138,69 @@ def run_sweep(
         tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
     return found, tally
+
+
+def sweep(
+    *workloads: str,
+    batch: int | Sequence[int] = (),
+    seq_len: int | Sequence[int] = (),
+    dtype: str | Sequence[str] = (),
+    mode: str | Sequence[str] = (),
+    power_limit: float | Sequence[float] = (),
+    repeats: int = 1,
+    folder: str | Path | None = None,
+    point_limit: float = 600.0,
+    yes: bool = False,
+    progress: bool | Progress = True,
+    **options: Any,
+) -> Sweep:
+    """Profile a grid of workloads and options, each point in a process of its own, as ``jouletrace sweep`` does.
+
+    A point that fails is in the result with its reason; the others are measured nevertheless.
+
+    Args:
+        *workloads: Names of built-in workloads, or "file.py:make" of your own.
+        batch: Samples per iteration, one number or several, as of all axes; none keeps the workload's.
+        seq_len: Tokens per sample.
+        dtype: Data types.
+        mode: "eager", "graph", "compile".
+        power_limit: Power limits of the GPU in watts; needs ``yes`` and root.
+        repeats: Runs of each point, in turns, which show their spread.
+        folder: Where the Runs are saved; a folder with this sweep is resumed. None makes one under ``runs/``.
+        point_limit: Seconds after which a run is ended as timed out.
+        yes: Permit changing the GPU's power limit; it is restored.
+        progress: Whether lines on stderr report each point; ``JOULETRACE_PROGRESS=0`` prints none.
+        **options: Further options of ``jouletrace profile``, the same for all points, as of ``jt.profile``.
+
+    Returns:
+        The points with their Runs; print it, or read ``runs`` or ``to_pandas()``.
+
+    Raises:
+        BadInputError: If an option or a point is invalid, or the folder holds something else.
+        NotPossibleError: If no point could be measured, or the power limit can't be set.
+    """
+    if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
+        raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
+    axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
+    settings = ProfileSettings(**named(ProfileSettings, options, "sweep"))
+    with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
+        found, tally = run_sweep(
+            Grid(workloads, *axes),
+            settings,
+            place,
+            repeats=repeats,
+            limit_s=point_limit,
+            permitted=yes,
+            progress=receiver,
+        )
+    if tally.ended_by is not None:
+        raise tally.ended_by
+    return Sweep(found, place)
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """The values of an axis, of which one needs no list."""
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
 
 
 def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSettings, repeats: int) -> Entry:

@@ -1,9 +1,7 @@
-"""The folder of a command that carries out a campaign, and how such a command ends."""
+"""How a command that carries out a campaign ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +10,6 @@ from jouletrace.errors import NotPossibleError
 
 if TYPE_CHECKING:
     from jouletrace.campaign.loop import Tally
-
-
-@contextmanager
-def folder_of(output: Path | None, name: str) -> Iterator[Path]:
-    """The requested folder, or a fresh one under ``runs/``; a new one is removed if it stays empty."""
-    from jouletrace.run.places import fresh_folder
-
-    is_new = output is None or not output.exists()
-    folder = output or fresh_folder("runs", name)
-    try:
-        yield folder
-    finally:
-        if is_new:
-            with suppress(OSError):  # it holds something, that of another process perhaps
-                folder.rmdir()
 
 
 def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: str = "") -> None:

@@ -10,10 +10,10 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, say
-from jouletrace.errors import BadInputError, CheckFailedError
+from jouletrace.errors import CheckFailedError
 
 if TYPE_CHECKING:
-    from jouletrace.compare.pairs import Comparison
+    from jouletrace.comparing.pairs import Comparison
 
 _CHECK_HELP = (
     "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1 if it fails."
@@ -41,23 +41,21 @@ def compare(
     to back of a profile are judged by a stored scatter, all else is inconclusive: profile with --repeats 3, or give
     several Runs.
     """
-    from jouletrace.compare.compare import compare as compare_runs
-    from jouletrace.compare.sides import open_runs
+    from jouletrace.comparing.compare import compare as compare_runs
 
     form = check_form(form, json)
     relative = options.parse_percent(margin, "--margin")
-    check_expressions(fail_if or [])
-    found = compare_runs(open_runs(_listed(a)), open_runs(_listed(b)), relative, fail_if=fail_if or [])
+    found = compare_runs(_listed(a), _listed(b), relative, fail_if=fail_if or [])
     conclude(found, form=form, top=top, strict=strict, verbose=verbose)
 
 
 def check_expressions(texts: list[str]) -> None:
-    """Refuse a malformed check before anything is measured or read.
+    """Refuse a malformed check before anything is measured.
 
     Raises:
         BadInputError: If one is malformed.
     """
-    from jouletrace.compare.checks import parse
+    from jouletrace.comparing.checks import parse
 
     for text in texts:
         parse(text)
@@ -69,7 +67,7 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     Raises:
         CheckFailedError: If one failed, or is inconclusive with ``strict``.
     """
-    from jouletrace.compare.pairs import FAILED, INCONCLUSIVE
+    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import says
 
@@ -86,12 +84,5 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
 
 
 def _listed(text: str) -> list[str]:
-    """The paths of a side: split at commas unless a file of that name exists.
-
-    Raises:
-        BadInputError: If there is none.
-    """
-    parts = [text] if Path(text).exists() else [part for part in text.split(",") if part]
-    if not parts:
-        raise BadInputError(f"compare: {text!r} names no Run")
-    return parts
+    """The paths of a side: split at commas unless a file of that name exists."""
+    return [text] if Path(text).exists() else [part for part in text.split(",") if part]

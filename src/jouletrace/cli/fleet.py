@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.campaigns import conclude, folder_of
+from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.output import opened, say
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
@@ -75,6 +75,7 @@ def run(
     """
     from jouletrace.addons.fleet.engine import open_host
     from jouletrace.addons.fleet.plan import FleetSettings, parse_noise
+    from jouletrace.campaign.loop import folder_of
 
     how = FleetSettings(
         workload=workload,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jouletrace.cli.campaigns import conclude, folder_of
+from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.options import Format, Json, Output, Verbose
 from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
@@ -134,7 +134,7 @@ def sweep(
     from jouletrace.addons.mig.sweep import SweepSettings
     from jouletrace.addons.mig.sweep import sweep as run_sweep
     from jouletrace.addons.mig.tables import summary
-    from jouletrace.campaign.loop import OUT_OF_MEMORY, Watch
+    from jouletrace.campaign.loop import OUT_OF_MEMORY, Watch, folder_of
     from jouletrace.cli.progress import ProgressLine
 
     if not 1 <= seconds <= 3600:

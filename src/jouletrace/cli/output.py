@@ -97,7 +97,7 @@ def opened(path: str) -> Run:
     if len(run.results):
         return run
     if run.kind == "ab":
-        from jouletrace.compare.paired import add_results, own_sides
+        from jouletrace.comparing.paired import add_results, own_sides
 
         if (compared := own_sides(run)) is not None:
             add_results(run, compared)

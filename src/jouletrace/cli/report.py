@@ -30,15 +30,15 @@ def report(
     Several Runs are also compared, the first with each other one. Runs of the same workload count as its
     repetitions if another workload is given. A Run of ab shows the comparison of its two sides.
     """
-    from jouletrace.compare.compare import against_first
-    from jouletrace.compare.sides import open_runs
+    from jouletrace.comparing.compare import against_first
+    from jouletrace.comparing.sides import open_runs
     from jouletrace.report import html
     from jouletrace.report.cost import tariff
 
     given = tariff(price, carbon)
     found = [opened(path) for path in runs]
     others = [path for run, path in zip(found, runs, strict=True) if run.kind != "ab"]
-    comparisons, notes = against_first([open_runs([path]) for path in others if len(others) > 1])
+    comparisons, notes = against_first([open_runs(path) for path in others if len(others) > 1])
     place = html.write(found, output, comparisons, notes, given)
     say(f"wrote {place}")
     if _has_display() if show is None else show:

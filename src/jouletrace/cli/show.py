@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +51,9 @@ def show(
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     from jouletrace.analysis.facts import facts_of
     from jouletrace.report.cost import cost_line, tariff
+    from jouletrace.run.files import RUN_JSON
     from jouletrace.run.parts import Parts
+    from jouletrace.run.places import kernels_of
 
     form, given = check_form(form, json), tariff(price, carbon)
     if schema != 3 and (form != "json" or by is not None or budget):
@@ -75,6 +78,10 @@ def show(
     more = shlex.join(["jouletrace", "show", *runs])
     shown = [opened(path) for path in runs]
     print_runs(shown, form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given, schema=schema)
+    for run, path in zip(shown, runs, strict=True):
+        kernels = kernels_of(Path(path))
+        if run.kind == "record" and (kernels / RUN_JSON).is_file():
+            say(f"where its energy went: {shlex.join(['jouletrace', 'show', str(kernels)])}")
 
 
 def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:

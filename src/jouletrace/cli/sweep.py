@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.campaigns import conclude, folder_of
+from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.output import check_form, say
 from jouletrace.option import number, whole
 from jouletrace.profiler.settings import ProfileSettings
@@ -48,7 +48,7 @@ def sweep(
     After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
     exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
-    from jouletrace.campaign.loop import OUT_OF_MEMORY
+    from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
     from jouletrace.campaign.sweep import POINTS, Grid, run_sweep
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit

@@ -12,12 +12,13 @@ from typing import Any, cast
 import numpy as np
 
 from jouletrace.analysis.power import tail_s
-from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
-from jouletrace.compare.pairs import Comparison
+from jouletrace.comparing.paired import SIDES, add_results, blocks_needed, lane, paired
+from jouletrace.comparing.pairs import Comparison
 from jouletrace.devices import open_device
 from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
+from jouletrace.option import named
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up, window
 from jouletrace.profiler.prepare import Prepared, check, prepare
 from jouletrace.profiler.progress import Progress, reported, start
@@ -84,8 +85,8 @@ def run_ab(
 ) -> tuple[Run, Comparison]:
     """Measure two workloads in blocks of A B B A on one GPU, in one process.
 
-    ``settings_b`` are those of B if they differ, and ``fail_if`` checks (see ``compare.checks``). ``command`` names the
-    Run.
+    ``settings_b`` are those of B if they differ, and ``fail_if`` checks (see ``comparing.checks``). ``command`` names
+    the Run.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.
@@ -175,7 +176,7 @@ def ab(
         max_time: Time limit of the windows in seconds.
         save_to: Folder of the Run; None saves none.
         progress: Whether lines on stderr report the device and each phase; ``JOULETRACE_PROGRESS=0`` prints none.
-        **options: Fields of ``profiler.settings.ProfileSettings``.
+        **options: Further options of ``jouletrace profile``, as of ``jt.profile``.
 
     Returns:
         The comparison; print it, or read its ``rows``.
@@ -184,10 +185,7 @@ def ab(
         BadInputError: If an option is invalid, or a model doesn't take its inputs.
         NotPossibleError: If a library or device is missing.
     """
-    try:
-        settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **options)
-    except TypeError as error:
-        raise BadInputError(f"ab(): {str(error).partition(') ')[2] or error}") from None
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **named(ProfileSettings, options, "ab"))
     place = check_free(save_to).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time)

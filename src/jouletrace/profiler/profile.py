@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.base import KnowsNodes
+from jouletrace.option import named
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
@@ -27,7 +28,6 @@ from jouletrace.run.measured import keep
 from jouletrace.run.places import check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.options import nearest
 from jouletrace.workloads.user_code import no_silent_exit
 
 
@@ -178,8 +178,8 @@ def profile(
             the model doesn't take the inputs.
         NotPossibleError: If a library or device is missing.
     """
-    named = {"detail": AUTO, **_named(options)}
-    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **named)
+    given = {"detail": AUTO, **named(ProfileSettings, options, "profile")}
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **given)
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
@@ -193,17 +193,3 @@ def profile(
     if packed and place is not None:
         keep(run, place)
     return run
-
-
-def _named(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names of the settings' fields, which include the unit."""
-    known = [field.name for field in fields(ProfileSettings)]
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        field = next((field for field in (name, f"{name}_s") if field in known), None)
-        if field is None:
-            raise BadInputError(f"profile() has no option {name!r}{nearest(name, known)}")
-        if field in found:
-            raise BadInputError(f"profile() got {field} twice, also as {field.removesuffix('_s')}")
-        found[field] = value
-    return found

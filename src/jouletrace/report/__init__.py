@@ -13,7 +13,7 @@ from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
-    from jouletrace.compare.pairs import Comparison
+    from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Estimate, Run
 
@@ -71,7 +71,7 @@ def render(
     check_format(form, FORMATS)
     compared: list[Comparison | None] = []
     if form != "csv" and any(run.kind == "ab" for run in runs):
-        from jouletrace.compare.paired import own_sides
+        from jouletrace.comparing.paired import own_sides
 
         compared = [own_sides(run) for run in runs]
     if form == "json":
@@ -94,7 +94,7 @@ def render(
 
 def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
-    from jouletrace.compare.pairs import Comparison
+    from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
     from jouletrace.report.reasons import reason
     from jouletrace.report.scale import NBSP, figure

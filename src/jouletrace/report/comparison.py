@@ -7,8 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, LEVELS, WORSE, Comparison, Row
-from jouletrace.compare.source import Listed
+from jouletrace.comparing.pairs import (
+    BETTER,
+    DIFFERENT,
+    FIGURES,
+    INCONCLUSIVE,
+    LEVELS,
+    NAMES,
+    WORSE,
+    Comparison,
+    Row,
+)
+from jouletrace.comparing.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
@@ -42,9 +52,9 @@ TOP = 10
 
 def to_dict(found: Comparison) -> dict[str, Any]:
     """The object that ``--format json`` prints."""
-    rows = [{name: getattr(row, name) for name in _ROW} for row in found.rows]
+    rows = [row.to_dict() for row in found.rows]
     for row in rows:
-        row |= {name: row[name].to_dict() for name in _FIGURES}
+        row |= {name: row[name].to_dict() for name in FIGURES}
     a, b = (
         {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
         for one in (found.a, found.b)
@@ -95,22 +105,15 @@ def render(
     return typeset(shown, form, colour=colour)
 
 
-_NAMES = ("level", "name", "where", "shapes", "metric")
-_FIGURES = ("a", "b", "difference", "change")
-_ROW = (*_NAMES, *_FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
-"""Metrics that JSON states of a row."""
-
-_CSV = ("simulated", *_NAMES, *_FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
+_CSV = ("simulated", *NAMES, *FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
 
 
 def _csv(found: Comparison) -> str:
     """A row a unit and metric, then units of one side only with the side as verdict; changes are fractions."""
-    rows: list[dict[str, object]] = [
-        {**{name: getattr(row, name) for name in _ROW}, "flags": ",".join(row.flags)} for row in found.rows
-    ]
+    rows: list[dict[str, object]] = [{**row.to_dict(), "flags": ",".join(row.flags)} for row in found.rows]
     for side in (found.a, found.b):
         rows += [{"level": one.level, "name": placed(one), "verdict": f"only in {side.name}"} for one in side.only]
-    table = Table("", [Column(name, ends=name in _FIGURES) for name in _CSV])
+    table = Table("", [Column(name, ends=name in FIGURES) for name in _CSV])
     table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
     return table.csv()
 

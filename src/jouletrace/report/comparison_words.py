@@ -7,8 +7,8 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, SAME, Check, Comparison, Note, Row
-from jouletrace.compare.source import Listed, Side
+from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, SAME, Check, Comparison, Note, Row
+from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, no_energy, reason

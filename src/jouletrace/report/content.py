@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
-from jouletrace.compare.pairs import Comparison
+from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document

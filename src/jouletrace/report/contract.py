@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 from jouletrace.analysis.facts import Facts, facts_of
-from jouletrace.compare.pairs import Comparison
+from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced

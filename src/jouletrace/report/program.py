@@ -44,18 +44,20 @@ def main_parts(results: Parts) -> list[Part]:
 
 
 def _of_ranks(run: Run, results: Parts) -> list[str]:
-    """A line on the rank for which the others wait."""
+    """A line on the rank that comes last most often, and on the one that waits longest, with the energy it takes."""
     ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
     if len(ranked) < 2:
         return []
     last = max(ranked, key=lambda one: one["last"])
-    waits = [unit for unit in results.units("phase") if unit.name == WAITING and unit.gpu != last["name"]]
-    waited_s = sum(unit.get("time_s").value or 0.0 for unit in waits) / (len(ranked) - 1)
-    share = 100 * last["last"] / last["collectives"]
-    return [
-        f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
-        f"the others wait {quantity(waited_s, 's')} in total{', on average' if len(ranked) > 2 else ''}"
-    ]
+    line = f"{last['name']} comes last in {100 * last['last'] / last['collectives']:.0f}{NBSP}% of "
+    line += f"{last['collectives']} collectives"
+    waits = [unit for unit in results.units("phase") if unit.name == WAITING]
+    if not waits:
+        return [line]
+    longest = max(waits, key=lambda unit: unit.get("time_s").value or 0.0)
+    line += f"; {longest.gpu} waits longest, {quantity(longest.get('time_s').value, 's')} in all"
+    energy = longest.get("energy_total_j")
+    return [line if energy.value is None else f"{line}, which takes {figure(energy, 'J')}"]
 
 
 def _causes(run: Run, results: Parts) -> list[str]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from jouletrace.analysis.facts import facts_of
-from jouletrace.compare.pairs import Comparison
+from jouletrace.comparing.pairs import Comparison
 from jouletrace.report.contract import figure, model, to_json_object
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.divisions import PLACES

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from jouletrace.analysis.checks import joined, of, outcomes
 from jouletrace.analysis.facts import facts_of
-from jouletrace.compare.compare import compare
-from jouletrace.compare.pairs import DIFFERENT
+from jouletrace.comparing.compare import compare
+from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
@@ -22,7 +23,9 @@ from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
 from jouletrace.report.verdict import gain_line
 from jouletrace.run import Estimate, Run
+from jouletrace.run.frames import frame
 from jouletrace.run.parts import STORED_SCATTER, Parts
+from jouletrace.run.shown import Shown
 
 DONE, INTERRUPTED = "done", "interrupted"
 AXES = {
@@ -93,6 +96,39 @@ class Entry:
         found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
         energies = {"energy_per_sample_j": ENERGY, "work_per_sample_j": "energy_work_j"}
         return found | {name: results.get(metric).scaled(1 / items) for name, metric in energies.items()}
+
+
+@dataclass(repr=False)
+class Sweep(Shown):
+    """The points of a sweep; ``print`` shows the table of ``jouletrace sweep``.
+
+    Attributes:
+        entries: Each point with its outcome and its Run, in the grid's order.
+        folder: Where the Runs are.
+    """
+
+    entries: list[Entry]
+    folder: Path
+
+    @property
+    def runs(self) -> list[Run]:
+        """The Runs of the points that have one."""
+        return [entry.run for entry in self.entries if entry.run is not None]
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row a point: its settings, outcome, figures with their ends, and its Run's place.
+
+        Raises:
+            NotPossibleError: If pandas isn't installed.
+        """
+        return frame([{**one.point, "outcome": one.outcome, **one.figures(), "run": one.place} for one in self.entries])
+
+    def __str__(self) -> str:
+        """The table, and the best points."""
+        return render(self.entries).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"Sweep({len(self.entries)} points, {len(self.runs)} with a Run, {str(self.folder)!r})"
 
 
 def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = False) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -16,10 +17,11 @@ import pyarrow as pa
 
 from jouletrace.above import Above
 from jouletrace.arrays import Floats, Ints
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
+from jouletrace.run.frames import to_pandas
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.metrics import METRICS
@@ -29,6 +31,9 @@ T = TypeVar("T")
 
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
+
+_FEW = 3
+"""Metrics that are named where there is none of a name."""
 
 
 @dataclass(repr=False)
@@ -117,10 +122,7 @@ class Run(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        try:
-            return self.table(name).to_pandas()
-        except ModuleNotFoundError:
-            raise NotPossibleError("to_pandas needs pandas: pip install pandas") from None
+        return to_pandas(self.table(name))
 
     def channel(self, device: str, name: str) -> ChannelInfo | None:
         """The description of a channel, or None if the Run doesn't have it."""
@@ -150,15 +152,14 @@ class Run(Shown):
         Energy, power and time of a recording of devices, which has none as a whole, are those of all devices together.
 
         Raises:
-            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; the nearest are named.
+            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; near ones are named.
         """
+        metric = str(metric)
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
             there = set(self.results["metric"].to_pylist()) - {None}
             if metric not in there:
-                near = get_close_matches(str(metric), sorted(there | set(METRICS)), 3)
-                hint = f"; did you mean {' or '.join(near)}?" if near else ""
-                raise BadInputError(f"no metric {metric!r}{hint}")
+                raise BadInputError(f"no metric {metric!r}; {_hint(metric, there)} (all: run.results['metric'])")
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         if row is None and unit == MODEL_UNIT:
             found = Above.of_devices(self, metric)
@@ -175,6 +176,20 @@ class Run(Shown):
         if warning not in self.warnings:
             self.warnings.append(warning)
 
+    def report(self, path: str | Path, *, price: str | None = None, carbon: str | None = None) -> Path:
+        """Write the Run as an HTML page that needs no network, as ``jouletrace report`` does; returns the path.
+
+        Args:
+            path: The HTML file; an older report that is there is replaced, nothing else is.
+            price: Of a kWh, such as "0.30EUR/kWh", which adds the cost.
+            carbon: CO2 equivalent of a kWh, such as "400g/kWh", which adds the emissions.
+
+        Raises:
+            BadInputError: If another file is there, it can't be written, or the price or mass can't be read.
+            NotPossibleError: If plotly isn't installed.
+        """
+        return Above.report(self, path, price, carbon)
+
     def save(self, path: str, *, overwrite: bool = False) -> str:
         """Write to a folder, or to one file if ``path`` ends in ".zip"; returns the path.
 
@@ -182,6 +197,14 @@ class Run(Shown):
             BadInputError: If the path exists already or can't be written.
         """
         return str(Above.save(self, path, overwrite=overwrite))
+
+
+def _hint(metric: str, there: set[str]) -> str:
+    """The metrics of a Run that contain a name that is none, else those near it, else the first of the Run."""
+    own = [name for name in METRICS if name in there]
+    near = [name for name in own if metric and metric.lower() in name][:_FEW]
+    near = near or get_close_matches(metric, sorted(there | set(METRICS)), _FEW)
+    return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(own[:_FEW]) or 'none'}"
 
 
 class SampleIndex:

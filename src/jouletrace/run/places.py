@@ -66,6 +66,11 @@ def fresh_folder(base: Path | str, name: str) -> Path:
     raise BadInputError(f"all names from {stem} to {stem.name}-9999 are taken")
 
 
+def kernels_of(place: Path) -> Path:
+    """Where the Run with the kernels of a recording at a place lies, if there is one."""
+    return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
+
+
 def check_free(path: Path | str) -> Path:
     """The path of a new Run, refused early if it exists or can't be written.
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError, nearest
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.options import nearest
 
 if TYPE_CHECKING:
     import torch

@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError, nearest
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.inputs import image_inputs
-from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest, over_defaults
+from jouletrace.workloads.options import WorkloadOptions, check_consistent, over_defaults
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, nearest
 
 TASKS = ("infer", "train", "generate")
 OPTIMIZERS = ("adamw", "sgd")
@@ -159,12 +158,3 @@ def check_seed(seed: int) -> None:
     """
     if not 0 <= seed < 2**63:
         raise BadInputError(f"--seed {seed}: must lie between 0 and {2**63 - 1}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'a' or 'b'?"``, or ``""`` if nothing in ``known`` is near ``name``."""
-    by_lower = {candidate.lower(): candidate for candidate in known if candidate != name}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-    if not near:
-        return ""
-    return "; did you mean " + " or ".join(f"'{by_lower[match]}'" for match in near) + "?"

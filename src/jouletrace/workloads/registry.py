@@ -7,12 +7,11 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, nearest
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.kernels import GEMMS
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
-from jouletrace.workloads.options import nearest
 from jouletrace.workloads.saved_models import MODEL_SUFFIXES, HubModel, LocalFolder, ModelFile
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload, split

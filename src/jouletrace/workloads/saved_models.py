@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError, nearest
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
-from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest
+from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import holds_values, random_model
 from jouletrace.workloads.transformers_models import build_model, refused_config, typed_overrides
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, nearest
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.models import ModelEntry
-from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_consistent, nearest
+from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import random_model, seeded
 from jouletrace.workloads.training import (
     ImageFolder,

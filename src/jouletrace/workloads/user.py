@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, nearest
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
-from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest
+from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
 from jouletrace.workloads.user_code import check_ran, check_runs, memory_guard, no_silent_exit, one_line

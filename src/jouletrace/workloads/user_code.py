@@ -33,8 +33,8 @@ def one_line(error: BaseException) -> str:
 def place(error: BaseException) -> str:
     """``"model.py, line 12: x.view(3)"``: the deepest line that the reader can change.
 
-    It is the deepest line of the user's own code, else of a library such as a model's, else of torch. Lines of
-    jouletrace are left out.
+    It is the deepest line of the user's own code, else of a library such as a model's, else the module of torch that
+    raised, by its name in the model, else a line of torch. Lines of jouletrace are left out.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     if not frames:
@@ -43,9 +43,22 @@ def place(error: BaseException) -> str:
     torch_folder = str(Path(torch.__file__).parent) if torch is not None and torch.__file__ else "<"
     libraries = [frame for frame in frames if not frame.filename.startswith((torch_folder, "<"))]
     own = [f for f in libraries if "site-packages" not in f.filename and not f.filename.startswith(_PYTHON)]
+    if not own and not libraries and (module := _module_of(error)):
+        return module
     frame = (own or libraries or frames)[-1]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"{Path(frame.filename).name}, line {frame.lineno}{f': {code}' if code else ''}"
+
+
+def _module_of(error: BaseException) -> str:
+    """``"module 3.fc: Linear(in_features=9, out_features=8, bias=True)"``: the innermost that raised; "" for none."""
+    torch = sys.modules.get("torch")
+    selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    modules = [one for one in selves if torch is not None and isinstance(one, torch.nn.Module)]
+    if not modules:
+        return ""
+    name = next((name for name, one in modules[0].named_modules() if one is modules[-1]), "")
+    return f"module {name}: {' '.join(repr(modules[-1]).split())}" if name else ""
 
 
 class ExitRefused(SystemExit):

@@ -14,8 +14,8 @@ from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.addons.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.addons.fleet.spread import Spread
-from jouletrace.compare.compare import compare
-from jouletrace.compare.pairs import DIFFERENT
+from jouletrace.comparing.compare import compare
+from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.errors import BadInputError
 from jouletrace.report.cost import tariff
 from jouletrace.report.scale import Unit, cell

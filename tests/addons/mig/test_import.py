@@ -10,7 +10,7 @@ import pytest
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers import read_files, recognise
 from places import SAMPLES
 
 SHARED = SAMPLES / "MIGProfiler" / "history_98cdb472" / "data" / "A100-40g"
@@ -57,7 +57,7 @@ def figures(run):
 
 @pytest.mark.thorough
 def test_activity_is_the_mean_over_the_window_with_both_ends(folder):
-    found = figures(import_files([folder]))["vit batch 8 on 5gb"]
+    found = figures(read_files([folder]))["vit batch 8 on 5gb"]
     inside = [0.5 + 0.01 * s for s in range(10, 20) for half in (0, 1) if not (s == 12 and half)]
     assert found["graphics_active_mean"]["value"] == pytest.approx(statistics.mean(inside))
     assert found["graphics_active_std"]["value"] == pytest.approx(statistics.stdev(inside))
@@ -67,7 +67,7 @@ def test_activity_is_the_mean_over_the_window_with_both_ends(folder):
 
 
 def test_a_failed_row_has_no_figures_and_is_counted(folder):
-    run = import_files([folder])
+    run = read_files([folder])
     failed = figures(run)["vit batch 16 on 5gb"]
     assert {row["value"] for row in failed.values()} == {None}
     assert {row["reason"] for row in failed.values()} == {"run_failed"}
@@ -78,7 +78,7 @@ def test_a_failed_row_has_no_figures_and_is_counted(folder):
 
 
 def test_the_same_run_in_several_files_is_taken_once(folder):
-    run = import_files([folder])
+    run = read_files([folder])
     assert [u["name"] for u in run.units.to_pylist()[1:]] == [
         "vit batch 8 on 5gb",
         "vit batch 32 on 5gb",
@@ -88,23 +88,23 @@ def test_the_same_run_in_several_files_is_taken_once(folder):
 
 
 def test_a_throughput_that_cannot_be_is_left_out(folder):
-    run = import_files([folder])
+    run = read_files([folder])
     assert figures(run)["vit batch 32 on 5gb"]["throughput_per_s"]["value"] == pytest.approx(160.0)
     assert any(w.code == "throughput_differs" for w in run.warnings)
 
 
 def test_a_window_that_ends_before_it_begins_is_counted_and_not_used(folder):
-    assert any(w.code == "broken_rows" and "line 5" in w.message for w in import_files([folder]).warnings)
+    assert any(w.code == "broken_rows" and "line 5" in w.message for w in read_files([folder]).warnings)
 
 
 def test_one_result_file_finds_the_log_above_it(folder):
-    run = import_files([folder / "vit" / "vit_05g_bsz.csv"])
+    run = read_files([folder / "vit" / "vit_05g_bsz.csv"])
     assert figures(run)["vit batch 8 on 5gb"]["graphics_active_mean"]["value"] == pytest.approx(0.645, abs=0.003)
 
 
 def test_without_a_log_there_is_no_activity_and_it_says_so(folder):
     (folder / "dcgm.csv").unlink()
-    run = import_files([folder])
+    run = read_files([folder])
     assert "graphics_active_mean" not in figures(run)["vit batch 8 on 5gb"]
     assert any(w.code == "no_activity_log" for w in run.warnings)
 
@@ -113,7 +113,7 @@ def test_a_window_outside_the_log_has_no_activity_rather_than_zero(folder):
     log = folder / "dcgm.csv"
     head, *lines = log.read_text().splitlines(keepends=True)
     log.write_text(head + "".join(line for line in lines if int(line.rsplit(",", 1)[1]) < T + 25))
-    found = figures(import_files([folder]))["vit batch 32 on 5gb"]["graphics_active_mean"]
+    found = figures(read_files([folder]))["vit batch 32 on 5gb"]["graphics_active_mean"]
     assert (found["value"], found["reason"]) == (None, "no_samples")
 
 
@@ -121,7 +121,7 @@ def test_an_instance_is_recognised_by_the_profile_id_in_the_name(folder):
     old = folder / "vit" / "vit_05g_bsz.csv"
     old.rename(folder / "vit" / "vit_MIG_profile_9.csv")
     (folder / "vit" / "vit_all.csv").unlink()
-    assert "vit batch 8 on 3g" in figures(import_files([folder]))
+    assert "vit batch 8 on 3g" in figures(read_files([folder]))
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
@@ -133,7 +133,7 @@ def test_a_folder_without_results_is_refused(tmp_path):
 def test_a_file_without_rows_is_refused(tmp_path):
     (tmp_path / "empty.csv").write_text(HEAD)
     with pytest.raises(BadInputError, match="no row of results"):
-        import_files([tmp_path])
+        read_files([tmp_path])
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the example folders are not here")
@@ -142,7 +142,7 @@ def test_joined_means_of_real_folders_equal_an_independent_join(name):
     with (SHARED / name / "dcgm.csv").open() as file:
         log = [(int(r["TimeStamp"]), float(r["GRACT"]), float(r["FBUSD"])) for r in csv.DictReader(file)]
     combined = next(p for p in (SHARED / name).rglob("*.csv") if p.name in ("vit_finetune.csv", "mpnet_seq.csv"))
-    run = import_files([SHARED / name])
+    run = read_files([SHARED / name])
     found = figures(run)
     checked = 0
     with combined.open() as file:
@@ -175,7 +175,7 @@ def test_the_profile_in_a_column_names_the_instance(tmp_path, cell):
     rows = [f"vit,8,{100 + k},0.5,80.0,{T + 10},{T + 19},{cell.format(kind)}\n" for k, kind in enumerate(kinds)]
     path = tmp_path / "vit_bsz.csv"
     path.write_text(HEAD.replace("\n", ",mig_profile\n") + "".join(rows))
-    run = import_files([path])
+    run = read_files([path])
     names = [unit["name"] for unit in run.units.to_pylist()[1:]]
     assert sorted(names) == sorted(f"vit batch 8 on {cell.format(kind).removeprefix('MIG ')}" for kind in kinds)
     assert not any(one.code == "not_a_number" for one in run.warnings)
@@ -185,7 +185,7 @@ def test_a_row_of_results_is_shown_once_and_its_numbers_whole_on_eighty_columns(
     """A model's name took the room of figures, whose digits then stood in two lines; its window was a second row."""
     for table in (folder / "vit").glob("*.csv"):
         table.write_text(table.read_text().replace("vit,", "google/vit-base-patch16-224-in21k,"))
-    run = analyse(import_files([folder]))
+    run = analyse(read_files([folder]))
     assert len({unit["name"] for unit in run.units.to_pylist()}) == len(run.units)
     text = report.render([run], width=80)
     lines = text.splitlines()

@@ -108,6 +108,27 @@ def test_a_workload_that_raises_says_what_and_where():
         make_step(build(forward, torch.ones(2, 3)), "cpu", "eager")
 
 
+def through_functional(x):
+    return torch.nn.functional.linear(x, torch.ones(2, 9))
+
+
+class Nested(torch.nn.Module):
+    def forward(self, x):
+        return through_functional(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        (torch.nn.Sequential(torch.nn.Identity(), Nested()), r"test_cpu\.py, line \d+: return torch\.nn\.functional\."),
+        (torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(9, 2)), r"module 1: Linear\(in_features=9, .*\)"),
+    ],
+)
+def test_an_error_within_torch_names_the_line_of_the_user_or_the_module(model, place):
+    with pytest.raises(BadInputError, match=rf"its forward raised RuntimeError: .* \({place}.*\)$"):
+        make_step(build(model, torch.ones(2, 3)), "cpu", "eager")
+
+
 def test_a_workload_that_takes_all_memory_is_not_possible():
     with pytest.raises(NotPossibleError, match=r"out of memory \(asked for .* GiB more\)"):
         make_step(build(lambda: torch.empty(1 << 58)), "cpu", "eager")

@@ -6,7 +6,7 @@ import pytest
 from import_logs import TORCH, TRTEXEC_PROFILE, dmon, query, write
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import add_imported
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.stats.interval import Z95
 
@@ -15,7 +15,7 @@ DEVICE_UNIT = 1
 
 
 def imported(*paths, **options):
-    run = import_files(paths, ImportOptions(**options))
+    run = read_files(paths, ImportOptions(**options))
     figures = Figures()
     add_imported(run, figures)
     run.results, run.units = figures.results(), figures.units.table()

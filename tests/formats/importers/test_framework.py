@@ -6,10 +6,11 @@ import json
 import pytest
 
 import import_timelines as make
+import jouletrace as jt
 from commands import command
 from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import FORMATS, base, import_files, importer, recognise
+from jouletrace.formats.importers import FORMATS, base, importer, read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
 from jouletrace.formats.importers.columns import Coded, Partly, block
 from jouletrace.run import load, tables
@@ -63,19 +64,19 @@ def test_a_file_of_no_known_format_is_one_line(tmp_path, content, message):
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(BadInputError, match=message) as caught:
-        import_files([path])
+        read_files([path])
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["nowhere.json", "."])
 def test_what_isnt_a_file_is_one_line(path):
     with pytest.raises(BadInputError, match=r"cannot read|neither the folder of a Run nor of MIG results"):
-        import_files([path])
+        read_files([path])
 
 
 def test_an_unknown_format_is_refused_with_the_nearest(tmp_path):
     with pytest.raises(BadInputError, match="did you mean kineto"):
-        import_files([make.kineto(tmp_path / "t")], ImportOptions(format="kinetto"))
+        read_files([make.kineto(tmp_path / "t")], ImportOptions(format="kinetto"))
 
 
 @pytest.mark.parametrize("form", MAKERS)
@@ -84,7 +85,7 @@ def test_a_wrongly_named_format_is_one_line(tmp_path, form, content):
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(BadInputError) as caught:
-        import_files([path], ImportOptions(format=form))
+        read_files([path], ImportOptions(format=form))
     assert "\n" not in str(caught.value)
     assert "x" in str(caught.value)
 
@@ -160,6 +161,7 @@ def test_the_command_prints_for_people_too(workspace, capsys):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["t.json", "--offset", "soon"], "--offset 'soon'"),
     (["t.json", "--offset", "other=1"], "none of the files"),
+    (["t.json", "--offset", "1e11"], "must be a number of seconds below 1e+10"),
     (["t.json", "--format", "x"], "unknown format"),
     (["nothing.json"], "cannot read"),
 ])  # fmt: skip
@@ -169,3 +171,28 @@ def test_wrong_use_of_the_command_is_one_line(workspace, capsys, arguments, mess
     assert done.code == 2
     assert message in done.complaint
     assert not (workspace / "runs").exists()
+
+
+def test_python_imports_what_the_command_does_and_saves_it_on_request(workspace, capsys):
+    trace = make.kineto(workspace / "t.json")
+    assert command(capsys, "import", "t.json", "--offset", "5", "-o", "by-command").code == 0
+    run = jt.import_files(trace, offset=5, save_to="run.zip")
+    for stored in (load("by-command"), load("run.zip")):
+        assert (stored.spans, stored.results, stored.settings) == (run.spans, run.results, run.settings)
+    assert jt.import_files("t.json").spans["start_ns"][0].as_py() == run.spans["start_ns"][0].as_py() - 5 * 10**9
+    assert sorted(file.name for file in workspace.iterdir()) == ["by-command", "run.zip", "t.json"]
+
+
+@pytest.mark.parametrize(("files", "options", "message"), [
+    ([], {}, "no file to import"),
+    (["t.json"], {"zone": "UTC"}, r"import_files.. has no option 'zone'; did you mean 'time_zone'"),
+    (["t.json"], {"offsets_s": {"other": 1}}, "none of the files"),
+    (["t.json"], {"latency_s": "4ms"}, "--latency 4ms"),
+    (["t.json"], {"save_to": "t.json"}, "t.json exists"),
+    ([["t.json"]], {}, "give each file as an argument of its own"),
+])  # fmt: skip
+def test_wrong_use_in_python_is_one_line(workspace, files, options, message):
+    make.kineto(workspace / "t.json")
+    with pytest.raises(BadInputError, match=message) as caught:
+        jt.import_files(*files, **options)
+    assert "\n" not in str(caught.value)

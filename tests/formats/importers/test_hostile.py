@@ -12,7 +12,7 @@ import pytest
 
 from import_logs import meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import FORMATS, import_files, read_file
+from jouletrace.formats.importers import FORMATS, read_file, read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
@@ -71,7 +71,7 @@ def test_the_limit_is_of_the_reading_alone_and_grows_with_the_files(tmp_path, mo
     path = write(tmp_path, meter([100.0] * 20), "x.csv")
     with memory.bounded([path]):
         small = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        run = import_files([path], ImportOptions())
+        run = read_files([path], ImportOptions())
     assert len(run.samples) == 40
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     os.truncate(path, 1 << 30)

@@ -9,7 +9,7 @@ import pytest
 import import_timelines as make
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.run import load
 from places import DATA
 from shown import trust_of
@@ -81,7 +81,7 @@ def warnings(run):
 
 
 def read(path):
-    return analyse(import_files([path]))
+    return analyse(read_files([path]))
 
 
 def corrupt(rng, kernels, how):
@@ -184,7 +184,7 @@ def test_part_of_a_name_is_flagged_and_its_energy_null(tmp_path):
     kernels[3][3:] = [0, 0]
     rows = ["time_ns,power_w", *(f"{make.BASE_NS + k * 10_000_000},{200 + k % 7}" for k in range(420))]
     path = make.write(tmp_path / "power.csv", "\n".join(rows) + "\n")
-    run = analyse(import_files([kineto(tmp_path / "t.json", kernels), path]))
+    run = analyse(read_files([kineto(tmp_path / "t.json", kernels), path]))
     unit = next(row for row in run.units.to_pylist() if row["name"] == "gemm")
     assert unit["count"] == 39
     assert run.result("time_s", unit["id"]).value == pytest.approx(39 * 0.05)

@@ -8,7 +8,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import budgets
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers import read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.run import load as load_run
@@ -60,7 +60,7 @@ def imported(tmp_path, found, csv=None, options=None):
     if csv is not None:
         (tmp_path / "power.csv").write_text(csv)
         files.append(tmp_path / "power.csv")
-    return analyse(import_files(files, options or ImportOptions()))
+    return analyse(read_files(files, options or ImportOptions()))
 
 
 def loads(run):
@@ -160,7 +160,7 @@ def test_power_that_inferencex_calls_invalid_is_left_out(tmp_path):
 def test_damaged_results_are_refused_in_one_line(tmp_path, text, said):
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(BadInputError, match=said) as caught:
-        import_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
+        read_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
     assert "\n" not in str(caught.value)
 
 
@@ -207,7 +207,7 @@ def kind(value):
 def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, key, value):
     text = json.dumps({**AGGREGATE, key: value})
     (tmp_path / "result.json").write_text(text)
-    run = analyse(import_files([tmp_path / "result.json"]))
+    run = analyse(read_files([tmp_path / "result.json"]))
     for row in Parts(run).units("load"):
         assert len(row.name) < 120
         assert "True" not in row.name
@@ -273,7 +273,7 @@ def test_names_are_cut(tmp_path):
 def test_a_result_without_a_figure_is_none(tmp_path, found):
     (tmp_path / "r.json").write_text(json.dumps({**found, "benchmark_start_time_unix": None}))
     with pytest.raises(BadInputError, match="no result of InferenceX"):
-        import_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
+        read_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
 
 
 @pytest.mark.parametrize("flag", ["0", "false", "False", False, 0, 0.0, "no", 2])
@@ -292,7 +292,7 @@ def test_power_that_is_valid_in_any_spelling_is_kept(tmp_path, flag):
 
 def test_a_name_that_utf_8_cannot_hold_is_escaped_before_the_analysis(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps({**AGGREGATE, "hw": "a\ud800b"}))
-    run = analyse(import_files([tmp_path / "result.json"]))
+    run = analyse(read_files([tmp_path / "result.json"]))
     first = render([run])
     assert "no request was answered" not in first
     save(run, tmp_path / "run")

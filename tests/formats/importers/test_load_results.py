@@ -8,7 +8,7 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers import read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.run.parts import Parts
@@ -42,7 +42,7 @@ def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     (tmp_path / "profile_export.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
     (tmp_path / "power.csv").write_text(csv)
     assert recognise(tmp_path / "profile_export.jsonl") == "aiperf"
-    run = analyse(import_files([tmp_path / "profile_export.jsonl", tmp_path / "power.csv"]))
+    run = analyse(read_files([tmp_path / "profile_export.jsonl", tmp_path / "power.csv"]))
     results = Parts(run)
     (unit,) = results.units("load")
     assert results[unit.id].get("energy_per_request_j").value == pytest.approx(true_j(rows), rel=0.01)
@@ -59,7 +59,7 @@ def test_aiperf_s_warm_up_failures_and_damaged_lines_are_reported(tmp_path, load
     lines[10] = json.dumps(failed)
     lines[11] = lines[11][:50]
     (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
-    run = import_files([tmp_path / "p.jsonl"])
+    run = read_files([tmp_path / "p.jsonl"])
     codes = {one.code: one.message for one in run.warnings}
     assert codes["warm_up"].startswith("3 requests of the warm-up")
     assert codes["no_record"] == "1 line is no record of a request, at line 12"
@@ -73,7 +73,7 @@ def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
     (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows)))
     (tmp_path / "power.csv").write_text(csv)
     assert recognise(tmp_path / "result.json") == "vllm_bench"
-    run = analyse(import_files([tmp_path / "result.json", tmp_path / "power.csv"], ImportOptions(time_zone="UTC")))
+    run = analyse(read_files([tmp_path / "result.json", tmp_path / "power.csv"], ImportOptions(time_zone="UTC")))
     codes = {one.code for one in run.warnings}
     assert "clock_assumed" in codes
     assert "time_zone_assumed" not in codes
@@ -91,7 +91,7 @@ def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_pat
     second = vllm_object(later, request_rate="inf", max_concurrency=8)
     (tmp_path / "both.json").write_text(json.dumps(vllm_object(rows)) + "\n" + json.dumps(second))
     (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
-    run = analyse(import_files([tmp_path / "both.json", tmp_path / "p.jsonl"]))
+    run = analyse(read_files([tmp_path / "both.json", tmp_path / "p.jsonl"]))
     assert [one["name"] for one in run.workload["serving"]["levels"]] == ["4/s", "8 at once", "p"]
     assert [unit.name for unit in Parts(run).units("load")] == ["4/s", "8 at once", "p"]
     assert len(run.requests) == 3 * len(rows)
@@ -125,9 +125,9 @@ def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
     else:
         itls = [list(one / 1e9) for one in intervals_ns]
         path.write_text(json.dumps(vllm_object(run.requests.to_pylist(), itls=itls)))
-    alone = import_files([path], ImportOptions(time_zone="UTC"))
+    alone = read_files([path], ImportOptions(time_zone="UTC"))
     late_s = (run.requests["sent_ns"][0].as_py() - alone.requests["sent_ns"][0].as_py()) / 1e9  # by vLLM's date
-    found = analyse(import_files([path, power], ImportOptions(time_zone="UTC", offsets_s={str(path): late_s})))
+    found = analyse(read_files([path, power], ImportOptions(time_zone="UTC", offsets_s={str(path): late_s})))
     assert found.steps["new_tokens"].to_pylist() == run.steps["new_tokens"].to_pylist()
     results, true = Parts(found), Parts(analyse(run))
     assert results.get("energy_new_token_j").method == "streamed steps"
@@ -143,10 +143,10 @@ def test_steps_of_two_files_are_those_of_one_run_unless_they_overlap(tmp_path, s
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path in paths:
         path.write_text(aiperf_of(run, intervals_ns))
-    one = len(import_files(paths[:1]).steps)
+    one = len(read_files(paths[:1]).steps)
     assert one == len(run.steps)
-    assert len(import_files(paths, ImportOptions(offset_s=100.0)).steps) == 2 * one
-    assert len(import_files(paths, ImportOptions(offset_s=1.0)).steps) == 0
+    assert len(read_files(paths, ImportOptions(offset_s=100.0)).steps) == 2 * one
+    assert len(read_files(paths, ImportOptions(offset_s=1.0)).steps) == 0
 
 
 @pytest.mark.parametrize("value", [[-1.0], [float("nan")], [1e300], [1e308], "x", ["x"], [None], {"a": 1}, 5])
@@ -156,7 +156,7 @@ def test_impossible_times_of_chunks_show_no_steps(tmp_path, scheduled, value):
     record = json.loads(lines[0])
     record["metrics"]["inter_chunk_latency"]["value"] = value
     (tmp_path / "p.jsonl").write_text("\n".join([json.dumps(record), *lines[1:]]))
-    found = import_files([tmp_path / "p.jsonl"])
+    found = read_files([tmp_path / "p.jsonl"])
     assert len(found.requests) == len(run.requests)
     assert len(found.steps) == 0
 
@@ -169,7 +169,7 @@ def test_marks_of_an_encoding_change_nothing(tmp_path, load, encoding):
     for form, text in (("aiperf", lines), ("vllm_bench", result), ("inferencex", total)):
         (tmp_path / form).write_text(text, encoding=encoding)
         assert recognise(tmp_path / form) == form
-        assert import_files([tmp_path / form]).workload["serving"]["levels"]
+        assert read_files([tmp_path / form]).workload["serving"]["levels"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -185,7 +185,7 @@ def test_a_handful_of_requests_is_a_load_that_no_one_trusts(tmp_path, load, caps
 def test_an_offset_places_requests(tmp_path, load):
     rows, _ = load
     (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
-    run = import_files([tmp_path / "p.jsonl"], ImportOptions(offset_s=2.5))
+    run = read_files([tmp_path / "p.jsonl"], ImportOptions(offset_s=2.5))
     assert run.requests["sent_ns"][0].as_py() == rows[0]["sent_ns"] + 2_500_000_000
     assert rows[0]["sent_ns"] > START_NS
 
@@ -206,14 +206,14 @@ def test_damaged_results_of_vllm_are_refused_in_one_line(tmp_path, load, changes
     rows, _ = load
     (tmp_path / "r.json").write_text(json.dumps(vllm_object(rows, **changes)))
     with pytest.raises(BadInputError, match=said) as caught:
-        import_files([tmp_path / "r.json"], ImportOptions(format="vllm_bench"))
+        read_files([tmp_path / "r.json"], ImportOptions(format="vllm_bench"))
     assert "\n" not in str(caught.value)
 
 
 def test_results_without_requests_are_refused(tmp_path, load):
     (tmp_path / "p.jsonl").write_text(aiperf_line(load[0][0], phase="warmup") + "\n")
     with pytest.raises(BadInputError, match="no request with times"):
-        import_files([tmp_path / "p.jsonl"])
+        read_files([tmp_path / "p.jsonl"])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_results_without_requests_are_refused(tmp_path, load):
 def test_a_value_of_any_type_in_vllm_s_file_ends_in_a_run(tmp_path, load, key, value):
     rows, _ = load
     (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows, max_concurrency=8) | {key: value}))
-    run = import_files([tmp_path / "result.json"])
+    run = read_files([tmp_path / "result.json"])
     (found,) = run.workload["serving"]["levels"]
     assert "True" not in found["name"]
     assert ("concurrency" in found) == (key != "max_concurrency")
@@ -235,9 +235,9 @@ def test_requests_without_finite_times_are_left_out(tmp_path, load, value):
     found = vllm_object(rows)
     found["ttfts"][0] = value
     (tmp_path / "result.json").write_text(json.dumps(found))
-    assert len(import_files([tmp_path / "result.json"]).requests) == len(rows) - 1
+    assert len(read_files([tmp_path / "result.json"]).requests) == len(rows) - 1
     lines = [aiperf_line(row) for row in rows]
     first = json.loads(lines[0])
     first["metrics"]["request_latency"] = {"value": value, "unit": "ms"}
     (tmp_path / "p.jsonl").write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
-    assert len(import_files([tmp_path / "p.jsonl"]).requests) == len(rows) - 1
+    assert len(read_files([tmp_path / "p.jsonl"]).requests) == len(rows) - 1

@@ -8,7 +8,7 @@ import pytest
 
 import import_timelines as make
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
 from jouletrace.formats.importers.columns import block
 from jouletrace.formats.importers.merge import extent, merge
@@ -145,7 +145,7 @@ def test_units_go_on_from_file_to_file_and_the_whole_model_is_one(tmp_path):
 def test_a_trace_and_its_log_merge_from_files(tmp_path):
     trace = make.kineto(tmp_path / "t.json")
     export = make.nsys(tmp_path / "a.sqlite", launches=2)
-    run = import_files([trace, export])
+    run = read_files([trace, export])
     assert extent(run).start_ns == make.BASE_NS
     assert [one["format"] for one in run.settings["imported"]] == ["kineto", "nsys"]
     assert run.kind == "import"
@@ -174,7 +174,7 @@ def test_a_report_that_only_its_tool_reads_is_answered_with_the_command(tmp_path
     path = tmp_path / name
     path.write_bytes(b"SQLite format 3\0 or whatever")
     with pytest.raises(BadInputError, match=command):
-        import_files([path], ImportOptions(format=form))
+        read_files([path], ImportOptions(format=form))
 
 
 def test_a_database_of_nvprof_is_not_taken_for_one_of_nsys(tmp_path):
@@ -186,7 +186,7 @@ def test_a_database_of_nvprof_is_not_taken_for_one_of_nsys(tmp_path):
     base.commit()
     base.close()
     with pytest.raises(BadInputError, match="nvprof --import-profile"):
-        import_files([path])
+        read_files([path])
 
 
 @pytest.mark.parametrize(("date", "starts", "zone"), [
@@ -201,7 +201,7 @@ def test_times_of_day_are_put_on_the_day_of_a_file_with_dates(tmp_path, date, st
     dated.write_text("timestamp, index, power.draw [W]\n" + "".join(rows))
     rows = [f" {begin + timedelta(seconds=k):%H:%M:%S} 1 {200 + k % 50}\n" for k in range(60)]
     daily.write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
-    run = import_files([str(dated), str(daily)], options=ImportOptions(time_zone=zone))
+    run = read_files([str(dated), str(daily)], options=ImportOptions(time_zone=zone))
     starts_ns = [run.series(device.id, "power_w")[0][0] for device in run.devices]
     assert starts_ns == [round(one.timestamp() * 1e9) for one in (first, begin)]
     assert "clock_assumed" not in codes(run)
@@ -214,7 +214,7 @@ def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path)
         rows = [f" {first + timedelta(seconds=k):%H:%M:%S} {gpu} {200 + k % 50}\n" for k in range(7200)]
         paths.append(tmp_path / f"{gpu}.log")
         paths[-1].write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
-    run = import_files(paths, options=ImportOptions(time_zone="Europe/Berlin"))
+    run = read_files(paths, options=ImportOptions(time_zone="Europe/Berlin"))
     one, other = (run.series(device.id, "power_w")[0][0] for device in run.devices)
     assert one == other
     assert "clock_assumed" in codes(run)

@@ -14,7 +14,7 @@ from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import import_files, ncu
+from jouletrace.formats.importers import ncu, read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.formats.importers.ncu import to_si
@@ -101,7 +101,7 @@ def test_a_raw_page_without_needless_quotation_marks_keeps_its_units(tmp_path):
     again = tmp_path / "again.csv"
     with again.open("w", newline="") as file:
         csv.writer(file).writerows(csv.reader(page.open(newline="")))  # as a spreadsheet saves it
-    assert import_files([again]).counters.equals(import_files([page]).counters)
+    assert read_files([again]).counters.equals(read_files([page]).counters)
 
 
 def test_numbers_of_another_locale_are_read(tmp_path):
@@ -205,7 +205,7 @@ def test_a_deterministic_program_is_matched_wholly_and_rightly(seed):
 def test_counters_move_to_the_kernels_of_a_timeline(tmp_path):
     timeline = make.nsys(tmp_path / "a.sqlite", launches=2)
     page = make.ncu_details(tmp_path / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))] * 2)
-    run = import_files([timeline, page])
+    run = read_files([timeline, page])
     kernels = [row for row in run.spans.to_pylist() if row["kind"] == "kernel"]
     assert len(kernels) == 4
     assert {row["span"] for row in run.counters.to_pylist()} == {row["id"] for row in kernels}
@@ -221,7 +221,7 @@ def test_counters_move_to_the_kernels_of_a_timeline(tmp_path):
 def test_launches_that_arent_in_the_timeline_stay_with_their_counters(tmp_path):
     timeline = make.nsys(tmp_path / "a.sqlite", launches=2)
     page = make.ncu_details(tmp_path / "a.csv", [("other", (1, 1, 1))])
-    run = import_files([timeline, page])
+    run = read_files([timeline, page])
     alone = [row for row in run.spans.to_pylist() if row["kind"] == "kernel" and row["start_ns"] is None]
     assert [row["name"] for row in alone] == ["other"]
     assert {row["span"] for row in run.counters.to_pylist()} == {alone[0]["id"]}
@@ -231,7 +231,7 @@ def test_launches_that_arent_in_the_timeline_stay_with_their_counters(tmp_path):
 def test_counters_are_brought_to_a_trace_of_another_tool(tmp_path):
     trace = make.kineto(tmp_path / "t.json", steps=1)
     page = make.ncu_raw(tmp_path / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 2, 1))])
-    assert import_files([page, trace]).settings["imported"][0]["match"]["matched"] == 2
+    assert read_files([page, trace]).settings["imported"][0]["match"]["matched"] == 2
 
 
 @pytest.mark.parametrize("text", ["==PROF== Connected to process 1\n", '"ID","Process ID","Kernel Name"\n'])
@@ -281,7 +281,7 @@ def live(path, iterations=3):
 def test_counters_join_a_live_run_whose_iterations_are_alike(tmp_path, live_first):
     page = make.ncu_details(tmp_path / "ncu.csv", [("fill", (3, 1, 1)), ITERATION[0], *ITERATION, *ITERATION])
     files = [live(tmp_path / "live.zip"), page]
-    run = import_files(files if live_first else files[::-1])
+    run = read_files(files if live_first else files[::-1])
     assert run.kind == "profile"
     assert run.settings["imported"][1]["match"] == {
         "launches": 12, "matched": 10, "rate": 10 / 12, "ambiguous": 1, "unknown": 1,
@@ -295,7 +295,7 @@ def test_counters_join_a_live_run_whose_iterations_are_alike(tmp_path, live_firs
 
 def test_kernels_counters_and_power_of_a_live_run_are_in_one_trace(tmp_path):
     page = make.ncu_details(tmp_path / "ncu.csv", ITERATION)
-    run = analyse(import_files([live(tmp_path / "live"), page]))
+    run = analyse(read_files([live(tmp_path / "live"), page]))
     assert run.settings["imported"][1]["match"]["rate"] == 1
     export(run, "chrome", tmp_path / "t.json")
     trace = check_trace.read(tmp_path / "t.json")
@@ -318,7 +318,7 @@ def test_a_short_iteration_is_not_recognised_by_chance():
 
 def test_two_measured_runs_are_not_one(tmp_path):
     with pytest.raises(BadInputError, match="compare"):
-        import_files([live(tmp_path / "a"), live(tmp_path / "b.zip")])
+        read_files([live(tmp_path / "a"), live(tmp_path / "b.zip")])
 
 
 @pytest.mark.thorough
@@ -383,7 +383,7 @@ def test_figures_of_a_page_alone_are_means_of_its_counters(tmp_path, page):
         table = [[*head, *names], [""] * len(head) + ["ns", "%", "%"]]
         table += [[str(k), *same[0], name, *same[1], *map(str, rest)] for k, (name, *rest) in enumerate(rows)]
     lines = "\n".join(",".join(f'"{cell}"' for cell in row) for row in table)
-    run = analyse(import_files([make.write(tmp_path / "a.csv", lines + "\n")]))
+    run = analyse(read_files([make.write(tmp_path / "a.csv", lines + "\n")]))
     assert figures_of(run) == {
         "a": (2, pytest.approx(4e-6), pytest.approx(2e-6), pytest.approx(20), pytest.approx(30)),
         "b": (1, pytest.approx(0.5e-6), pytest.approx(0.5e-6), pytest.approx(20), pytest.approx(40)),
@@ -393,9 +393,7 @@ def test_figures_of_a_page_alone_are_means_of_its_counters(tmp_path, page):
 def test_a_sum_that_lacks_durations_is_null(tmp_path):
     text = (DATA / "faults" / "R1_ncu_alone.csv").read_text()
     last = text.rindex('"Duration"')
-    run = analyse(
-        import_files([make.write(tmp_path / "a.csv", text[:last] + text[last:].replace("Duration", "Other"))])
-    )
+    run = analyse(read_files([make.write(tmp_path / "a.csv", text[:last] + text[last:].replace("Duration", "Other"))]))
     count, whole, each, *_ = figures_of(run)["gemm"]
     assert (count, whole, each) == (3, None, pytest.approx(1.234e-6))
 
@@ -403,7 +401,7 @@ def test_a_sum_that_lacks_durations_is_null(tmp_path):
 def test_counters_beside_a_timeline_add_no_kernels(tmp_path):
     timeline = make.nsys(tmp_path / "a.sqlite", launches=2)
     page = make.ncu_details(tmp_path / "a.csv", [("other", (1, 1, 1))])
-    run = analyse(import_files([timeline, page]))
+    run = analyse(read_files([timeline, page]))
     assert "other" not in figures_of(run)
     assert "times_left_out" not in set(run.results["flags"].to_pylist())
 

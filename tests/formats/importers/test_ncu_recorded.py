@@ -10,7 +10,7 @@ import pytest
 import check_trace
 from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import import_files, ncu
+from jouletrace.formats.importers import ncu, read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
 from places import DATA
@@ -133,7 +133,7 @@ def test_both_pages_say_the_same_of_each_launch():
 
 @pytest.mark.parametrize("pages", [(DETAILS,), (RAW,), (RAW_SI,), (DETAILS, RAW)])
 def test_every_launch_is_matched_to_the_live_run(pages):
-    run = import_files([LIVE, *pages])
+    run = read_files([LIVE, *pages])
     for about in run.settings["imported"][1:]:
         assert about["match"] == {"launches": 6, "matched": 6, "rate": 1.0, "ambiguous": 0, "unknown": 0}
     kernels = {row["id"] for row in run.spans.to_pylist() if row["kind"] == "kernel"}
@@ -156,7 +156,7 @@ def lines(run, path):
 
 def test_either_page_gives_the_lines_and_both_dont_give_them_twice(tmp_path):
     pages = {"details": (DETAILS,), "raw": (RAW,), "both": (DETAILS, RAW)}
-    details, raw, both = (lines(import_files([LIVE, *found]), tmp_path / name) for name, found in pages.items())
+    details, raw, both = (lines(read_files([LIVE, *found]), tmp_path / name) for name, found in pages.items())
     assert details.keys() == raw.keys() == both.keys()
     for name in (f"{name} (%)" for name in PERCENT):
         times, values = details[name]
@@ -167,7 +167,7 @@ def test_either_page_gives_the_lines_and_both_dont_give_them_twice(tmp_path):
 
 
 def test_a_trace_of_both_holds_kernels_counters_and_power(tmp_path):
-    run = analyse(import_files([LIVE, DETAILS, RAW]))
+    run = analyse(read_files([LIVE, DETAILS, RAW]))
     export(run, "chrome", tmp_path / "chrome")
     trace = check_trace.read(tmp_path / "chrome")
     assert check_trace.problems(trace) == []

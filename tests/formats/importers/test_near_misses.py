@@ -9,7 +9,7 @@ import pytest
 from commands import command
 from import_logs import EMISSIONS, SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers import read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from places import DATA
 
@@ -50,7 +50,7 @@ def test_a_log_of_nvidia_smi_stays_one_whatever_a_user_adds(tmp_path, seed):
     before = draw.choice(["", "# measured on Tuesday\n", "\n\n"])
     (tmp_path / "smi.csv").write_text(query(columns, own, case, before))
     assert recognise(tmp_path / "smi.csv") == "nvidia_smi"
-    run = import_files([tmp_path / "smi.csv"])
+    run = read_files([tmp_path / "smi.csv"])
     (device,) = run.devices
     assert run.series(device.id, "power_w")[1].tolist() == [300 + i % 3 for i in range(100)]
     assert run.channel(device.id, "power_w").gain_pct == 5.0
@@ -63,11 +63,11 @@ def test_a_log_of_nvidia_smi_stays_one_whatever_a_user_adds(tmp_path, seed):
 def test_times_of_a_users_own_are_those_of_the_rows(tmp_path):
     text = "epoch,power.draw [W]\n" + "".join(f"{1_786_553_852 + 5 * i},{200 + i} W\n" for i in range(10))
     (tmp_path / "smi.csv").write_text(text)
-    run = import_files([tmp_path / "smi.csv"])
+    run = read_files([tmp_path / "smi.csv"])
     assert run.series("imported:0", "power_w")[0].tolist() == [(1_786_553_852 + 5 * i) * 10**9 for i in range(10)]
     (tmp_path / "smi.csv").write_text(text.replace("1786553", ""))
     with pytest.raises(BadInputError, match="the unit of 'epoch' isn't stated"):
-        import_files([tmp_path / "smi.csv"])
+        read_files([tmp_path / "smi.csv"])
 
 
 def test_a_mapping_that_nothing_uses_is_refused(capsys, tmp_path):
@@ -93,7 +93,7 @@ def test_dmon_is_known_by_its_columns(tmp_path, header):
     rows = [sign.join(cells.get(name, "40") for name in names).format(i) for i in range(5)]
     (tmp_path / "dmon.log").write_text("\n".join([header, *rows]) + "\n")
     assert recognise(tmp_path / "dmon.log") == "nvidia_smi"
-    run = import_files([tmp_path / "dmon.log"])
+    run = read_files([tmp_path / "dmon.log"])
     assert run.series("imported:0", "power_w")[1].tolist() == [61] * 5
     assert run.channel("imported:0", "power_w").source == "nvidia-smi dmon, pwr"
 
@@ -102,7 +102,7 @@ def test_fields_of_dcgm_are_known_without_an_entity(tmp_path):
     rows = [f"node7,{1_786_553_852 + i},{200 + i}" for i in range(10)]
     (tmp_path / "dcgm.csv").write_text("\n".join(["Hostname,Time,DCGM_FI_DEV_POWER_USAGE", *rows]) + "\n")
     assert recognise(tmp_path / "dcgm.csv") == "dcgm"
-    run = import_files([tmp_path / "dcgm.csv"])
+    run = read_files([tmp_path / "dcgm.csv"])
     assert run.series(run.devices[0].id, "power_w")[1].tolist() == [200 + i for i in range(10)]
 
 
@@ -127,7 +127,7 @@ def test_tables_are_read_by_the_rules_of_csv(tmp_path, seed):
     writer = csv.writer(text, delimiter=delimiter, quoting=quoting, lineterminator=draw.choice(["\n", "\r\n"]))
     writer.writerows([row[k] for k in place] for row in [header, *rows])
     (tmp_path / "t.csv").write_bytes((draw.choice(["", "a log\n\n"]) + text.getvalue()).encode())
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     time, watts = run.series("imported:0", "power_w")
     assert time.tolist() == [row[0] * 10**9 for row in rows]
     assert watts.tolist() == [row[2] for row in rows]
@@ -136,7 +136,7 @@ def test_tables_are_read_by_the_rules_of_csv(tmp_path, seed):
 def test_numpys_numbers_and_header_are_read(tmp_path):
     rows = [f"{1_786_553_852 + i:.18e},{200 + i:.18e}" for i in range(5)]
     (tmp_path / "t.csv").write_text("\n".join(["# time_s,power_w", *rows]) + "\n")
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     assert run.series("imported:0", "power_w")[1].tolist() == [200, 201, 202, 203, 204]
 
 
@@ -203,7 +203,7 @@ def test_files_that_are_read_stay_read(tmp_path, name):
 )
 def test_logs_of_other_vendors_with_times_are_tables(tmp_path, header, row):
     (tmp_path / "t.csv").write_text("\n".join([header, *(row.format(i) for i in range(5))]) + "\n")
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     assert len(run.series(run.devices[0].id, "power_w")[1]) == 5
 
 
@@ -220,7 +220,7 @@ def test_logs_of_other_vendors_with_times_are_tables(tmp_path, header, row):
 )
 def test_tables_of_a_users_own_are_not_taken_for_those_of_a_tool(tmp_path, header, row):
     (tmp_path / "t.csv").write_text("\n".join([header, *(row.format(i) for i in range(5))]) + "\n")
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     assert run.series(run.devices[0].id, "power_w")[1].tolist() == [200] * 5
 
 
@@ -228,7 +228,7 @@ def test_tables_of_a_users_own_are_not_taken_for_those_of_a_tool(tmp_path, heade
 def test_no_mapping_is_advised_that_cannot_help(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(BadInputError) as refused:
-        import_files([tmp_path / "t.csv"], ImportOptions(format="table"))
+        read_files([tmp_path / "t.csv"], ImportOptions(format="table"))
     assert "--map" not in str(refused.value)
 
 
@@ -236,7 +236,7 @@ def test_rows_of_codecarbon_are_runs_with_its_own_figures(capsys, tmp_path):
     source = str(FAULTS / "P1_emissions.csv")
     made = command(capsys, "import", source, "-o", str(tmp_path / "r"))
     assert "90.00 kJ in 300 s, stated by codecarbon" in made.out.replace("\xa0", " ")
-    run = import_files([source])
+    run = read_files([source])
     assert len(run.samples) == 0
     stated = {"energy_gpu_j": 75006, "energy_total_j": 90000, "time_s": 300, "co2_g": 5}
     assert {name: run.result(name).value for name in stated} == pytest.approx(stated)
@@ -296,7 +296,7 @@ def test_the_last_row_of_a_run_of_codecarbon_counts(tmp_path):
     cells = [row.split(",") for row in rows]
     lines = [f"2026-01-01T00:00:00,p,{id},{s},{kg},0,{kwh},{kwh},A100,1.0" for id, s, kg, kwh in cells]
     (tmp_path / "e.csv").write_text(EMISSIONS + "\n".join(lines) + "\n")
-    run = import_files([tmp_path / "e.csv"])
+    run = read_files([tmp_path / "e.csv"])
     assert run.result("energy_gpu_j").value == pytest.approx(1.25 * 3.6e6)
     assert run.result("time_s").value == 70
     assert run.settings["imported"][0]["left_out"]["earlier_rows"] == 1
@@ -305,6 +305,6 @@ def test_the_last_row_of_a_run_of_codecarbon_counts(tmp_path):
 def test_a_figure_that_codecarbon_lacks_is_none(tmp_path):
     lines = ["2026-01-01T00:00:00,p,a,60,1,0,,0.5,,1.0", "2026-01-01T00:00:00,p,b,60,1,0,0.25,0.5,,1.0"]
     (tmp_path / "e.csv").write_text(EMISSIONS + "\n".join(lines) + "\n")
-    run = import_files([tmp_path / "e.csv"])
+    run = read_files([tmp_path / "e.csv"])
     assert run.result("energy_gpu_j").value is None
     assert run.result("energy_total_j").value == pytest.approx(3.6e6)

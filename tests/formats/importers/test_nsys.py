@@ -221,11 +221,11 @@ def test_real_exports_agree_with_queries(path):
 PEAK = """
 import resource, sys
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 def run(path, place):
-    analyse(import_files([path])).save(place)
+    analyse(read_files([path])).save(place)
 run(sys.argv[1], sys.argv[3] + "/small")
 before = peak()
 run(sys.argv[2], sys.argv[3] + "/large")

@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace import report
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 
 TIMES = np.arange(280) / 2
 DRAWN = np.where((TIMES >= 20) & (TIMES < 120), 400.0, 100.0)
@@ -18,7 +18,7 @@ def table(path, times, **columns):
     """The report of a table, and its energy in J."""
     names, cells = ["time_s", *columns], zip(times, *columns.values(), strict=True)
     path.write_text("\n".join([",".join(names), *(",".join(f"{one:.10g}" for one in row) for row in cells)]) + "\n")
-    run = analyse(import_files([path]))
+    run = analyse(read_files([path]))
     return " ".join(report.render([run], width=200).split()), run.result("energy_total_j", 1).value
 
 
@@ -109,6 +109,6 @@ def test_power_above_the_limit_of_a_gpu_is_none_that_it_holds(tmp_path):
         for at, watts in zip(TIMES, WATTS, strict=True)
     ]
     (tmp_path / "t.csv").write_text("\n".join(["timestamp, name, power.draw [W]", *rows]) + "\n")
-    shown = " ".join(report.render([analyse(import_files([tmp_path / "t.csv"]))], width=200).split())
+    shown = " ".join(report.render([analyse(read_files([tmp_path / "t.csv"]))], width=200).split())
     assert "trust: no" in shown
     assert "more than the GPU's limit allows for so long" in shown

@@ -19,7 +19,7 @@ from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.cli.app import app
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.run.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_
 
 def imported(*files, rate_hz=1224.3):
     """The figures of an import, the sample rate known from before."""
-    run = import_files(files)
+    run = read_files(files)
     run.stored[SAMPLE_RATE] = {one.id: {"value": rate_hz} for one in run.devices}
     return analyse(run)
 

@@ -8,7 +8,7 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
 from places import DATA
 
@@ -18,7 +18,7 @@ START = 1_786_553_852
 
 def imported(path, text, **options):
     path.write_text(text)
-    return import_files([path], ImportOptions(**options))
+    return read_files([path], ImportOptions(**options))
 
 
 def table(rows, header="time_s,power_w"):

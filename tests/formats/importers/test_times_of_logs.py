@@ -9,7 +9,7 @@ import pytest
 
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
 from places import DATA
@@ -22,7 +22,7 @@ EVENING = datetime(2026, 11, 25, 20, 30, tzinfo=UTC)
 def seconds(path, text, **options):
     """Import a table of power with these texts as times; returns its times in s since the epoch."""
     path.write_text(text)
-    run = import_files([path], ImportOptions(**options))
+    run = read_files([path], ImportOptions(**options))
     return [ns / 1e9 for ns in run.series(run.devices[0].id, "power_w")[0].tolist()]
 
 
@@ -47,7 +47,7 @@ def test_strays_cost_no_figure(tmp_path, seed):
     for stray in draw.sample([0.5, 1, 86400, 31_536_000, 4_200_000_000, 1_900_000_000, 978_307_200], 3):
         rows.insert(draw.randint(0, len(rows)), f"{stray},250")
     dirty.write_text("time_s,power_w\n" + "\n".join(rows) + "\n")
-    runs = [import_files([path]) for path in (clean, dirty)]
+    runs = [read_files([path]) for path in (clean, dirty)]
     assert runs[1].series("imported:0", "power_w")[0].tolist() == runs[0].series("imported:0", "power_w")[0].tolist()
     assert runs[1].settings["imported"][0]["left_out"]["stray_times"] == 3
     assert "stray_times" in {warning.code for warning in runs[1].warnings}
@@ -158,7 +158,7 @@ def test_order_settles_local_times_wherever_a_log_begins_and_ends(tmp_path, seed
     local = [moment.astimezone(BERLIN).strftime("%Y-%m-%d %H:%M:%S") for moment in moments]
     rows = [f"{stamp},{k},{100 + k}" for stamp in local for k in range(devices)]
     (tmp_path / "t.csv").write_text("time,gpu,power_w\n" + "\n".join(rows) + "\n")
-    run = import_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
+    run = read_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
     wanted = [int(moment.timestamp()) * 10**9 for moment in moments]
     for device in run.devices:
         assert run.series(device.id, "power_w")[0].tolist() == wanted
@@ -172,7 +172,7 @@ def test_a_zone_in_letters_states_the_pass(tmp_path):
 
 def test_a_log_within_the_hour_that_occurs_twice_says_which_was_assumed(tmp_path):
     (tmp_path / "t.csv").write_text(column([f"2026-10-25 02:30:0{i}" for i in range(5)]))
-    run = import_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
+    run = read_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
     assert "hour_assumed" in {warning.code for warning in run.warnings}
 
 
@@ -194,7 +194,7 @@ def test_where_the_clock_of_a_log_steps_back_its_rows_go_on(tmp_path, back_s):
     begun = EVENING.timestamp()
     rows = "".join(f"{begun + k - back_s * (k >= 40)},{200 + k % 2}\n" for k in range(100))
     (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     time, watts = run.series("imported:0", "power_w")
     assert np.array_equal(time, round(1e9 * begun) + np.arange(100) * 10**9)
     assert np.array_equal(watts, 200 + np.arange(100) % 2)
@@ -212,7 +212,7 @@ def test_a_clock_may_step_back_anywhere_beside_rows_in_another_order(tmp_path, b
     stamps = begun + 0.5 * order - back_s * np.searchsorted(places, order, side="right")
     rows = "".join(f"{at:.3f},{200 + k % 7}\n" for at, k in zip(stamps, order, strict=True))
     (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
-    run = import_files([tmp_path / "t.csv"])
+    run = read_files([tmp_path / "t.csv"])
     time, watts = run.series("imported:0", "power_w")
     assert np.array_equal(np.sort(time), round(1e9 * begun) + np.arange(100) * 500_000_000)
     assert np.array_equal(watts[np.argsort(time)], 200 + np.arange(100) % 7)
@@ -228,7 +228,7 @@ def test_rows_that_come_late_or_at_once_are_no_step_of_the_clock(tmp_path):
     ]
     rows = "".join(f"{at},{200 + k}\n" for k, at in enumerate(stamps))
     (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
-    assert "clock_stepped" not in {one.code for one in import_files([tmp_path / "t.csv"]).warnings}
+    assert "clock_stepped" not in {one.code for one in read_files([tmp_path / "t.csv"]).warnings}
 
 
 @pytest.mark.parametrize("hours", [(0, 24), (0, 24, 48), (0, 1 / 60)])
@@ -236,7 +236,7 @@ def test_two_readings_have_no_energy_and_neither_have_those_of_single_days(tmp_p
     """Of two no one knows whether others are missing between them."""
     rows = "".join(f"{EVENING.timestamp() + 3600 * hour:.0f},{300 + hour:.1f}\n" for hour in hours)
     (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
-    run = analyse(import_files([tmp_path / "t.csv"]))
+    run = analyse(read_files([tmp_path / "t.csv"]))
     assert run.result("energy_total_j", 1).value is None
     assert ("hole_in_record" in {one.code for one in run.warnings}) == (hours[1] == 24)
 
@@ -250,6 +250,6 @@ def test_a_log_with_a_hole_before_its_last_row_keeps_the_energy_before_it(tmp_pa
         f"{at:%Y/%m/%d %H:%M:%S.%f}"[:-3] + f", {name}, {w:.2f} W" for at, w in zip(times, [*watts, 100], strict=True)
     ]
     (tmp_path / "t.csv").write_text("\n".join(["timestamp, name, power.draw [W]", *rows]) + "\n")
-    energy = analyse(import_files([tmp_path / "t.csv"])).result("energy_total_j", 1)
+    energy = analyse(read_files([tmp_path / "t.csv"])).result("energy_total_j", 1)
     assert energy.value == pytest.approx(0.1 * sum(watts), rel=0.01)
     assert "covered_alone" in energy.flags

@@ -135,6 +135,26 @@ def test_each_detail_lists_the_parts_of_both(place, detail):
     }
 
 
+def test_what_waiting_for_the_last_rank_takes_is_what_the_gpu_drew_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path / "cache"))
+    truths = two_gpus.record_straggler(tmp_path / "run").values()
+    kernels = str(tmp_path / "run" / "kernels")
+    found = json.loads(done("show", kernels, "--json").out)
+    phases = ("compute", "communication", "waiting for other ranks")
+    for rank, truth in enumerate(truths):
+        for row in rows(found, "phase"):
+            if name_of(row, "device") == f"rank-{rank}" and name_of(row) in phases:
+                kind = phases.index(name_of(row))
+                assert row["time_s"]["value"] == pytest.approx(truth.kind_s[kind], rel=0.003)
+                assert row["energy_j"]["low"] < truth.kind_j[kind] < row["energy_j"]["high"], (rank, row)
+                assert row["energy_j"]["high"] - row["energy_j"]["low"] < 0.1 * truth.kind_j[kind]
+    assert f"where its energy went: jouletrace show {kernels}" in done("show", str(tmp_path / "run")).err
+    said = " ".join(done("show", kernels).out.split())
+    assert "rank-1 comes last in 100 % of" in said
+    assert "rank-0 waits longest, 1.626 s in all, which takes 34" in said
+    assert said.count("waiting for other ranks") == 2, "among the causes, and the first rank's row alone"
+
+
 def test_energy_is_divided_by_gpu_and_across_them(place, shown):
     def divided(kinds):
         own = rows(json.loads(done("show", str(place), "--by", kinds, "--json").out), kinds)

@@ -46,6 +46,9 @@ def test_a_loop_has_its_steps_and_ranges_with_their_energy(tmp_path):
     assert energy(run, "epoch/step").value == pytest.approx(300 * time_s, rel=0.1)
     assert energy(run, "epoch").value == pytest.approx(1200 * time_s, rel=0.1)
     saved = jt.load(tmp_path / "run")
+    assert str(recording).rpartition("\nsaved ")[0] == str(saved), "with the table of its ranges"
+    assert "epoch/forward" in str(recording)
+    assert recording.summary().endswith(f"\nsaved {tmp_path / 'run'} · more: jouletrace show {tmp_path / 'run'}")
     assert saved.spans.equals(run.spans)
     assert analyse(saved).results.equals(run.results)
     assert not (tmp_path / "run" / "spool").exists()

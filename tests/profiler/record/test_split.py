@@ -322,6 +322,7 @@ def test_the_first_rank_says_how_long_each_waits_for_the_other(tmp_path):
     assert not list((tmp_path / "kernels").glob("*/")), "one Run holds both"
     lines = [*summary(found).splitlines(), *largest(found)]
     assert "rank-1 comes last in 100 % of 100 collectives" in "\n".join(lines)
+    assert "rank-0 waits longest, 200 ms in all" in "\n".join(lines), "without an energy, which 2 s don't give"
     assert len(lines) <= 12
 
 

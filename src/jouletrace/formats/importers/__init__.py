@@ -9,11 +9,12 @@ import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.unread import advice
+from jouletrace.option import named
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -130,7 +131,39 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
     return run
 
 
-def import_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:
+def import_files(*paths: Path | str, save_to: Path | str | None = None, **options: Any) -> Run:
+    """Import files of other profilers and power loggers into one Run on one clock, as ``jouletrace import`` does.
+
+    Args:
+        *paths: The files; their formats are determined from their content.
+        save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
+        **options: Fields of ``formats.importers.base.ImportOptions``: ``format`` of all files, ``offset_s`` (seconds
+            to add to the times of all files but the first), ``offsets_s`` (by file), ``map`` (columns of a table, such
+            as ``{"power_w": "P [W]"}``), ``latency_s`` of an iteration, ``device`` (its name), ``time_zone``.
+
+    Returns:
+        The Run, with its figures.
+
+    Raises:
+        BadInputError: If a file can't be read, nothing in it is usable, there is no such option (the nearest are
+            named), or the place of the Run is taken.
+    """
+    from jouletrace.analysis import analyse
+    from jouletrace.run.masking import mask
+    from jouletrace.run.places import check_free
+    from jouletrace.run.store import save
+
+    if other := [path for path in paths if not isinstance(path, str | Path)]:
+        raise BadInputError(f"import_files: {other[0]!r} is no path; give each file as an argument of its own")
+    place = check_free(save_to) if save_to is not None else None
+    run = mask(analyse(read_files(paths, ImportOptions(**named(ImportOptions, options, "import_files")))))
+    run.command = f"jouletrace.import_files({', '.join(repr(Path(path).name) for path in paths)})"
+    if place is not None:
+        save(run, place)
+    return run
+
+
+def read_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:
     """Read files and merge them into one Run on one clock; ``settings["imported"]`` states how each was aligned.
 
     Raises:
@@ -142,6 +175,9 @@ def import_files(paths: Sequence[Path | str], options: ImportOptions | None = No
     options = options or ImportOptions()
     if not paths:
         raise BadInputError("no file to import")
+    names = {name for path in paths for name in (str(path), Path(path).name)}
+    if other := next((name for name in options.offsets_s if name not in names), None):
+        raise BadInputError(f"--offset {other}={options.offsets_s[other]:g}: {other} is none of the files")
     runs = [read_file(path, options) for path in paths]
     if options.map and not any(about(run)["format"] == "table" for run in runs):
         raise BadInputError(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +25,9 @@ LIMIT_BYTES = 4 << 30
 
 UNIX, RELATIVE, NO_CLOCK = "unix", "relative", "none"
 """Times of a file: since the Unix epoch, since a start of its own, or none."""
+
+_MOST_S = 1e10
+"""Seconds below which an offset is: times since the Unix epoch are."""
 
 _GZIP = b"\x1f\x8b"
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
@@ -50,6 +55,18 @@ class ImportOptions:
     latency_s: float | None = None
     device: str | None = None
     time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            BadInputError: If the latency is no time of more than 0 s, or an offset is no number below ``_MOST_S``.
+        """
+        for offset in (self.offset_s, *self.offsets_s.values()):
+            if offset is not None and not (isinstance(offset, Real) and abs(offset) < _MOST_S):
+                raise BadInputError(f"--offset {offset}: must be a number of seconds below {_MOST_S:g}")
+        if self.latency_s is not None and not (isinstance(self.latency_s, Real) and 0 < self.latency_s < math.inf):
+            raise BadInputError(f"--latency {self.latency_s}: must be a number of seconds of more than 0")
 
 
 class Left:

@@ -90,7 +90,7 @@ class _Loop:
         if self.run is None:  # it was within another recording
             return {}
         if recording.rank is None or not recording.rank.rank:
-            _print(str(recording))
+            _print(recording.summary())
         return _prefixed(totals(self.run, self.split), self.run.simulated)
 
 

@@ -7,7 +7,7 @@
             with jt.range("backward"):
                 loss.backward()
             jt.step()
-    print(recording)  # the largest parts of its energy; recording.run and recording.split have all figures
+    print(recording)  # its ranges and kernels; recording.run and recording.split have all figures
 
 A mark costs microseconds, and only the look-up of a name without a recording. Spans are written to
 disk once per second, so that recordings may be of any length.

@@ -31,7 +31,7 @@ def joules(shell: Any, line: str, cell: str) -> None:
         print(f"%%joules: {refused}", file=sys.stderr)
         return
     shell.user_ns.update(_joules=recording.run, _joules_split=recording.split)
-    print(recording)
+    print(recording.summary())
 
 
 def _options(line: str) -> dict[str, Any]:

@@ -137,17 +137,30 @@ class Recording(Shown):
             raise self._failed
 
     def __str__(self) -> str:
-        """The figures so far in a line; after the end the verdict, the largest parts of its energy, and its place."""
+        """The figures so far in a line; after the end the text of its ``run``, that of its ``split``, and its place."""
         if self.run is not None:
-            from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
-
-            place = [f"saved {self.place} · more: jouletrace show {self.place}"] if self.place else []
-            return "\n".join([summary(self.split or self.run), *(largest(self.split) if self.split else []), *place])
+            return "\n\n".join(str(one) for one in (self.run, self.split) if one is not None) + self._saved()
         on = self._outer if self._start_ns == 0 else self
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
 
     def __repr__(self) -> str:
-        return f"Recording({str(self).partition(chr(10))[0]})"
+        return f"Recording({self.summary().partition(chr(10))[0]})"
+
+    def summary(self) -> str:
+        """In few lines the verdict, the largest parts of its energy, and its place; before the end the figures so far.
+
+        ``%%joules`` and the callbacks print it.
+        """
+        if self.run is None:
+            return str(self)
+        from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
+
+        parts = largest(self.split) if self.split else []
+        return "\n".join([summary(self.split or self.run), *parts]) + self._saved()
+
+    def _saved(self) -> str:
+        """The line that names its place; "" if it isn't saved."""
+        return f"\nsaved {self.place} · more: jouletrace show {self.place}" if self.place else ""
 
     @property
     def place(self) -> str:

@@ -25,6 +25,7 @@ from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
+from jouletrace.run.places import kernels_of
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.tracer.process_trace import ProcessTrace
@@ -39,11 +40,6 @@ TRACED = "traced.npz"
 def has_kernels(devices: Sequence[Device]) -> bool:
     """True if kernels of this process run on one of the devices."""
     return any(device.info.kind != "cpu" and not device.info.simulated for device in devices)
-
-
-def kernels_of(place: Path) -> Path:
-    """Where the split of a recording at a place lies."""
-    return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
 
 
 def split_of(run: Run, found: Sequence[ProcessTrace], place: Path | None) -> Run | None:

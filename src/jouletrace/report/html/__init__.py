@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jouletrace.compare.pairs import Comparison, Note
+from jouletrace.comparing.pairs import Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render

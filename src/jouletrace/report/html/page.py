@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from jouletrace.analysis.facts import facts_of
-from jouletrace.compare.paired import own_sides
-from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
+from jouletrace.comparing.paired import own_sides
+from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, columns, comparison, content, reasons, serving
 from jouletrace.report.comparison_words import note

@@ -11,8 +11,9 @@ import numpy as np
 
 from jouletrace.above import Above
 from jouletrace.arrays import Floats
-from jouletrace.compare.source import Listed, Side
+from jouletrace.comparing.source import Listed, Side
 from jouletrace.run import Estimate, Run
+from jouletrace.run.frames import frame
 from jouletrace.run.parts import ABSENT, STORED_SCATTER
 from jouletrace.run.shown import Shown
 from jouletrace.stats.contrast import METHOD, Contrast
@@ -39,6 +40,15 @@ LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
 
 PER_SAMPLE = "per_sample"
 """Code of the note that the sides have different numbers of samples in an iteration."""
+
+NAMES = ("level", "name", "where", "shapes", "metric")
+"""Attributes of a row that say what it is of."""
+
+FIGURES = ("a", "b", "difference", "change")
+"""Attributes of a row that are figures; changes are fractions."""
+
+STATED = (*NAMES, *FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
+"""All that files state of a row."""
 
 _JUDGED = ("energy_total_j", "iteration_time_s")
 """Metrics of the whole by which B is judged."""
@@ -160,6 +170,10 @@ class Row(Listed):
         if self.a.value <= 0:
             return Estimate.null("denominator_near_zero", METHOD)
         return Estimate(self.b.value / self.a.value - 1, n=1, method=METHOD)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is stated of it, by name: figures as ``Estimate``, all else as JSON has it."""
+        return {name: getattr(self, name) for name in STATED}
 
     @property
     def confidence(self) -> float:
@@ -286,6 +300,19 @@ class Comparison(Shown):
         """True if the whole has verdicts, none of which a narrower interval would change."""
         judged = [row.verdict for metric, row in self.whole.items() if metric in _JUDGED]
         return bool(judged) and INCONCLUSIVE not in judged
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The verdict on B by metric of the model, or of all that was recorded: "better", "inconclusive", ..."""
+        return {metric: row.verdict for metric, row in self.whole.items()}
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame: what each is of, its figures with the ends of their intervals, its verdict.
+
+        Raises:
+            NotPossibleError: If pandas isn't installed.
+        """
+        return frame([row.to_dict() for row in self.rows])
 
     def __str__(self) -> str:
         """The tables of the terminal."""

@@ -5,12 +5,13 @@ import re
 
 import pytest
 
+import jouletrace as jt
 from commands import command
 from compare_runs import side, stated
-from jouletrace.compare.checks import parse
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.checks import parse
+from jouletrace.comparing.compare import compare
 from jouletrace.errors import BadInputError
-from jouletrace.run import save, tables
+from jouletrace.run import load, save, tables
 from make_runs import gpu, profile_run
 
 BASE, MORE, WIDE = (1.0, 1.001, 0.999), (1.06, 1.061, 1.059), (1.06, 1.12, 1.0)
@@ -135,6 +136,35 @@ def test_compare_prints_a_table(capsys, saved):
     assert (said.code, said.err) == (0, "")
     assert "worse" in said.out
     assert "3 runs" in said.out
+
+
+def test_python_takes_runs_paths_and_lists_and_prints_what_the_command_does(capsys, saved):
+    found = jt.compare(["a1", load("a2"), saved / "a3"], B.split(","), fail_if=["energy>3%"])
+    assert f"{found}\n" == command(capsys, "compare", A, B, "--fail-if", "energy>3%").out
+    assert found.verdicts["energy_total_j"] == "worse"
+    assert found.checks[0].outcome == "failed"
+    table = found.to_pandas()
+    (energy,) = table[(table["level"] == "model") & (table["metric"] == "energy_total_j")].to_dict("records")
+    row = found.whole["energy_total_j"]
+    assert (energy["a"], energy["change_low"], energy["verdict"]) == (row.a.value, row.change.low, "worse")
+    assert len(table) == len(found.rows)
+    assert jt.compare(load("a1"), "b1").a.runs == (load("a1").workload["name"],)
+
+
+@pytest.mark.parametrize(
+    ("a", "options", "said"),
+    [
+        ([], {}, "no Run is given for one side"),
+        (3, {}, "3 is neither a Run nor the path of one"),
+        ("nowhere", {}, "nowhere"),
+        ("a1", {"margin": 0}, "must lie between"),
+        ("a1", {"fail_if": ["energy"]}, "write "),
+    ],
+)
+def test_what_python_can_not_compare_is_refused_in_one_line(saved, a, options, said):
+    with pytest.raises(BadInputError, match=said) as caught:
+        jt.compare(a, "b1", **options)
+    assert "\n" not in str(caught.value)
 
 
 def test_json_is_one_object(capsys, saved):

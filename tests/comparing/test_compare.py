@@ -12,9 +12,9 @@ import pytest
 
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
-from jouletrace.compare.compare import compare
-from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
-from jouletrace.compare.sides import open_runs
+from jouletrace.comparing.compare import compare
+from jouletrace.comparing.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
+from jouletrace.comparing.sides import open_runs
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import render

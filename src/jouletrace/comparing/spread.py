@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.compare.pairs import LOAD, Row
+from jouletrace.comparing.pairs import LOAD, Row
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import satterthwaite

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jouletrace.compare.pairs import LEVELS
-from jouletrace.compare.sides import metrics_of
-from jouletrace.compare.source import Listed, Side
+from jouletrace.comparing.pairs import LEVELS
+from jouletrace.comparing.sides import metrics_of
+from jouletrace.comparing.source import Listed, Side
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.parts import Part, Parts, Path, Step
 

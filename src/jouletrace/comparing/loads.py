@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.measured import measured
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
-from jouletrace.compare.pairs import LOAD, Row
+from jouletrace.comparing.pairs import LOAD, Row
 from jouletrace.run import Run
 from jouletrace.run.forms import Load
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from jouletrace.compare.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
+from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast

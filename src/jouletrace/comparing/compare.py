@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.compare.by_path import matched
-from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.loads import pair
-from jouletrace.compare.pairs import (
+from jouletrace.comparing.by_path import matched
+from jouletrace.comparing.checks import evaluate, parse
+from jouletrace.comparing.loads import pair
+from jouletrace.comparing.pairs import (
     ALPHA,
     BETTER,
     DIFFERENT,
@@ -24,18 +24,20 @@ from jouletrace.compare.pairs import (
     Note,
     Row,
 )
-from jouletrace.compare.setup import differences, response, warnings
-from jouletrace.compare.sides import (
+from jouletrace.comparing.setup import differences, response, warnings
+from jouletrace.comparing.sides import (
     REPEATS,
     WATCHED_METRICS,
+    Runs,
     in_common,
     metrics_of,
+    open_runs,
     same_thing,
     sensor_gain,
     side_of,
 )
-from jouletrace.compare.source import Side
-from jouletrace.compare.spread import solve
+from jouletrace.comparing.source import Side
+from jouletrace.comparing.spread import solve
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.estimate import widened
@@ -46,9 +48,6 @@ from jouletrace.sensor.gain import shown
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.several import holm
-
-Runs = Sequence[tuple[Run, str]]
-"""Runs and their origins."""
 
 MARGIN = 0.01
 """Default relative difference below which two sides count as equal."""
@@ -67,19 +66,23 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:
-        a: Runs of the first thing. Differences are compared with their spread and that of ``b``.
+        a: Runs of the first thing: a Run or the path of one, or several in a list, whose spread and that of ``b`` the
+            differences are compared with.
         b: Runs of the second thing.
         margin: Relative difference below which two sides count as equal.
-        fail_if: Checks such as "energy>5%" (see ``compare.checks``).
+        fail_if: Checks such as "energy>5%", as of ``jouletrace compare --fail-if``; ``checks`` has their outcomes.
+
+    Returns:
+        The comparison; print it, or read ``verdicts``, ``rows`` or ``to_pandas()``.
 
     Raises:
-        BadInputError: If the sides have nothing in common, one of them isn't runs of one thing, or a check is
-            malformed or selects no row, or the margin isn't between 0 and 1.
+        BadInputError: If a Run is missing or damaged, the sides have nothing in common, one of them isn't runs of one
+            thing, or a check is malformed or selects no row, or the margin isn't between 0 and 1.
     """
     if not 0 < margin < 1:
         raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
     checks = [parse(text) for text in fail_if]
-    (side_a, notes_a), (side_b, notes_b) = side_of("A", a), side_of("B", b)
+    (side_a, notes_a), (side_b, notes_b) = side_of("A", open_runs(a)), side_of("B", open_runs(b))
     watched = side_a.watched and side_b.watched
     if side_a.run.kind != side_b.run.kind and not watched:
         which = [f"{with_article(side.run.kind)} ({side.runs[0]})" for side in (side_a, side_b)]
@@ -253,7 +256,7 @@ def _within(change: Estimate, margin: float) -> bool:
     return change.low is not None and change.high is not None and -margin <= change.low and change.high <= margin
 
 
-def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:
+def against_first(runs: Sequence[Sequence[tuple[Run, str]]]) -> tuple[list[Comparison], list[Note]]:
     """Comparisons of the first of several Runs with each other one; Runs of one thing form one side, if things differ.
 
     Args:
@@ -275,7 +278,7 @@ def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:
     return found, notes
 
 
-def _sides(runs: Sequence[Runs]) -> list[list[tuple[Run, str]]]:
+def _sides(runs: Sequence[Sequence[tuple[Run, str]]]) -> list[list[tuple[Run, str]]]:
     """Sides of the comparisons: Runs of one thing on one GPU form a side; if all are, each forms its own side."""
     sides: list[list[tuple[Run, str]]] = []
     for each in runs:

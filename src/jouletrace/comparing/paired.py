@@ -18,11 +18,11 @@ from jouletrace.analysis.iterations import fill, of_variant
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.arrays import Floats
-from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
-from jouletrace.compare.pairs import ALPHA, PER_SAMPLE, Comparison, Group, Note, Row
-from jouletrace.compare.setup import scale_of
-from jouletrace.compare.source import Side, Source
+from jouletrace.comparing.checks import evaluate, parse
+from jouletrace.comparing.compare import MARGIN, OF_NO_COUNT, judge
+from jouletrace.comparing.pairs import ALPHA, PER_SAMPLE, Comparison, Group, Note, Row
+from jouletrace.comparing.setup import scale_of
+from jouletrace.comparing.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
@@ -102,7 +102,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
 
     Args:
         run: The Run, which states the margin that it was measured for.
-        fail_if: Checks (see ``compare.checks``).
+        fail_if: Checks (see ``comparing.checks``).
 
     Raises:
         BadInputError: If a check is malformed or selects no row.

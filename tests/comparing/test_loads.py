@@ -10,7 +10,7 @@ from commands import command
 from compare_runs import stated
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.levels import OFFERED, Blocks
-from jouletrace.compare.compare import compare
+from jouletrace.comparing.compare import compare
 from jouletrace.report.comparison_words import trusted, verdict
 from jouletrace.run import save
 from jouletrace.run.parts import Parts
@@ -105,7 +105,7 @@ def test_other_requests_widen_the_interval_to_their_chance():
 def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(monkeypatch):
     """A window that begins later has other arrivals: that is no difference of the servers."""
     import jouletrace.analysis.serving.levels as levels
-    import jouletrace.compare.loads as loads
+    import jouletrace.comparing.loads as loads
 
     real = levels.steady_window
 

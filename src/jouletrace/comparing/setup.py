@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.conditions import Spread, conditions
-from jouletrace.compare.pairs import PER_SAMPLE, Note
-from jouletrace.compare.source import Side
+from jouletrace.comparing.pairs import PER_SAMPLE, Note
+from jouletrace.comparing.source import Side
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 

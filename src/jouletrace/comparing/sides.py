@@ -15,8 +15,8 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.facts import of_devices
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.compare.pairs import LOAD, Note
-from jouletrace.compare.source import Side, Source
+from jouletrace.comparing.pairs import LOAD, Note
+from jouletrace.comparing.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
@@ -64,18 +64,37 @@ def metrics_of(level: str, part: Part | None = None) -> tuple[str, ...]:
     return tuple(EACH.get(name, name) for name in found) if part and _MARKED in part.figures else found
 
 
-def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
-    """Runs at paths; a Run of several processes as the Run of each process, where those are kept beside it.
+RunOrPath = Run | str | Path | tuple[Run, str]
+"""A Run, its path, or a Run with the name that a comparison gives it."""
+
+Runs = RunOrPath | Sequence[RunOrPath]
+"""Those of a side."""
+
+
+def open_runs(side: Runs) -> list[tuple[Run, str]]:
+    """The Runs of a side, one or several in a list, each with its origin: its path, or else the name of its workload.
+
+    A Run of several processes opens as the Run of each process, where those are kept beside it.
 
     Raises:
-        BadInputError: If a Run is missing or damaged.
+        BadInputError: If one is neither a Run nor a path, or a Run is missing or damaged.
     """
     found: list[tuple[Run, str]] = []
-    for path in paths:
-        place = Path(path).parent if Path(path).name == RUN_JSON else Path(path)
-        inside = sorted((place / REPEATS).glob(f"*/{RUN_JSON}"), key=_number)
-        for each in [one.parent for one in inside] or [place]:
-            found.append((load(each), str(each)))
+    several = side if isinstance(side, list | tuple) else [side]
+    for number, one in enumerate(several, 1):
+        if isinstance(one, tuple):
+            found.append(one)
+        elif isinstance(one, Run):
+            name = str(one.workload.get("name") or one.kind)
+            found.append((one, f"{name} ({number})" if len(several) > 1 else name))
+        elif isinstance(one, str | Path):
+            place = Path(one).parent if Path(one).name == RUN_JSON else Path(one)
+            inside = sorted((place / REPEATS).glob(f"*/{RUN_JSON}"), key=_number)
+            found += [(load(each), str(each)) for each in [file.parent for file in inside] or [place]]
+        else:
+            raise BadInputError(f"compare: {one!r} is neither a Run nor the path of one")
+    if not found:
+        raise BadInputError("compare: no Run is given for one side")
     return found
 
 
