@@ -114,7 +114,7 @@ def test_windows_of_both_sides_of_ab_are_counted():
     rows = session.run.windows.to_pylist()
     assert [row["variant"] for row in rows] == ["a", "b"]
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)
-    assert step.asked[-4:] == ["cycles", "replay", "cycles", "latencies"]
+    assert [one for one in step.asked if one != "replay"][-3:] == ["cycles", "cycles", "latencies"]
 
 
 def test_windows_of_generation_have_the_mean_over_the_run_within_which_they_lie():

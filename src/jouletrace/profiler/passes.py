@@ -87,8 +87,10 @@ def idle(
     seconds = _idle_s(settings, power)
     progress.begin(name, seconds)
     with session.phase(name):
-        end_s = session.clock.time_ns() / 1e9 + seconds
+        begin_s = session.clock.time_ns() / 1e9
+        end_s = begin_s + seconds
         meanwhile()
+        progress.advance(min(session.clock.time_ns() / 1e9 - begin_s, seconds))
         while (left_s := end_s - session.clock.time_ns() / 1e9) > 0:
             session.clock.sleep(min(left_s, LOOK_EVERY_S))
             progress.advance(min(left_s, LOOK_EVERY_S))
@@ -326,7 +328,7 @@ def warm_up(
             [float(np.median(times[-i:][:7])) for i in (21, 14, 7) if len(times) >= i], SETTLED
         )
     if power_settled is False:
-        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns, 3), 1.5 * SETTLED)
+        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns, 4), 1.5 * SETTLED)
     _warn(session, "latency", latency_settled, elapsed)
     if records_power:
         _warn(session, "power", power_settled, elapsed)

@@ -57,8 +57,9 @@ def stepped(watts_at) -> Run:
         for ms in range(0, 3000, 20)
     ]
     run.samples = tables.from_rows(rows, "samples")
-    phase = {"id": 0, "kind": "phase", "name": "latency", "device": "gpu", "start_ns": 10**9, "end_ns": 3 * 10**9}
-    run.spans = tables.from_rows([phase], "spans")
+    rest = {"id": 0, "kind": "phase", "name": "context idle before", "device": "gpu", "start_ns": 0, "end_ns": 10**9}
+    load = {**rest, "id": 1, "name": "energy", "start_ns": 10**9, "end_ns": 3 * 10**9}
+    run.spans = tables.from_rows([rest, load], "spans")
     return run
 
 
