@@ -27,6 +27,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import hold, journal_of, noted
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import mig_state
+from jouletrace.simulator.boards.device import open_board
 from jouletrace.simulator.boards.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 
 DEVICE = "sim:a100-80"
@@ -360,6 +361,7 @@ def test_slices_of_a_simulated_gpu_are_devices_by_their_uuids(tmp_path, monkeypa
     assert numbered(ProfileSettings(device=found[0].spec), 3).device == f"{found[0].spec}?run=2"
     with closing(open_backend(found[0].spec)) as backend:
         assert backend.info.id == "SIM-h100-80-3"
+    assert open_board(found[0].spec).info.id == "SIM-h100-80-3", "what sweep and bench run on"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import Load, Server
-from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
+from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice, open_board
 from jouletrace.simulator.boards.load import Queue
 
 ALONE = 0.4
@@ -334,7 +334,7 @@ def open_servers(
         found = [
             Slice(f"MIG-{backend.info.id}-{i}", request.profile, i, whole) for i, request in enumerate(plan.requests)
         ]
-        return SimulatedServers(SimulatedGpu(device), found, names, task)
+        return SimulatedServers(open_board(device), found, names, task)
     found = _chosen(wanted, slices_of(backend), backend.info.name)
     sources = activity_sources(backend, found, dcgm_url)
     if not sources:

@@ -112,7 +112,8 @@ class SimulatedSlice(SimulatedGpu):
     Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 
     Attributes:
-        parent: Id of the GPU.
+        gpu: The whole GPU.
+        parent: Its id.
     """
 
     def __init__(self, gpu: SimulatedGpu, profile: Profile, uuid: str) -> None:
@@ -122,7 +123,7 @@ class SimulatedSlice(SimulatedGpu):
         self.board = copy(gpu.board)  # the same engine and clock, its own kernels
         self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
         self.clock = gpu.clock
-        self._gpu = gpu
+        self.gpu = gpu
         self._sensors = gpu._sensors
         self.info = DeviceInfo(
             id=uuid,
@@ -181,12 +182,18 @@ def open_simulated(spec: str) -> SimulatedGpu:
     Raises:
         BadInputError: If the name or a key is unknown, or a value is out of range.
     """
-    if not spec.startswith(PREFIX):
+    if spec.upper().startswith(SLICE):
         return _open_stored(spec)
     profile = parse(spec).mig
     if profile:
         return open_slice(spec, profile)
     return SimulatedGpu(spec)
+
+
+def open_board(spec: str) -> SimulatedGpu:
+    """As ``open_simulated``; a slice stands for its GPU."""
+    opened = open_simulated(spec)
+    return opened.gpu if isinstance(opened, SimulatedSlice) else opened
 
 
 def _open_stored(spec: str) -> SimulatedSlice:
