@@ -7,12 +7,15 @@ call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats
+
+if TYPE_CHECKING:
+    from jouletrace.simulator.boards import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,21 @@ def counted_replay(step: Step, n: int) -> tuple[Interval, float | None]:
     ran = step.replay(n)
     after = step.cycles() if before is not None else None
     return ran, after.mean_mhz(before) if before is not None and after is not None else None
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """A step on a simulated GPU."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The kernels of an iteration, as the GPU runs them."""
+
+
+def schedule_of(step: Step) -> Schedule:
+    """The kernels of an iteration of a step on a simulated GPU."""
+    assert isinstance(step, Simulated)
+    return step.schedule
 
 
 Ints = NDArray[np.integer[Any]]
