@@ -55,11 +55,19 @@ def profiled(spec: str) -> tuple[Run, float, float]:
     step = SimulatedStep(device, KERNELS)
     run = recorded(device, step)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
-    drawn = [device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)]
+    drawn = joules_drawn(device, run)
     heat = float(np.mean([device.truth.temperature_c(int(at)) for at in (start + end) // 2]))
     steady = steady_step(device, step.schedule, temperature_c=heat).energy_j
     device.close()
     return run, float(np.mean(drawn / replays)), float(steady)
+
+
+def joules_drawn(device: SimulatedGpu, run: Run) -> np.ndarray:
+    """What each window drew without its pauses, J, before the Run is analysed."""
+    start, end, seconds = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "time_s"))
+    idle_w = np.array([device.truth.idle_w(int(at)) for at in (start + end) // 2])
+    whole = np.array([device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)])
+    return whole - idle_w * ((end - start) / 1e9 - seconds)
 
 
 Case = tuple[Estimate, float]
@@ -87,10 +95,9 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     step.rng = np.random.default_rng(seed)
     run = recorded(device, step, idle_after=True)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
-    edges = list(zip(start, end, strict=True))
-    drawn = np.array([device.truth.energy_j(*one) for one in edges])
+    edges, drawn, seconds = list(zip(start, end, strict=True)), joules_drawn(device, run), run.windows["time_s"].to_numpy()
     idle_w = [np.mean([device.truth.idle_w(int(at)) for at in np.linspace(*one, 5)]) for one in edges]
-    truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * (end - start) / 1e9}
+    truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * seconds}
     device.close()
     analyse(run)
     truth["work"] = truth["active_over_context_idle"]

@@ -146,6 +146,18 @@ def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
                 assert names <= public, path
 
 
+def test_workloads_run_on_simulated_gpus_through_their_backend_alone():
+    """Others call ``profiler.prepare``, as for real GPUs."""
+    steps = "jouletrace.execution.steps.simulated"
+    callers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in import_statements(path)
+        if isinstance(node, ast.ImportFrom) and node.module == steps
+    }
+    assert callers == {"execution/simulated.py", "profiler/backends/simulated.py"}
+
+
 def modules() -> dict[str, Path]:
     """All modules of the package by dotted name, without the package's own."""
     found = {}

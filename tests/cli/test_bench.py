@@ -20,7 +20,7 @@ def place(workspace):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["localhost:8000", "--rate", "1"], "did you mean http://localhost:8000?"),
+        (["localhost:8000", "--rate", "1"], "did you mean http://localhost:8000"),
         (["http://127.0.0.1:9"], "give --rate 1,2,4 (open loop), --concurrency 1,4,16 (closed loop) or --trace FILE"),
         (["http://127.0.0.1:9", "--rate", "0"], "--rate 0: write different numbers above 0"),
         (["http://127.0.0.1:9", "--rate", "1,1"], "--rate 1,1: write different numbers above 0"),

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.campaign.worker import profile_in_child
+from jouletrace.devices import is_simulated
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Progress
@@ -186,7 +187,7 @@ def _numbered_spans(spans: pa.Table, number: int) -> pa.Table:
 def numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
     """The settings of one run: ``run=`` in the spec of a simulated GPU varies it between runs, as real GPUs vary."""
     name, _, query = settings.device.partition("?")
-    if not name.startswith("sim:"):
+    if not is_simulated(name):
         return settings
     parts = [part for part in query.split("&") if part]
     first = next((part.removeprefix("run=") for part in parts if part.startswith("run=")), "0")

@@ -22,7 +22,13 @@ _MOST_S = 1e6
 
 
 def bench(
-    url: Annotated[str, typer.Argument(metavar="URL", help="An OpenAI-compatible server: http://HOST:PORT")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="An OpenAI-compatible server: http://HOST:PORT; with --device sim:NAME also a workload to simulate.",
+        ),
+    ],
     rate: Annotated[
         str | None, typer.Option(metavar="N,...", help="Open loop: so many requests/s, whatever the answers do.")
     ] = None,
@@ -71,15 +77,17 @@ def bench(
 
     Warm-up and steady state are determined from the requests. A key is read from OPENAI_API_KEY.
     """
-    from jouletrace.devices import open_devices
-    from jouletrace.profiler.serving.bench import BenchSettings
+    from jouletrace.devices import is_simulated, open_devices
     from jouletrace.profiler.serving.bench import bench as run_bench
+    from jouletrace.profiler.serving.load import BenchSettings
     from jouletrace.profiler.serving.protocol import PATHS, base_url
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
 
     form, given = check_form(form, json), tariff(price, carbon)
-    base_url(url)
+    workload = "://" not in url and bool(device) and all(map(is_simulated, device or []))
+    if not workload:
+        base_url(url)
     if api not in (*PATHS, "auto"):
         raise BadInputError(f"--api {api}: must be completions, chat or auto")
     for option, seconds in (("--duration", duration), ("--timeout", timeout)):
@@ -92,7 +100,7 @@ def bench(
     levels = load_levels(rate, concurrency, trace, arrivals, duration, (input_tokens, output_tokens), seed)
     settings = BenchSettings(url, levels, model, api, parse_slo(slo), timeout, pause, seed, steps)
     with ExitStack() as stack:
-        devices = open_devices(monitor or device or ["visible"], real_time=True)
+        devices = open_devices(monitor or device or ["visible"], real_time=not workload)
         for opened in devices:
             stack.callback(opened.close)
         if not (monitor or device):

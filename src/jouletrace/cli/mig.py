@@ -204,7 +204,7 @@ def bench(
     from jouletrace.addons.mig.apply import open_backend
     from jouletrace.addons.mig.serving import bench_slices, open_servers
     from jouletrace.cli.bench import load_levels, parse_slo
-    from jouletrace.profiler.serving.bench import BenchSettings
+    from jouletrace.profiler.serving.load import BenchSettings
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)

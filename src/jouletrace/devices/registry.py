@@ -19,6 +19,10 @@ VENDORS = [
 above this package follow them."""
 
 
+SLICE = "MIG-SIM-"
+"""The beginning of UUIDs of slices of simulated GPUs."""
+
+
 def open_device(spec: str) -> Device:
     """Open one device by its name.
 
@@ -72,9 +76,14 @@ def open_devices(specs: Sequence[str], *, real_time: bool = False) -> list[Devic
     return list(opened.values())
 
 
+def is_simulated(spec: str) -> bool:
+    """True if a name is that of a simulated GPU or of a slice of one."""
+    return spec.startswith("sim:") or spec.upper().startswith(SLICE)
+
+
 def in_real_time(spec: str) -> str:
     """The name of the same simulated GPU in real time, unless it chooses its time itself; other names as they are."""
-    if not spec.startswith("sim:") or "realtime=" in spec:
+    if not is_simulated(spec) or "realtime=" in spec:
         return spec
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
 

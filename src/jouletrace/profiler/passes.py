@@ -47,16 +47,10 @@ def power_channel(session: Session) -> ChannelInfo | None:
     return next((channel for channel in session.recorder.channels if channel.name == POWER), None)
 
 
-def deep_idle(
-    session: Session,
-    device: Device,
-    settings: ProfileSettings,
-    progress: Progress,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> None:
-    """Measure idle power without a context on the GPU; otherwise store the reason and the earlier figure.
+def deep_idle(session: Session, device: Device, settings: ProfileSettings, progress: Progress) -> None:
+    """Measure idle power without a context on the GPU, since recording began; otherwise store why not, and the earlier.
 
-    ``meanwhile`` is work for the host during that time.
+    What the host has done since then, such as to import libraries, is no matter.
     """
     if device.info.kind != "gpu" or power_channel(session) is None:
         return
@@ -66,7 +60,7 @@ def deep_idle(
     elif device.processes():
         reason = "other_processes"
     if reason is None:
-        idle(session, "deep idle", settings, progress, meanwhile)
+        idle(session, "deep idle", settings, progress, since_ns=session.since_ns)
         return
     session.run.stored["deep_idle_reason"] = reason
     if stored := board_store.recall_as(StoredLevel, device.info.id, "deep_idle"):
@@ -79,21 +73,28 @@ def idle(
     settings: ProfileSettings,
     progress: Progress,
     meanwhile: Callable[[], None] = lambda: None,
+    since_ns: int | None = None,
 ) -> None:
-    """Leave the device idle long enough for the sensor's response to the earlier load to decay."""
+    """Leave the device idle long enough for the sensor's response to the earlier load to decay.
+
+    ``meanwhile`` is work for the host during that time. The device was idle already from ``since_ns`` on, if given.
+    """
     power = power_channel(session)
     if power is None:
         return
     seconds = _idle_s(settings, power)
     progress.begin(name, seconds)
-    with session.phase(name):
-        begin_s = session.clock.time_ns() / 1e9
-        end_s = begin_s + seconds
+    clock = session.clock
+    begin_ns = since_ns or clock.time_ns()
+    try:
         meanwhile()
-        progress.advance(min(session.clock.time_ns() / 1e9 - begin_s, seconds))
-        while (left_s := end_s - session.clock.time_ns() / 1e9) > 0:
-            session.clock.sleep(min(left_s, LOOK_EVERY_S))
+        passed_s = (clock.time_ns() - begin_ns) / 1e9
+        progress.advance(min(passed_s, seconds))
+        while (left_s := seconds - (clock.time_ns() - begin_ns) / 1e9) > 0:
+            clock.sleep(min(left_s, LOOK_EVERY_S))
             progress.advance(min(left_s, LOOK_EVERY_S))
+    finally:
+        session.add_span("phase", name, begin_ns, clock.time_ns(), "profile")
     session.recorder.check()
 
 

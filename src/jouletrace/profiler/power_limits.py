@@ -9,8 +9,8 @@ from typing import Protocol
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import Hold, hold, journal_of
-from jouletrace.recording.board_store import cache_folder
 from jouletrace.run import DeviceInfo
+from jouletrace.run.files import cache_folder
 
 CHANGE = "power_limit"
 """Name of the change in the journal."""

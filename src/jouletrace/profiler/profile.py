@@ -18,7 +18,7 @@ from jouletrace.option import named
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import Prepared, check, for_workload, loading, prepare
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording import board_store, calibrations
@@ -64,14 +64,14 @@ def profile_workload(
             workload={"name": found.name},
             settings=settings.to_dict(),
             calibrated=settings.calibrated,
+            meanwhile=partial(load_libraries, found, device, settings),
         )
-        with loading(found, device, settings) as loaded, session, no_silent_exit():
+        with session, no_silent_exit():
             calibrations.state_scatter(session.run, device)
             if settings.calibrated:
                 calibrations.recall_rate(session.run, device.info.id)
             session.warn_of_others(others([device]))
-            passes.deep_idle(session, device, settings, progress, loaded)
-            loaded()
+            passes.deep_idle(session, device, settings, progress)
             progress.begin("building the workload", 0)
             prepared = prepare(found, device, settings)
             try:

@@ -6,24 +6,14 @@ The user's cache folder holds one JSON file per GPU, named by UUID. A lost file 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from jouletrace.run.files import write_whole
+from jouletrace.run.files import cache_folder, write_whole
 
 T = TypeVar("T")
-
-
-def cache_folder() -> Path:
-    """``$JOULETRACE_CACHE``, else ``$XDG_CACHE_HOME/jouletrace``, else ``~/.cache/jouletrace``."""
-    explicit = os.environ.get("JOULETRACE_CACHE")
-    if explicit:
-        return Path(explicit)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
 def board_file(device: str) -> Path:

@@ -7,7 +7,8 @@ process, spans and windows are spooled at once, and ``run.json`` is on disk from
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -51,9 +52,11 @@ class Session:
         calibrated: Whether stored calibrations of the devices count.
         power_s: As in ``Collector``.
         id: Of the Run for which the folder has been taken (``run.places.begin``); "" if it hasn't.
+        meanwhile: Work for the host while the recorder starts.
 
     Attributes:
         folder: As given, absolute.
+        since_ns: When the recorder had started; 0 before.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Session:
         calibrated: bool = True,
         power_s: float | None = None,
         id: str = "",
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
@@ -82,7 +86,8 @@ class Session:
             devices=[device.info for device in devices],
             complete=False,
         )
-        self._is_first, self._calibrated = not id, calibrated
+        self._is_first, self._calibrated, self._meanwhile = not id, calibrated, meanwhile
+        self.since_ns = 0
         self.run.id = id or self.run.id
         self._next_span = 0
         self._recording = self._finished = False
@@ -99,7 +104,13 @@ class Session:
         """
         self.open()
         try:
-            self.start_recorder()
+            if self._meanwhile is None:
+                self.start_recorder()
+            else:
+                with ThreadPoolExecutor(1) as beside:
+                    started = beside.submit(self.start_recorder)
+                    self._meanwhile()
+                    started.result()
         except BaseException as error:
             self._end_early(error)
             raise
@@ -128,7 +139,7 @@ class Session:
             RecorderDiedError: If recording can't start.
         """
         self.recorder.start()
-        self._recording = True
+        self._recording, self.since_ns = True, self.clock.time_ns()
         self.run.channels = list(self.recorder.channels)
         for device in self.devices if self._calibrated else ():
             calibrations.attach(self.run, device)

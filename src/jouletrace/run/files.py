@@ -23,6 +23,15 @@ _HEAD = 1 << 20
 _CHUNK = 1 << 20
 
 
+def cache_folder() -> Path:
+    """``$JOULETRACE_CACHE``, else ``$XDG_CACHE_HOME/jouletrace``, else ``~/.cache/jouletrace``."""
+    explicit = os.environ.get("JOULETRACE_CACHE")
+    if explicit:
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
+
+
 def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None, first: bool = False) -> None:
     """Write a file atomically: a reader sees the old bytes or the new ones, never a mixture.
 

@@ -18,6 +18,7 @@ from jouletrace.run import load, save
 from make_runs import profile_run
 
 SIZE = ("--config", "size=4096")
+NOISE = ("--noise", "gemm@1")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,21 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setenv("JOULETRACE_CACHE", str(tmp_path_factory.mktemp("cache")))  # not what is known of GPUs here
         code = main.run(
-            ["fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place), "-v"]
+            [
+                "fleet",
+                "run",
+                "gemm",
+                *SIZE,
+                "--device",
+                "sim:h100",
+                "--gpus",
+                "2",
+                *NOISE,
+                *short,
+                "-o",
+                str(place),
+                "-v",
+            ]
         )
     assert code == 0, err.getvalue()
     return place, out.getvalue(), err.getvalue()
@@ -47,6 +62,8 @@ def test_a_fleet_runs_prints_its_report_and_says_simulated(measured):
     assert "2 new results, 0 existed, 0 missing" in err
     assert "SIMULATED" in out
     assert "gemm 4096" in out
+    assert "noise gemm@1 isn't simulated: figures are without it" in " ".join(out.split())
+    assert "beside" not in out
     for words in ("GPU 0", "GPU 1", "between GPUs", "Worth asking for?", "Power limits"):
         assert words in out
 
@@ -113,7 +130,9 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
     place, _, _ = measured
     about = json.loads((place / "fleet.json").read_text())
     assert len(about["gpus"]) == 2
-    said = command(capsys, "fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", "-o", str(place))
+    said = command(
+        capsys, "fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *NOISE, "-o", str(place)
+    )
     assert said.code == 2
     assert 'holds a fleet with other settings (profile mode: "graph", not "eager")' in said.complaint
 
@@ -126,7 +145,7 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
         (("gemm", "--device", "sim:h100?seed=1", "--gpus", "2"), "a fleet chooses the seed and the run itself"),
         (("gemm", "--device", "sim:h100?realtime=1"), "run in virtual time"),
         (("gemm", "--device", "cuda:1"), "choose GPUs by --gpus"),
-        (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "noise has no effect on simulated GPUs"),
+        (("gemm", "--device", "sim:h100", "--noise", "gemm@1"), "has no GPU 1; it has [0]"),
         (("gemm", "--device", "sim:h100", "--placement", "at-once"), "together, in-turn"),
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
         (("memcpy", "--config", "size=auto"), "--config size=auto: memcpy needs a whole number"),

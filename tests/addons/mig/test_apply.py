@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,20 @@ import pytest
 import jouletrace
 from commands import PATIENCE_S
 from fake_mig_nvml import FakeMigNvml
-from jouletrace.addons.mig.apply import CHANGE, PendingResetError, restore, written_down
+from jouletrace.addons.mig.apply import CHANGE, PendingResetError, open_backend, restore, written_down
 from jouletrace.addons.mig.apply import divide as divide_held
 from jouletrace.addons.mig.plan import Layout, layout_of, make_plan
+from jouletrace.campaign.repeats import numbered
+from jouletrace.devices import in_real_time, open_device
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigRefusedError
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import hold, journal_of, noted
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import mig_state
+from jouletrace.simulator.boards.device import open_board
 from jouletrace.simulator.boards.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 
 DEVICE = "sim:a100-80"
@@ -338,3 +343,37 @@ def test_nothing_but_apply_changes_a_partitioning():
             assert not changes.search(text), name
         if name != "devices/nvml/mig_backend.py":
             assert not setters.search(text), name
+
+
+def test_slices_of_a_simulated_gpu_are_devices_by_their_uuids(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path))
+    with closing(open_backend("sim:h100?seed=3")) as backend:
+        divide(backend, "3g.40gb", "2x1c.2g")
+        uuids = {one.uuid: one for instance in backend.instances() for one in instance.compute}
+    found = [open_device(uuid) for uuid in uuids]
+    assert {one.info.id for one in found} == set(uuids)
+    assert {one.parent for one in found} == {"SIM-h100-80-3"}
+    assert sorted(one.info.details["multiprocessors"] for one in found) == [16, 16, 60]
+    again = open_device(f"{found[0].spec[:-2].lower()}?realtime=1&gain=1")
+    assert (again.info.id, again.clock.virtual) == (found[0].info.id, False)
+    assert open_device(again.spec).info.id == again.info.id, "the recorder opens it by this name"
+    assert in_real_time(found[0].spec) == f"{found[0].spec}?realtime=1"
+    assert numbered(ProfileSettings(device=found[0].spec), 3).device == f"{found[0].spec}?run=2"
+    with closing(open_backend(found[0].spec)) as backend:
+        assert backend.info.id == "SIM-h100-80-3"
+    assert open_board(found[0].spec).info.id == "SIM-h100-80-3", "what sweep and bench run on"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("MIG-SIM-h100-80-9", "is no slice of a simulated GPU; there are: MIG-SIM-h100-80-3-"),
+        ("MIG-SIM-h100", "is the beginning of several: MIG-SIM-h100-80-3-"),
+    ],
+)
+def test_an_unknown_slice_of_a_simulated_gpu_is_named_beside_those_there_are(name, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path))
+    with closing(open_backend("sim:h100?seed=3")) as backend:
+        divide(backend, "3g.40gb", "3g.40gb")
+    with pytest.raises(BadInputError, match=words):
+        open_device(name)

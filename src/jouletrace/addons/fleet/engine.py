@@ -70,8 +70,6 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
     measured, others = find_gpus(device, gpus)
     present = [*measured, *others]
     for noise in settings.noise:
-        if any(gpu.simulated for gpu in present):
-            raise BadInputError(f"--noise {noise}: noise has no effect on simulated GPUs")
         there = {gpu.index for gpu in present}
         missing = [place for place in noise.gpus if place not in there]
         if missing:
@@ -187,6 +185,8 @@ class Node:
         options = asdict(options_of(profile))
         for noise in self._settings.noise:
             for gpu in filter(noise.on, self._gpus):
+                if gpu.simulated:
+                    continue  # nothing that it changes is simulated
                 made.append(_worker(gpu))
                 order = {"do": "load", "workload": noise.workload, "options": options, "mode": profile.mode}
                 made[-1].begin({**order, "device": "cpu" if gpu.device == "cpu" else "cuda:0"})
@@ -235,7 +235,7 @@ class Node:
             "order": task.order,
             "placement": self._settings.placement,
             "noise": [str(noise) for noise in self._settings.noise],
-            "noise_here": any(noise.on(task.gpu) for noise in self._settings.noise),
+            "noise_here": not task.gpu.simulated and any(noise.on(task.gpu) for noise in self._settings.noise),
             "at_ns": at_ns,
         }
         if not run.devices[0].host:

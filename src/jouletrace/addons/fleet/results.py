@@ -294,6 +294,8 @@ def _title(facts: dict[str, Any], gpus: int, nodes: int) -> str:
     size = f" {facts['size']}" if facts["size"] else ""
     how = {"together": "all at once", "in-turn": "one at a time"}.get(facts["placement"] or "", "")
     noise = f"beside {facts['noise']}" if facts["noise"] else ""
+    if noise and facts["simulated"]:
+        noise = f"noise {facts['noise']} isn't simulated: figures are without it"
     limit = f"limit {facts['power_limit_w']:g} W" if facts["power_limit_w"] else ""
     where = f"{gpus} × {facts['model']}" + (f" in {nodes} hosts" if nodes > 1 else "")
     return " · ".join(filter(None, [f"{facts['workload']}{size}", facts["dtype"] or "", where, limit, how, noise]))

@@ -13,9 +13,8 @@ from jouletrace.devices.mig import MigBackend, MigRefusedError
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
-from jouletrace.recording.board_store import cache_folder
 from jouletrace.run import DeviceInfo
-from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.simulator.boards.mig_state import stored
 
 
 def open_backend(device: str) -> MigBackend:
@@ -30,11 +29,12 @@ def open_backend(device: str) -> MigBackend:
         NotPossibleError: If the driver is missing, or the GPU has no MIG.
     """
     if device.startswith("sim:"):
-        name = SimulatedMig(device).info.id
-        return SimulatedMig(device, cache_folder() / f"{name}-mig-state.json")
+        return stored(device)
     with closing(open_device(device)) as opened:
         info = opened.info
         board = str(getattr(opened, "parent", info.id))
+    if info.simulated:
+        return stored("sim:{preset}?seed={seed}".format_map(info.details))
     if info.kind == "cpu":
         if "no_gpu" in info.details:
             raise NotPossibleError(f"no GPU that can be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")

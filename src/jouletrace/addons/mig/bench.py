@@ -19,10 +19,13 @@ from jouletrace.devices.base import Device, Samples
 from jouletrace.devices.mig import MigBackend
 from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import JouletraceError, NotPossibleError
-from jouletrace.execution.steps.simulated import SimulatedStep, simulate_workload
+from jouletrace.execution.steps.base import schedule_of
+from jouletrace.profiler.prepare import prepare
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.simulator.boards import Schedule
 from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
 from jouletrace.simulator.boards.load import Iterations, Together
-from jouletrace.workloads import WorkloadOptions, resolve
+from jouletrace.workloads import resolve
 
 _LOAD_S = 300.0
 """Longest time to build a job: CUDA starts, weights are made."""
@@ -201,25 +204,28 @@ class SimulatedBench(Bench):
         self.activity = Activity([])
         self.caused_j = np.zeros(len(slices))
         self._devices = [SimulatedSlice(board, one.profile, one.uuid) for one in slices]
-        self._loaded: dict[int, tuple[SimulatedStep, float]] = {}  # with its least memory in bytes
+        self._loaded: dict[int, tuple[Schedule, float]] = {}  # with its least memory in bytes
         self._jitter = np.random.default_rng(len(slices))
 
     def load(self, slot: int, job: Job) -> int:
         """Count the job's operators and turn them into kernels for this slice."""
         self._loaded.pop(slot, None)
-        options = WorkloadOptions(task=job.task, batch=job.batch, seq_len=job.seq_len, dtype=job.dtype)
         try:
-            built, step = simulate_workload(resolve(job.workload), options, self._devices[slot], job.mode)
+            settings = ProfileSettings(
+                task=job.task, batch=job.batch, seq_len=job.seq_len, dtype=job.dtype, mode=job.mode
+            )
+            prepared = prepare(resolve(job.workload), self._devices[slot], settings)
         except JouletraceError as error:
             raise JobFailedError(reason_of(error), str(error)) from None
-        self._loaded[slot] = step, built.facts["least_memory_bytes"] + _CONTEXT_BYTES
-        return built.items
+        needed = prepared.built.facts["least_memory_bytes"] + _CONTEXT_BYTES
+        self._loaded[slot] = schedule_of(prepared.step), needed
+        return prepared.built.items
 
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
         """Run jobs at once; each ends with the request during which the time is over."""
         loads: list[Iterations | None] = [None] * len(self.slices)
         for slot in slots:
-            schedule = self._loaded[slot][0].schedule
+            schedule = self._loaded[slot][0]
             loads[slot] = Iterations(schedule, max(1, math.ceil(seconds / schedule.at(1.0, 1.0).period_s)), timed=True)
         together = Together(loads)
         start_ns, end_ns = self.board.board.run_load(together)

@@ -26,28 +26,24 @@ from jouletrace.addons.mig.plan import make_plan
 from jouletrace.analysis.serving.slices import ACTIVITY
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
-from jouletrace.devices.mig import MigBackend
+from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.simulated import SimulatedStep, count_generation, generation_on, simulate_workload
-from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, pause, refuse, requests_of
-from jouletrace.profiler.serving.load import Level
+from jouletrace.profiler.serving.bench import ClientProcess, pause, refuse, requests_of
+from jouletrace.profiler.serving.load import BenchSettings, Level
 from jouletrace.profiler.serving.protocol import base_url
+from jouletrace.profiler.serving.simulated import SimulatedServer, serve
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import Load, Server
-from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
-from jouletrace.simulator.boards.load import Queue, Together
-from jouletrace.workloads import Built, WorkloadOptions, resolve
+from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice, open_board
+from jouletrace.simulator.boards.load import Queue
 
 ALONE = 0.4
 """Length of a load on one server alone, over that of the load on all."""
 
 _EVERY_S = 0.1
 """Between readings of activity of a simulated slice."""
-
-_DRAIN = 20
-"""Requests for whose answers a simulated server has time at the end, beyond those that wait by then."""
 
 Rows = list[dict[str, Any]]
 
@@ -155,55 +151,29 @@ class SimulatedServers(Servers):
         self.slices, self.names, self._task = slices, list(workloads), task
         self.activity = Activity([])
         self.history: list[tuple[int, dict[int, Queue]]] = []
-        self._steps: list[tuple[SimulatedStep, float]] = []
+        self._served: list[SimulatedServer] = []
 
     def start(self, settings: BenchSettings) -> list[str]:
         """Count an answer of each server; ``settings`` has the lengths, which a simulated server takes as fixed."""
-        lengths = {(one.input_tokens, one.output_tokens) for level in settings.levels for one in level.requests}
-        if len(lengths) > 1:
-            raise BadInputError(
-                "a simulated server answers requests of one length: give --input-tokens N, not LOW:HIGH"
-            )
-        if any(level.kind != "open" for level in settings.levels):
-            raise BadInputError("--concurrency: simulated servers take an open loop, --rate")
-        prompt, new = next(iter(lengths))
-        options = WorkloadOptions(task="generate", seq_len=prompt, max_new_tokens=new)
-        # counting takes seconds, and often all slices have the same model
-        count = cache(lambda name: count_generation(resolve(name), options, "graph"))
-        self._steps = [self._step(place, count) for place in range(len(self.slices))]
-        return list(self.names)
 
-    def _step(self, place: int, count: Callable[[str], tuple[Built, Any]]) -> tuple[SimulatedStep, float]:
-        """An answer as kernels on a slice, and the share of its time until the first token."""
-        device = SimulatedSlice(self.board, self.slices[place].profile, self.slices[place].uuid)
-        name = self.names[place]
-        if self._task == "infer":
-            return simulate_workload(resolve(name), WorkloadOptions(), device, "graph")[1], 1.0
-        whole, pieces, _ = generation_on(device, *count(name), "graph")
-        first = pieces.first_token
-        assert isinstance(first, SimulatedStep)  # of a simulated GPU
-        return whole, first.schedule.at(1.0, 1.0).period_s / whole.schedule.at(1.0, 1.0).period_s
+        @cache  # counting takes seconds, and slices of one profile often have one model
+        def server(name: str, profile: Profile) -> SimulatedServer:
+            own = SimulatedSlice(self.board, profile, f"MIG-{self.board.info.id}-{profile.name}")
+            return SimulatedServer(own, name, settings.levels, self._task)
+
+        self._served = [server(name, own.profile) for name, own in zip(self.names, self.slices, strict=True)]
+        return list(self.names)
 
     def run(
         self, first: int, loads: Mapping[int, Level], store: Callable[[Rows], None], check: Callable[[], object]
     ) -> dict[int, dict[str, Any]]:
         """See ``Servers.run``."""
-        periods = {place: self._steps[place][0].schedule.at(1.0, 1.0).period_s for place in loads}
-        seconds = max(
-            max(level.seconds, len(level.requests) * periods[place]) + _DRAIN * periods[place]
-            for place, level in loads.items()
-        )
-        queues = {
-            place: Queue(self._steps[place][0].schedule, [one.at_s for one in level.requests], seconds)
-            for place, level in loads.items()
-        }
-        everyone = [queues.get(place) for place in range(len(self.slices))]
-        start_ns, end_ns = self.board.board.run_load(Together(everyone))
+        start_ns, end_ns, queues = serve(self.board, self._served, loads)
         self.history.append((start_ns, queues))
         for place, own in enumerate(self.slices):
             self._add_activity(own, queues.get(place), start_ns, end_ns)
         for number, (place, level) in enumerate(loads.items(), first):
-            store(self._rows(number, level, queues[place], self._steps[place][1], start_ns))
+            store(requests_of(self._served[place].rows(number, level, queues[place], start_ns)))
         return {place: {"start_ns": start_ns} for place in loads}
 
     def _add_activity(self, own: Slice, served: Queue | None, start_ns: int, end_ns: int) -> None:
@@ -212,36 +182,6 @@ class SimulatedServers(Servers):
         share = np.diff(np.interp(ends_s, elapsed, busy), prepend=0.0) / _EVERY_S
         stamps = start_ns + np.round(ends_s * 1e9).astype(np.int64)
         self.activity.add(own.uuid, Samples(ACTIVITY, stamps, np.clip(share, 0.0, 1.0)))
-
-    def _rows(self, number: int, level: Level, served: Queue, until_first: float, start_ns: int) -> Rows:
-        """Requests as a client reports them."""
-
-        def ns(seconds: float) -> int:
-            return start_ns + round(seconds * 1e9)
-
-        found = []
-        for id, planned in enumerate(level.requests):
-            answered = id < len(served.ends_s)
-            tokens = planned.output_tokens if self._task == "generate" else 0
-            row = {
-                "id": id,
-                "level": number,
-                "scheduled_ns": ns(planned.at_s),
-                "sent_ns": ns(planned.at_s),
-                "first_ns": None,
-                "last_ns": ns(served.reached[-1][0]),
-                "input_tokens": planned.input_tokens if self._task == "generate" else 0,
-                "output_tokens": 0,
-                "chunks": 0,
-                "status": "failed",
-                "error": "no end until the load was over",
-            }
-            if answered:
-                begin, end = served.starts_s[id], served.ends_s[id]
-                row |= {"first_ns": ns(begin + until_first * (end - begin)), "last_ns": ns(end)}
-                row |= {"output_tokens": tokens, "chunks": tokens, "status": "ok", "error": None}
-            found.append(row)
-        return found
 
 
 def bench_slices(
@@ -394,7 +334,7 @@ def open_servers(
         found = [
             Slice(f"MIG-{backend.info.id}-{i}", request.profile, i, whole) for i, request in enumerate(plan.requests)
         ]
-        return SimulatedServers(SimulatedGpu(device), found, names, task)
+        return SimulatedServers(open_board(device), found, names, task)
     found = _chosen(wanted, slices_of(backend), backend.info.name)
     sources = activity_sources(backend, found, dcgm_url)
     if not sources:

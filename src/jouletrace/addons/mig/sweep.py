@@ -23,7 +23,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, hold
 from jouletrace.report.table import Column, Table
 from jouletrace.run.files import shown, write_whole
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards.device import open_board
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
 
@@ -216,7 +216,7 @@ def _benches(
     """The bench of a point; the GPU is divided again when a point asks for other slices than the one before."""
     with ExitStack() as stack:
         hold = stack.enter_context(_held(device, backend, say))
-        gpu = stack.enter_context(closing(SimulatedGpu(device))) if backend.info.simulated else None
+        gpu = stack.enter_context(closing(open_board(device))) if backend.info.simulated else None
         current = stack.enter_context(ExitStack())
         benches: dict[tuple[str, int], Bench] = {}
 

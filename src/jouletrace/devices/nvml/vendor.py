@@ -96,4 +96,6 @@ def _hidden() -> str:
     return f" (CUDA_VISIBLE_DEVICES={visible!r})" if visible is not None else ""
 
 
-VENDOR = Vendor("cuda:N, a GPU or MIG UUID", re.compile(r"cuda(:[0-9]+)?|(?is:(GPU|MIG)-.*)"), _open, _listed, _visible)
+VENDOR = Vendor(
+    "cuda:N, a GPU or MIG UUID", re.compile(r"cuda(:[0-9]+)?|(?is:(GPU|MIG)-(?!SIM-).*)"), _open, _listed, _visible
+)

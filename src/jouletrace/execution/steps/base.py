@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats
+
+if TYPE_CHECKING:
+    from jouletrace.simulator.boards import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,21 @@ def counted(step: Step, replay: Callable[[], T]) -> tuple[T, float | None]:
     ran = replay()
     after = step.cycles() if before is not None else None
     return ran, after.mean_mhz(before) if before is not None and after is not None else None
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """A step on a simulated GPU."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The kernels of an iteration, as the GPU runs them."""
+
+
+def schedule_of(step: Step) -> Schedule:
+    """The kernels of an iteration of a step on a simulated GPU."""
+    assert isinstance(step, Simulated)
+    return step.schedule
 
 
 Ints = NDArray[np.integer[Any]]

@@ -108,19 +108,14 @@ def simulate_generation(
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
     """As ``simulate_workload``, for a generating workload; also its pieces and the phase of each kernel."""
     simulated = _simulated(device, mode)
-    built, counted = count_generation(workload, options, mode)
-    return built, *generation_on(simulated, built, counted, mode)
+    built, counted = _count_generation(workload, options, mode)
+    return built, *_generation_on(simulated, built, counted, mode)
 
 
-def count_generation(
+def _count_generation(
     workload: Workload, options: WorkloadOptions, mode: str
 ) -> tuple[Built, list[tuple[Segment, list[Operator]]]]:
-    """The operators of each piece of a generating workload, which are the same on every simulated GPU.
-
-    Raises:
-        BadInputError: If the options don't fit, or the workload doesn't generate.
-        NotPossibleError: If its operators can't be counted without values, or torch is missing.
-    """
+    """The operators of each piece of a generating workload."""
     require_torch()
     from jouletrace.execution.steps.counting import count_built
 
@@ -142,14 +137,10 @@ def count_generation(
     return built, list(zip(segments, counted, strict=True))
 
 
-def generation_on(
+def _generation_on(
     device: SimulatedGpu, built: Built, counted: Sequence[tuple[Segment, list[Operator]]], mode: str
 ) -> tuple[SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """The result of ``count_generation`` as steps on a GPU; the last value is the phase of each kernel.
-
-    Raises:
-        NotPossibleError: If the GPU has too little memory.
-    """
+    """The result of ``_count_generation`` as steps on a GPU; the last value is the phase of each kernel."""
     generation = built.generation
     assert generation is not None
     known = counted[: len(generation.segments)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,9 +19,10 @@ from jouletrace.devices.remote import RemoteGpu
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler.serving.client import Row
-from jouletrace.profiler.serving.load import Level
+from jouletrace.profiler.serving.load import BenchSettings, Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.server_metrics import ServerMetrics
+from jouletrace.profiler.serving.simulated import SimulatedClient
 from jouletrace.profiler.serving.steps import NOT_READ, join, read_steps
 from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
@@ -34,33 +34,6 @@ _COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 _WAIT_S = 0.5
 _MOST_SAID = 300
 """Characters of a server's refusal that are repeated."""
-
-
-@dataclass(frozen=True)
-class BenchSettings:
-    """The requests to send.
-
-    Attributes:
-        url: The server.
-        levels: The loads, in order.
-        model: Name of the model; "" for the only one that is served.
-        api: "completions", "chat" or "auto".
-        slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
-        timeout_s: Seconds within which an answer must end.
-        pause_s: Seconds without requests before, between and after levels, in which idle power is seen.
-        seed: Of arrivals and lengths.
-        steps: The log that the server writes of its scheduler's steps; None without.
-    """
-
-    url: str
-    levels: Sequence[Level]
-    model: str = ""
-    api: str = "auto"
-    slo_s: dict[str, float] = field(default_factory=dict)
-    timeout_s: float = 120.0
-    pause_s: float = 5.0
-    seed: int = 0
-    steps: Path | None = None
 
 
 def bench(
@@ -85,9 +58,14 @@ def bench(
         NotPossibleError: If the server can't be reached, or aiohttp is missing.
         RecorderDiedError: If the recorder failed.
     """
-    base = base_url(settings.url)
-    refuse(base, devices)
-    with closing(ClientProcess()) as client:
+    client: ClientProcess | SimulatedClient
+    if "://" not in settings.url and all(device.info.simulated for device in devices):
+        base, client = settings.url, SimulatedClient(settings.url, devices)
+    else:
+        base = base_url(settings.url)
+        refuse(base, devices)
+        client = ClientProcess()
+    with closing(client):
         server = client.start(base, settings)
         serving: Any = {"url": base, **server, "levels": [], "slo_s": settings.slo_s, "processes": _processes(devices)}
         name = server["model"] or urlsplit(base).netloc
@@ -185,7 +163,9 @@ def requests_of(rows: Iterable[Row]) -> list[dict[str, object]]:
     return [dict(zip(_COLUMNS, row[:-1], strict=True)) for row in rows]
 
 
-def _level(session: Session, client: ClientProcess, number: int, level: Level, streams: list[Stream]) -> Load:
+def _level(
+    session: Session, client: ClientProcess | SimulatedClient, number: int, level: Level, streams: list[Stream]
+) -> Load:
     """Send a load, store its requests, and add their answers to ``streams``; its facts."""
     facts: Load = {
         "name": level.name,

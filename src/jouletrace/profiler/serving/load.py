@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,33 @@ class Level:
     seconds: float
     requests: Sequence[Planned]
     mean_tokens: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """The requests to send.
+
+    Attributes:
+        url: The server; on a simulated GPU also a workload, whose server is simulated.
+        levels: The loads, in order.
+        model: Name of the model; "" for the only one that is served.
+        api: "completions", "chat" or "auto".
+        slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
+        timeout_s: Seconds within which an answer must end.
+        pause_s: Seconds without requests before, between and after levels, in which idle power is seen.
+        seed: Of arrivals and lengths.
+        steps: The log that the server writes of its scheduler's steps; None without.
+    """
+
+    url: str
+    levels: Sequence[Level]
+    model: str = ""
+    api: str = "auto"
+    slo_s: dict[str, float] = field(default_factory=dict)
+    timeout_s: float = 120.0
+    pause_s: float = 5.0
+    seed: int = 0
+    steps: Path | None = None
 
 
 def arrival_times(kind: str, rate_per_s: float, seconds: float, burst: int, rng: np.random.Generator) -> list[float]:

@@ -41,7 +41,11 @@ def base_url(text: str) -> str:
     except ValueError as error:
         raise BadInputError(f"{text}: {error}") from None
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", text):
-        hint = f"; did you mean http://{text}?" if "://" not in text and re.match(r"[\w.\[-]+", text) else ""
+        hint = (
+            f"; did you mean http://{text}, or a workload on a simulated GPU (--device sim:h100)?"
+            if "://" not in text and re.match(r"[\w.\[-]+", text)
+            else ""
+        )
         raise BadInputError(f"{text!r} is not an http:// or https:// address{hint}")
     if parts.username is not None:
         raise BadInputError(f"{host}: leave the password out of the address; a key is read from OPENAI_API_KEY")

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from jouletrace.devices.base import Capability, Clock, Process, Source, Vendor
 from jouletrace.devices.mig import Profile
+from jouletrace.devices.registry import SLICE
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.kernels import Roofline
-from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles
+from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles, stored_slices
 from jouletrace.simulator.boards.presets import Preset, draw, find
 from jouletrace.simulator.boards.sensors import SampledStretch, SensorSet
 from jouletrace.simulator.boards.spec import PREFIX, parse
@@ -111,7 +112,8 @@ class SimulatedSlice(SimulatedGpu):
     Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 
     Attributes:
-        parent: Id of the GPU.
+        gpu: The whole GPU.
+        parent: Its id.
     """
 
     def __init__(self, gpu: SimulatedGpu, profile: Profile, uuid: str) -> None:
@@ -121,7 +123,7 @@ class SimulatedSlice(SimulatedGpu):
         self.board = copy(gpu.board)  # the same engine and clock, its own kernels
         self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
         self.clock = gpu.clock
-        self._gpu = gpu
+        self.gpu = gpu
         self._sensors = gpu._sensors
         self.info = DeviceInfo(
             id=uuid,
@@ -175,18 +177,40 @@ def slice_preset(preset: Preset, profile: Profile) -> Preset:
 
 
 def open_simulated(spec: str) -> SimulatedGpu:
-    """Open the GPU that ``sim:NAME[?key=value&...]`` describes.
+    """Open the GPU that ``sim:NAME[?key=value&...]`` describes, or a slice by its UUID.
 
     Raises:
         BadInputError: If the name or a key is unknown, or a value is out of range.
     """
+    if spec.upper().startswith(SLICE):
+        return _open_stored(spec)
     profile = parse(spec).mig
     if profile:
         return open_slice(spec, profile)
     return SimulatedGpu(spec)
 
 
-VENDOR = Vendor(f"{PREFIX}NAME", re.compile(f"{PREFIX}.*", re.DOTALL), open_simulated)
+def open_board(spec: str) -> SimulatedGpu:
+    """As ``open_simulated``; a slice stands for its GPU."""
+    opened = open_simulated(spec)
+    return opened.gpu if isinstance(opened, SimulatedSlice) else opened
+
+
+def _open_stored(spec: str) -> SimulatedSlice:
+    """The slice that ``mig apply`` made, by its UUID or a beginning of it, and keys of its GPU as in ``sim:NAME``."""
+    beginning, _, keys = spec.partition("?")
+    there = stored_slices()
+    found = [one for one in there if one[1].lower().startswith(beginning.lower())]
+    if len(found) != 1:
+        what = "is the beginning of several" if found else "is no slice of a simulated GPU; there are"
+        raise BadInputError(f"{beginning} {what}: {', '.join(one[1] for one in found or there) or 'none'}")
+    ((gpu, uuid, profile),) = found
+    opened = SimulatedSlice(SimulatedGpu(f"{gpu}&mig={profile.name}&{keys}"), profile, uuid)
+    opened.spec = f"{uuid}?{keys}" if keys else uuid
+    return opened
+
+
+VENDOR = Vendor(f"{PREFIX}NAME", re.compile(f"{PREFIX}(?s:.*)|(?is:{SLICE}.*)"), open_simulated)
 
 
 class SimulatedPowerLimit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ from jouletrace.devices.base import Process
 from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
-from jouletrace.run.files import write_whole
+from jouletrace.run.files import cache_folder, write_whole
 from jouletrace.simulator.boards.presets import find
-from jouletrace.simulator.boards.spec import parse
+from jouletrace.simulator.boards.spec import PREFIX, parse
+
+_STATE = "-mig-state.json"
 
 
 class SimulatedCrash(BaseException):
@@ -193,7 +196,8 @@ class SimulatedMig:
         raise MigRefusedError("failed", f"{self.info.name}: no GPU instance {instance}")
 
     def _uuid(self, parent: GpuInstance, place: Placement) -> str:
-        return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.info.id} {parent.profile} {parent.placement} {place}')}"
+        own = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.info.id} {parent.profile} {parent.placement} {place}")
+        return f"MIG-{self.info.id}-{str(own)[:8]}"
 
     def _load(self) -> None:
         if self._state is None or not self._state.exists():
@@ -216,6 +220,30 @@ class SimulatedMig:
             ],
         }
         write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no GPU is changed
+
+
+def stored(spec: str) -> SimulatedMig:
+    """The partitioning of ``spec`` as the last command left it; changes are kept in the cache folder."""
+    return SimulatedMig(spec, cache_folder() / f"{SimulatedMig(spec).info.id}{_STATE}")
+
+
+def stored_slices() -> list[tuple[str, str, Profile]]:
+    """The slices of all simulated GPUs in the cache folder: the spec of each one's GPU, its UUID, its resources.
+
+    A layout that can't be read is left out; ``mig list`` names it.
+    """
+    found = []
+    for path in sorted(cache_folder().glob(f"SIM-*{_STATE}")):
+        name, _, seed = path.name.removeprefix("SIM-").removesuffix(_STATE).rpartition("-")
+        spec = f"{PREFIX}{name}?seed={seed}"
+        kinds = {one.name: one for one in profiles(name)}
+        with suppress(BadInputError, KeyError):
+            for own in stored(spec).instances():
+                kind = kinds[own.profile]
+                for part in own.compute:
+                    sms = kind.multiprocessors * part.slices // kind.slices
+                    found.append((spec, str(part.uuid), replace(kind, multiprocessors=sms)))
+    return found
 
 
 def _compute(one: ComputeInstance) -> list[Any]:
