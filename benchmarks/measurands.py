@@ -95,7 +95,11 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     step.rng = np.random.default_rng(seed)
     run = recorded(device, step, idle_after=True)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
-    edges, drawn, seconds = list(zip(start, end, strict=True)), joules_drawn(device, run), run.windows["time_s"].to_numpy()
+    edges, drawn, seconds = (
+        list(zip(start, end, strict=True)),
+        joules_drawn(device, run),
+        run.windows["time_s"].to_numpy(),
+    )
     idle_w = [np.mean([device.truth.idle_w(int(at)) for at in np.linspace(*one, 5)]) for one in edges]
     truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * seconds}
     device.close()

@@ -203,7 +203,7 @@ def test_progress_adds_up_to_what_was_announced():
 
 @pytest.mark.parametrize("cycles", [1, 3])
 def test_a_window_meets_all_phases_of_iterations_in_step_with_the_samples(cycles):
-    """Of a load whose power swings by a fifth of its mean, a window shows the mean to a hundredth, whatever its phase."""
+    """Of a load whose power swings by a fifth of its mean, a window shows the mean to a hundredth at any phase."""
     clock, period_s = SimpleNamespace(now_s=0.0), 0.8e-3
 
     class InStep:

@@ -61,7 +61,7 @@ class Solved(NamedTuple):
 def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
     """Compute ``energy_j``, ``time_s``, ``clock_mhz``, ``temperature_c`` and ``flags`` of every window.
 
-    Pauses within a window, the time of which isn't in its ``time_s`` where that was recorded, are taken off at ``idle_w``.
+    Pauses within a window, whose time isn't in a ``time_s`` that was recorded, are taken off at ``idle_w``.
 
     Returns:
         The energies of each load; none without a power record.

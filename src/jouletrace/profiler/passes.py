@@ -131,8 +131,8 @@ def energy(
 ) -> None:
     """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
-    The device rests after each stage, while that number is computed. ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
-    pass to pass draws more.
+    The device rests after each stage, while that number is computed. ``between`` runs between the stages; its record is
+    compared with windows on both sides, since a die that warms from pass to pass draws more.
     """
     power = power_channel(session)
     if power is None:

@@ -225,8 +225,8 @@ class Timeline:
             slot = _slots(time_s, edge)
             gap = time_s[np.minimum(slot, len(time_s) - 1)] - edge
             place = slot * self.kinds + self.kind
-            for total, one in zip(totals, weigh, strict=True):
-                total += sign * np.bincount(place, self.rate * one(gap), size)
+            for n, one in enumerate(weigh):
+                totals[n] += sign * np.bincount(place, self.rate * one(gap), size)
         return [total.reshape(-1, self.kinds)[:-1] for total in totals]
 
 
