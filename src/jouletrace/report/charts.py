@@ -114,7 +114,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         ]
         for node, wide, mean in zip(nodes, width, watts, strict=True)
     ]
-    return {"nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
+    return {"title": by.capitalize(), "nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
 def power(energy: Estimate, time: Estimate) -> float | None:

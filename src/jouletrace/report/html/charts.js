@@ -38,7 +38,7 @@ jt.charts = (() => {
     addTools() {
       const tools = jt.make("div", { class: "tools" });
       if (this.names.length > 1) {
-        const switches = this.names.map((name) => jt.button(name === "energy" ? "Energy" : "Time", () => {
+        const switches = this.names.map((name) => jt.button(this.plots[name].title, () => {
           this.name = name;
           switches.forEach((one) => one.setAttribute("aria-pressed", one === switches[this.names.indexOf(name)]));
           this.draw(true);

@@ -105,9 +105,18 @@ jt.Flame = class {
 
   tip(i, x, y) { jt.tip(i < 0 ? null : [this.spec.nodes[i][1], this.spec.nodes[i][3]], x, y); }
 
+  // A click looks into a part; a tap says first what a pointer above it would.
   listen() {
     const { canvas } = this;
-    canvas.addEventListener("click", (event) => { const i = this.at(event); if (i >= 0) this.look(i === this.focus ? Math.max(this.spec.nodes[i][0], 0) : i); });
+    let touch = false, tapped = -1;
+    canvas.addEventListener("pointerdown", (event) => { touch = event.pointerType === "touch"; });
+    canvas.addEventListener("click", (event) => {
+      const i = this.at(event), first = touch && i !== tapped;
+      tapped = first ? i : -1;
+      if (i >= 0 && !first) this.look(i === this.focus ? Math.max(this.spec.nodes[i][0], 0) : i);
+      else if (i >= 0) { this.chosen = i; this.draw(); }
+      if (touch) this.tip(first ? i : -1, event.clientX, event.clientY);
+    });
     canvas.addEventListener("pointermove", (event) => { const i = this.at(event); canvas.style.cursor = i < 0 ? "default" : "pointer"; this.tip(i, event.clientX, event.clientY); });
     canvas.addEventListener("pointerleave", () => this.tip(-1));
     canvas.addEventListener("blur", () => { this.tip(-1); this.draw(); });
