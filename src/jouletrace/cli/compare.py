@@ -32,6 +32,9 @@ def compare(
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
     verbose: options.Verbose = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="HTML report of both sides; replaces an older one.")
+    ] = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -47,7 +50,12 @@ def compare(
     form = check_form(form, json)
     relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
-    found = compare_runs(open_runs(_listed(a)), open_runs(_listed(b)), relative, fail_if=fail_if or [])
+    runs_a, runs_b = open_runs(_listed(a)), open_runs(_listed(b))
+    found = compare_runs(runs_a, runs_b, relative, fail_if=fail_if or [])
+    if report is not None:
+        from jouletrace.report import html
+
+        say(f"wrote {html.write([run for run, _ in (*runs_a, *runs_b)], report, [found])}")
     conclude(found, form=form, top=top, strict=strict, verbose=verbose)
 
 

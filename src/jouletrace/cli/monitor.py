@@ -56,9 +56,7 @@ def monitor(
     ] = None,
     serve: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Serve a page and Prometheus metrics at 127.0.0.1:PORT, or PORT."
-        ),
+        typer.Option(metavar="ADDRESS", help="Serve a page and Prometheus metrics at 127.0.0.1:PORT, or PORT."),
     ] = None,
     price: options.Price = None,
     carbon: options.Carbon = None,

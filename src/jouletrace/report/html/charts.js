@@ -56,7 +56,7 @@ jt.charts = (() => {
       const count = jt.make("span", { class: "count", role: "status", "aria-live": "polite" });
       search.addEventListener("input", () => {
         const share = this.flame?.search(search.value);
-        count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.name}`;
+        count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.plots[this.name].title.toLowerCase()}`;
       });
       tools.append(jt.button("Whole", () => this.flame?.look(0), { "data-act": "flame-whole" }), search, count);
     }

@@ -37,6 +37,11 @@
   if (tabs.length) tabs[0].parentElement.hidden = false;
   document.querySelectorAll(".together .table, .compared .table").forEach((place) => jt.table(place, document.body.classList.contains("simulated")));
 
+  document.querySelectorAll(".compared figure[data-plots]").forEach((figure) => {
+    const { plots, simulated } = JSON.parse(document.getElementById(`data-${figure.closest(".compared").id}`).textContent);
+    jt.charts.add(figure, plots, simulated);
+  });
+
   // Each section has an address of its own, which its heading and the line at the top link to.
   for (const part of document.querySelectorAll(".run [data-name]")) {
     part.id = `${part.closest(".run").id}-${part.dataset.name}`;
