@@ -188,7 +188,7 @@ def meant(words, folder):
     rest = [names.get(word.removesuffix("..."), word.removesuffix("...")) for word in rest]
     rest = ["runs/mine" if word == "runs/" else word for word in rest]
     if command in ("show", "report", "export", "compare", "verify") or (command, rest[:1]) == ("fleet", ["report"]):
-        outputs = [i + 1 for i, word in enumerate(rest) if word == "-o"]
+        outputs = [i + 1 for i, word in enumerate(rest) if word in ("-o", "--report")]
         for i, word in enumerate(rest):
             place = folder / word.replace("/*", "/1")
             option = word.startswith("-") or (i and rest[i - 1] in ("-f", "--format", "--fail-if", "--detail", "--top"))
@@ -212,7 +212,7 @@ def expanded(word, folder):
 
 def remove_outputs(words):
     """Remove what another page's command has written: pages are independent of one another."""
-    named = [Path(place) for option, place in pairwise(words) if option == "-o"]
+    named = [Path(place) for option, place in pairwise(words) if option in ("-o", "--report")]
     for place in [*named, *Path("runs").glob("mine[.-]*")] if words[0] != "report" else []:
         shutil.rmtree(place, ignore_errors=True)
         place.unlink(missing_ok=True)

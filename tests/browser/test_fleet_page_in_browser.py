@@ -15,5 +15,8 @@ def test_every_chart_of_a_fleet_is_drawn_and_nothing_complains(open_page, tmp_pa
     assert charts.count() >= 1
     assert page.locator(".plot[data-drawn]").count() == charts.count()
     assert page.locator("#run0-part2 tbody tr").count() == 6
+    names = [*opened.texts("[data-by]"), *opened.texts(".card")]
+    assert names[:3] == ["Time of an iteration", "Energy of an iteration", "Power"]
+    assert "not distinguishable from sensor gain" in names[-1]
     assert opened.said == []
     assert [url for url in opened.asked if not url.startswith(("data:", "blob:"))] == [opened.address]

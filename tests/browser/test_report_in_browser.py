@@ -388,8 +388,43 @@ def test_everything_that_can_be_clicked_has_a_name_and_can_be_reached(traced):
     assert small == 0
 
 
-def test_a_narrow_screen_scrolls_the_icicle_in_place(opened):
-    report = opened(kernels_run(2_000)).drawn()
-    report.page.set_viewport_size({"width": 500, "height": 900})
-    assert report.page.evaluate("document.querySelector('.icicle canvas').clientWidth") >= 760
-    assert report.page.evaluate("document.documentElement.scrollWidth") <= 500
+def test_on_a_phone_the_icicle_fits_and_a_tap_says_what_a_second_one_looks_into(opened):
+    report = opened(kernels_run(2_000), width=360, height=780, touch=True).drawn()
+    canvas = report.page.locator(".icicle canvas")
+    canvas.scroll_into_view_if_needed()
+    report.page.wait_for_timeout(200)  # a scroll hides the tip
+    assert canvas.bounding_box()["width"] <= 360
+    place = {"x": 60, "y": 36}
+    canvas.tap(position=place)
+    assert "energy" in report.page.inner_text("#tip")
+    assert report.page.evaluate(FLAME + ".focus") == 0
+    canvas.tap(position=place)
+    assert report.page.evaluate(FLAME + ".focus") > 0
+    assert not report.page.locator("#tip").is_visible()
+    assert report.page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_phone_change_and_verdict_are_in_sight_and_on_the_flame_graph(opened, dark):
+    runs = [
+        *side(1.0, 1.002, 0.998, parts={"up": 0.3, EVIL: 0.2}),
+        *side(0.9, 0.902, 0.898, parts={"up": 0.4, EVIL: 0.1}, mode="eager"),
+    ]
+    found, _ = against_first([[one] for one in runs])
+    report = opened(*(run for run, _ in runs), comparisons=found, width=360, height=780, touch=True, dark=dark).drawn()
+    canvas = report.page.locator(".compared canvas")
+    canvas.scroll_into_view_if_needed()
+    report.page.wait_for_timeout(200)
+    canvas.tap(position={"x": 60, "y": 36})
+    assert report.page.inner_text("#tip").startswith("up\nA 300")
+    assert "change +33.3 %" in report.page.inner_text("#tip").replace("\u00a0", " ")
+    assert "\nworse" in report.page.inner_text("#tip")
+    red, _, blue, _ = report.page.evaluate(
+        "[...document.querySelector('.compared canvas').getContext('2d').getImageData(60, 27, 1, 1).data]"
+    )
+    assert red > blue + 50
+    assert report.said == []
+    for cell in report.page.locator("#compared0-model td:has(.bar), #compared0-model td.better").all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360

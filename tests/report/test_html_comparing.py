@@ -11,7 +11,9 @@ from jouletrace.comparing.compare import against_first, compare
 from jouletrace.comparing.paired import lane, paired
 from jouletrace.comparing.pairs import Note
 from jouletrace.report import html
+from jouletrace.report.charts import difference
 from jouletrace.report.comparison import render
+from jouletrace.report.comparison_words import signed
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
 from jouletrace.run import Run, tables
@@ -47,6 +49,45 @@ def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
     energy = next(row for row in rows if row[0] == "Energy, total")
     assert energy[3].bar[1] < 50
     assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
+
+
+def test_the_flame_graph_colours_what_the_comparison_resolved_and_says_its_verdicts():
+    a = [(thing(f, parts={"up": 0.2 * f, "same": 0.2 * f, "old": 0.1}), f"a{f}") for f in A]
+    b = [(thing(f, parts={"up": 0.3 * f, "same": 0.2 * f, EVIL: 0.1}, mode="eager"), f"b{f}") for f in A]
+    found = compare(a, b)
+    spec = difference(found)
+    row = found.row("energy_total_j", "up", "layer")
+    nodes = {name: (said, tip, wide, change) for _, name, said, tip, wide, change, _ in spec["nodes"]}
+    said, tip, wide, change = nodes["up"]
+    assert (wide, change) == (pytest.approx(0.3, rel=1e-5), pytest.approx(row.change.value, rel=1e-3))
+    assert said == "+50.0\u00a0%"
+    assert f"change {signed(row.change)}\nworse" in tip
+    assert found.row("energy_total_j", "same", "layer").verdict not in ("better", "worse")
+    assert nodes["same"][3] is None
+    assert nodes[EVIL][1].startswith("only in B")
+    assert nodes[EVIL][3] is None
+    assert "old" not in nodes
+    assert spec["reach"] == pytest.approx(0.5, rel=1e-3)
+    text = html.render([run for run, _ in (*a, *b)], [found])
+    assert EVIL not in text
+    assert 'id="data-compared0"' in text
+
+
+@pytest.mark.parametrize(
+    "sides", [(side(*A), side(*B)), (side(1.0, parts={"a": 0.1}), side(*B))], ids=["none", "one side"]
+)
+def test_a_comparison_without_parts_of_b_has_no_flame_graph(sides):
+    assert difference(compare(*sides)) is None
+
+
+def test_compare_writes_the_report_of_both_sides(workspace, capsys):
+    for name, factor in (("a1", 1.0), ("a2", 1.001), ("b1", 1.3), ("b2", 1.301)):
+        thing(factor, parts={"up": 0.2 * factor, "down": 0.3 * factor}).save(workspace / name)
+    said = command(capsys, "compare", "a1,a2", "b1,b2", "--report", "page.html")
+    assert "wrote page.html" in said.err
+    text = (workspace / "page.html").read_text()
+    assert text.count('class="compared"') == 1
+    assert "A: 2 runs" in text
 
 
 def test_runs_of_one_thing_are_one_side_against_another_thing():

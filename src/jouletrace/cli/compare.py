@@ -32,6 +32,9 @@ def compare(
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
     verbose: options.Verbose = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="HTML report of both sides; replaces an older one.")
+    ] = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -42,10 +45,17 @@ def compare(
     several Runs.
     """
     from jouletrace.comparing.compare import compare as compare_runs
+    from jouletrace.comparing.sides import open_runs
 
     form = check_form(form, json)
     relative = options.parse_percent(margin, "--margin")
-    found = compare_runs(_listed(a), _listed(b), relative, fail_if=fail_if or [])
+    check_expressions(fail_if or [])
+    sides = open_runs(_listed(a)), open_runs(_listed(b))
+    found = compare_runs(*sides, relative, fail_if=fail_if or [])
+    if report is not None:
+        from jouletrace.report import html
+
+        say(f"wrote {html.write([run for side in sides for run, _ in side], report, [found])}")
     conclude(found, form=form, top=top, strict=strict, verbose=verbose)
 
 

@@ -56,7 +56,7 @@ def monitor(
     ] = None,
     serve: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
+        typer.Option(metavar="ADDRESS", help="Serve a page and Prometheus metrics at 127.0.0.1:PORT, or PORT."),
     ] = None,
     price: options.Price = None,
     carbon: options.Carbon = None,
@@ -89,11 +89,12 @@ def monitor(
         displays: list[Display] = []
         if serve is not None:
             from jouletrace.profiler.monitoring.serve import Address, Exporter
+            from jouletrace.run.masking import masked_arguments
 
-            exporter = stack.enter_context(Exporter(Address.parse(serve)))
+            exporter = stack.enter_context(Exporter(Address.parse(serve), " ".join(masked_arguments(command or []))))
             displays.append(exporter.show)
             who = ", open to other machines without a password" if exporter.open_to_others else ""
-            say(f"serving {exporter.url}{who}")
+            say(f"serving {exporter.url} and {exporter.url}metrics{who}")
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)

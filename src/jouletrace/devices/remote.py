@@ -73,7 +73,7 @@ def scrape(url: str) -> Scrape:
     parts = urlsplit(url)
     before = time.time_ns()
     try:
-        text = fetch(url if parts.path else parts._replace(path="/metrics").geturl(), TIMEOUT_S)
+        text = fetch(url if parts.path.strip("/") else parts._replace(path="/metrics").geturl(), TIMEOUT_S)
     except OSError as error:
         raise NotPossibleError(str(error)) from None
     after = time.time_ns()

@@ -5,18 +5,22 @@ Building them needs no plotly; only showing the latter does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.facts import Facts
+from jouletrace.analysis.facts import Facts, facts_of
+from jouletrace.comparing.pairs import DIFFERENT, Comparison, Row
 from jouletrace.report import reasons
+from jouletrace.report.comparison_words import signed
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import Node, depths, widths
+from jouletrace.report.tree import ENERGY, Node, depths, tree, widths
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
+from jouletrace.run.parts import Parts
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""
@@ -29,6 +33,12 @@ _WHOLE = 800
 
 _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
+
+
+_LEAST_CHANGE = 0.05
+"""Change at which colours are full at least, so that next to nothing doesn't look like much."""
+
+_ONLY, _NO_ROW = "only in B", "not compared by itself"
 
 
 def plain(text: str) -> str:
@@ -100,21 +110,69 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         low, high = min(seen), max(seen)
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
         scale = short([low - room, high + room])
+    figures = [figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s") for node in nodes]
+    drawn = _drawn(nodes, width, figures, [_tip(node, nodes[0]) for node in nodes], watts)
+    return {"title": by.capitalize(), "nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
+
+
+def difference(found: Comparison) -> Spec | None:
+    """Where B's energy goes, with the change from A of each part and its verdict; None where B has no two parts.
+
+    A change has a colour where ``compare`` detected a difference. A part that makes several boxes is judged as a whole.
+    """
+    run = found.b.run
+    if run is found.a.run:  # two sides of one recording, whose parts are those of both
+        return None
+    results = Parts(run)
+    nodes = tree(run, results, facts_of(run, results).together)
+    width = widths(nodes, "energy")
+    if len(nodes) < 3 or sum(wide > 0 for wide in width) < 3:
+        return None
+    judged = {
+        row.part.id: row for row in found.rows if row.metric == ENERGY and row.groups[1].figures[0].value is not None
+    }
+    rows = [found.whole.get(ENERGY), *(None if node.part is None else judged.get(node.part) for node in nodes[1:])]
+    changes = [row.change.value if row is not None and row.verdict in DIFFERENT else None for row in rows]
+    reach = min(1.0, max(_LEAST_CHANGE, *(abs(one or 0.0) for one in changes)))
+    only = {part.part.id for part in found.b.only}
+    tips = [
+        "\n".join([*(_judged(row) if row else [_ONLY if node.part in only else _NO_ROW]), _tip(node, nodes[0])])
+        for node, row in zip(nodes, rows, strict=True)
+    ]
+    figures = ["" if one is None else signed(Estimate(one)) for one in changes]
+    drawn = _drawn(nodes, width, figures, tips, changes)
+    return {"title": "Energy", "nodes": drawn, "watts": None, "reach": reach, "rows": max(depths(nodes).values())}
+
+
+def _judged(row: Row) -> list[str]:
+    """The figures of a comparison that a tip has: both sides, the change, the verdict."""
+    why = f": {reasons.reason(row.reason)}" if row.reason else ""
+    sides = [f"{name} {figure(one, 'J')}" for name, one in (("A", row.a), ("B", row.b))]
+    return [*sides, f"change {signed(row.change)}", f"{row.verdict}{why}", *map(reasons.flag, row.flags)]
+
+
+def _drawn(
+    nodes: Sequence[Node],
+    width: Sequence[float],
+    figures: Sequence[str],
+    tips: Sequence[str],
+    colours: Sequence[float | None],
+) -> list[list[Any]]:
+    """What ``flame.js`` takes of each node."""
     levels = list(dict.fromkeys(node.level for node in nodes))
     place = {node.path: number for number, node in enumerate(nodes)}
-    drawn = [
+    return [
         [
             place.get(node.parent, -1),
             printable(_brief(node)),
-            figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s"),
-            _tip(node, nodes[0]),
+            said,
+            tip,
             float(f"{wide:.6g}"),
-            None if mean is None else float(f"{mean:.4g}"),
+            None if colour is None else float(f"{colour:.4g}"),
             levels.index(node.level),
         ]
-        for node, wide, mean in zip(nodes, width, watts, strict=True)
+        for node, wide, said, tip, colour in zip(nodes, width, figures, tips, colours, strict=True)
     ]
-    return {"nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
 def power(energy: Estimate, time: Estimate) -> float | None:

@@ -52,6 +52,7 @@ class Node:
         time: Seconds likewise.
         remarks: Codes of flags.
         how: "" if it was measured by itself, else how its figures came about.
+        part: Id of the part of the Run that it is, or is a share of; None for sums and what a trace says.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class Node:
     time: Estimate = ABSENT
     remarks: tuple[str, ...] = ()
     how: str = ""
+    part: int | None = None
 
     @property
     def level(self) -> str:
@@ -311,7 +313,7 @@ def _row(unit: Part, path: Path, share: float = 1.0) -> Node:
     energy, time = (unit.get(name) for name in (ENERGY, TIME))
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-    return Node(path, energy.scaled(share), time.scaled(share), remarks, how)
+    return Node(path, energy.scaled(share), time.scaled(share), remarks, how, unit.id)
 
 
 def _of_trace(run: Run) -> list[Node]:

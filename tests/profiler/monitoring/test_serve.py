@@ -136,7 +136,7 @@ def test_a_port_that_is_taken_is_reported():
 def test_it_answers_real_requests_and_stops_with_its_block():
     with Exporter(Address("127.0.0.1", 0)) as exporter:
         assert exporter.url.startswith("http://127.0.0.1:")
-        with urlopen(exporter.url, timeout=PATIENCE_S) as answer:
+        with urlopen(f"{exporter.url}metrics", timeout=PATIENCE_S) as answer:
             check(answer.read().decode())  # before the first reading too
         exporter.show([reading()], None)
         connection = http.client.HTTPConnection(exporter.url.split("/")[2], timeout=PATIENCE_S)

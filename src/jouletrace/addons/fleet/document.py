@@ -96,7 +96,7 @@ def _verdict(found: Findings) -> list[str]:
         if apart.value is not None and count > 1:
             worst = found.spreads[name].places[-1]
             line = f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs"
-            lines.append(line + (_with_gain(found) if name == "energy_j" and found.gain else ""))
+            lines.append(line + (with_gain(found) if name == "energy_j" and found.gain else ""))
             if worst.off.low is not None and worst.off.low > 0 and not (name == "energy_j" and found.hides_in_gain):
                 most = "slowest" if name == "time_s" else "most energy"
                 off = f"{cell(worst.off, PERCENT)}{NBSP}% above the median"
@@ -104,7 +104,7 @@ def _verdict(found: Findings) -> list[str]:
     return lines + ([f"worth asking for {text}"] if (text := _worth(found)) else [])
 
 
-def _with_gain(found: Findings) -> str:
+def with_gain(found: Findings) -> str:
     """The share that the gain of the GPUs' sensors has in the difference of their energies, as ``compare`` says it."""
     gain = f"{100 * found.gain:.1f}{NBSP}%"
     if found.hides_in_gain:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from jouletrace.addons.fleet.document import NAMES, PERCENT, document, facts, reason, sections
+from jouletrace.addons.fleet.document import NAMES, PERCENT, document, facts, reason, sections, with_gain
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, readings
@@ -21,7 +21,6 @@ from jouletrace.report.html import assets, tables, write_page
 from jouletrace.report.html.page import Card
 from jouletrace.report.scale import NONE, cell, split, unit_for
 from jouletrace.report.table import Table
-from jouletrace.run import Estimate
 from jouletrace.run.places import file_mode
 
 
@@ -82,7 +81,7 @@ def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None)
     return Part(
         f"run{number}",
         printable(found.group.title),
-        [_card(f"GPUs apart in {name}", found.spreads[figure].range) for name, figure in _APART],
+        [_card(found, name, figure) for name, figure in _APART],
         {name: spec for name, spec in plots.items() if spec is not None},
         shown,
         [(printable(name), printable(line)) for name, line in facts(found, tariff)],
@@ -93,11 +92,13 @@ def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None)
 _APART = (("time", "time_s"), ("energy", "energy_j"))
 
 
-def _card(label: str, estimate: Estimate) -> Card:
+def _card(found: Findings, name: str, figure: str) -> Card:
+    """How far GPUs are apart in a figure; in energy with the share that their sensors' gain has in it."""
+    label, estimate = f"GPUs apart in {name}", found.spreads[figure].range
     if estimate.value is None:
         return Card(label, NONE, interval=reason(estimate.reason))
     value, interval = split(cell(estimate, PERCENT))
-    return Card(label, f"{value} %", interval=interval)
+    return Card(label, f"{value} %", interval=interval + (with_gain(found) if name == "energy" and found.gain else ""))
 
 
 def _box_plots(found: Findings, figure: str) -> Spec | None:
@@ -116,10 +117,10 @@ def _box_plots(found: Findings, figure: str) -> Spec | None:
         "line": {"width": 1, "color": PALETTE[0]},
         "hoverinfo": "x+y",
     }
-    axis = f"{NAMES[figure]}, {unit.name}"
+    name = NAMES[figure]
     layout = {
         "xaxis": {"type": "category", "showticklabels": len(order) <= 40},
-        "yaxis": {"title": {"text": axis}},
+        "yaxis": {"title": {"text": f"{name}, {unit.name} ({kind})"}},
         "showlegend": False,
     }
-    return {"title": f"{axis} ({kind})", "data": [box], "layout": layout}
+    return {"title": name[0].upper() + name[1:], "data": [box], "layout": layout}

@@ -1,4 +1,4 @@
-"""Exports the latest readings of a monitor to Prometheus, by ``prometheus_client``.
+"""Serves the readings of a monitor: to Prometheus, by ``prometheus_client``, and to people (``live_page``).
 
 Names and units follow https://prometheus.io/docs/practices/naming/: base units, counters end in ``_total``. A quantity
 that a device doesn't report is left out, never 0.
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Self
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitoring.live_page import History, answers
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.version import __version__
 
@@ -95,18 +96,21 @@ class Readings(Collector):
 
 
 class Exporter:
-    """Serves ``/metrics`` from separate threads within a ``with`` block; ``show`` is a ``watch.Display``.
+    """Serves ``/metrics``, and a page for people at ``/``, from separate threads within a ``with`` block.
+
+    ``show`` is a ``watch.Display``; ``command`` is the program that runs. A client that reads slowly or not at all
+    holds a thread of its own.
 
     Attributes:
-        url: URL of the page.
+        url: URL of the page for people; that of the metrics is ``{url}metrics``.
         open_to_others: Whether other machines can connect; there is no password.
 
     Raises:
         BadInputError: If the server can't listen at the address.
     """
 
-    def __init__(self, address: Address) -> None:
-        self._page = Readings()
+    def __init__(self, address: Address, command: str = "") -> None:
+        self._page, self._history = Readings(), History(command)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self._page)
         try:
@@ -114,8 +118,9 @@ class Exporter:
         except OSError as error:
             where = f"{address.host}:{address.port}"
             raise BadInputError(f"--serve: cannot listen at {where}: {error.strerror or error}") from None
+        self._server.set_app(answers(self._history, make_wsgi_app(registry)))
         host = f"[{address.host}]" if self._server.address_family == socket.AF_INET6 else address.host
-        self.url = f"http://{host}:{self._server.server_port}/metrics"
+        self.url = f"http://{host}:{self._server.server_port}/"
         self.open_to_others = not ip_address(str(self._server.server_address[0]).partition("%")[0]).is_loopback
 
     def __enter__(self) -> Self:
@@ -129,6 +134,7 @@ class Exporter:
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Serve these readings from now on."""
         self._page.shown = readings, work
+        self._history.show(readings, work)
 
 
 def _of_devices(readings: Sequence[Reading]) -> Iterator[Metric]:

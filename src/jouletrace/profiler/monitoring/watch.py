@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from jouletrace.analysis.power import most_w
 from jouletrace.arrays import Floats
+from jouletrace.devices.base import Process
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, DeviceInfo, device_labels
@@ -103,6 +104,7 @@ class Reading:
         energy_j: Joules since the monitor began, up to the end of the record; None without a power record.
         hole_s: Seconds of that time without readings.
         energy_ns: Time until which ``energy_j`` is summed.
+        processes: What uses the device, as far as the driver lists it.
     """
 
     device: str
@@ -113,6 +115,7 @@ class Reading:
     energy_j: float | None = None
     hole_s: float = 0.0
     energy_ns: int = 0
+    processes: Sequence[Process] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class Watch:
         self._hurry = interval_s < FLUSH_S
         self._displays = list(displays)
         self._counter = counter
-        self._seen = 0
+        self._seen = self._looked_ns = 0
         start = session.clock.time_ns()
         labels = device_labels([device.info for device in session.devices])
         self._readings = {d.info.id: Reading(d.info.id, labels[d.info.id], d.info) for d in session.devices}
@@ -180,6 +183,10 @@ class Watch:
         fresh = table.slice(self._seen)
         self._seen = len(table)
         self._take(fresh)
+        if (now := self._session.clock.time_ns()) >= self._looked_ns + FLUSH_S * 1e9:
+            self._looked_ns = now
+            for device in self._session.devices:
+                self._readings[device.info.id].processes = device.processes()
         readings = list(self._readings.values())
         work = None
         if self._work is not None and self._counter is not None:

@@ -12,13 +12,13 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.version import __version__
 
-_SCRIPTS = ("base.js", "pens.js", "timeline.js", "flame.js", "charts.js", "tables.js", "main.js")
+_SCRIPTS = ("base.js", "pens.js", "timeline.js", "flame.js", "charts.js", "tables.js", "theme.js", "main.js")
 _FOLDER = "jouletrace.report.html"
 
 
@@ -69,15 +69,19 @@ def _templates(packages: tuple[str, ...]) -> Environment:
     return environment
 
 
-def page(template: str, plots: Iterable[Mapping[str, Any]], *packages: str, **fields: Any) -> str:
+def template(name: str, *packages: str) -> Template:
+    """A template of these packages, or one beside this module."""
+    return _templates(packages).get_template(name)
+
+
+def page(name: str, plots: Iterable[Mapping[str, Any]], *packages: str, **fields: Any) -> str:
     """A page by a template of these packages, or one beside this module, with what any page consists of.
 
     Raises:
         NotPossibleError: If its plots need plotly, and that isn't installed.
     """
     library, hashes = needed(plots)
-    made = _templates(packages).get_template(template)
-    return made.render(
+    return template(name, *packages).render(
         version=__version__,
         style=Markup(text("style.css")),
         script=Markup(script()),

@@ -38,6 +38,8 @@ jt.tip = (lines, x = 0, y = 0) => {
   tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18}px`;
 };
 
+addEventListener("scroll", () => jt.tip(null), { passive: true, capture: true });
+
 jt.redraw = () => jt.redraws.forEach((draw) => draw());
 
 // Base64 of gzip to bytes. A loop, since it is megabytes.

@@ -38,7 +38,7 @@ jt.charts = (() => {
     addTools() {
       const tools = jt.make("div", { class: "tools" });
       if (this.names.length > 1) {
-        const switches = this.names.map((name) => jt.button(name === "energy" ? "Energy" : "Time", () => {
+        const switches = this.names.map((name) => jt.button(this.plots[name].title, () => {
           this.name = name;
           switches.forEach((one) => one.setAttribute("aria-pressed", one === switches[this.names.indexOf(name)]));
           this.draw(true);
@@ -56,7 +56,7 @@ jt.charts = (() => {
       const count = jt.make("span", { class: "count", role: "status", "aria-live": "polite" });
       search.addEventListener("input", () => {
         const share = this.flame?.search(search.value);
-        count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.name}`;
+        count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.plots[this.name].title.toLowerCase()}`;
       });
       tools.append(jt.button("Whole", () => this.flame?.look(0), { "data-act": "flame-whole" }), search, count);
     }

@@ -6,6 +6,12 @@ jt.shade = (share) => {
   return `rgb(${stops[k].map((from, i) => Math.round(from + (at - k) * (stops[k + 1][i] - from))).join(",")})`;
 };
 
+// A change from −1 to 1: blue is less, red is more, which the colour-blind distinguish too (after ColorBrewer's RdBu).
+jt.changed = (share) => {
+  const at = Math.min(Math.abs(share), 1), end = share < 0 ? [84, 160, 205] : [240, 128, 92];
+  return `rgb(${end.map((to) => Math.round(247 + (0.25 + 0.75 * at) * (to - 247))).join(",")})`;
+};
+
 jt.Flame = class {
   static ROW = 24;
   static PALE = ["#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd"]; // Paul Tol's, on which black text reads
@@ -17,7 +23,7 @@ jt.Flame = class {
     this.listen();
   }
 
-  // Nodes: parent (-1 of the whole), name, figure, lines of the tip, width, mean power in W or null, level.
+  // Nodes: parent (-1 of the whole), name, figure, lines of the tip, width, mean power in W (or change) or null, level.
   show(spec) {
     const n = spec.nodes.length, filled = new Float64Array(n);
     this.spec = spec;
@@ -49,7 +55,7 @@ jt.Flame = class {
     return sum / this.width[0];
   }
 
-  get height() { return this.spec.rows * jt.Flame.ROW + (this.spec.watts ? 34 : 4); }
+  get height() { return this.spec.rows * jt.Flame.ROW + (this.spec.watts || this.spec.reach ? 34 : 4); }
 
   draw() {
     const width = this.canvas.clientWidth;
@@ -66,14 +72,15 @@ jt.Flame = class {
   }
 
   paint(pen, width) {
-    const { nodes, watts } = this.spec, row = jt.Flame.ROW, fg = jt.color("fg"), soft = jt.color("soft");
+    const { nodes, watts, reach } = this.spec, row = jt.Flame.ROW, fg = jt.color("fg"), soft = jt.color("soft");
     pen.rect(0, 0, width, this.height, jt.color("bg"));
     for (let i = 0; i < nodes.length; i++) {
       const [x, wide] = this.box(i, width);
       if (wide < 0.6) continue;
-      const [, name, figure, , , power, level] = nodes[i], y = this.depth[i] * row;
-      const fill = i === 0 ? jt.color("line") : watts && power !== null ? jt.shade((power - watts[0]) / (watts[1] - watts[0] || 1)) : watts ? jt.color("track") : jt.Flame.PALE[level % jt.Flame.PALE.length];
-      const ink = i === 0 || (watts && power === null) ? fg : "#1b1f24";
+      const [, name, figure, , , value, level] = nodes[i], y = this.depth[i] * row;
+      const grey = (i === 0 && !reach) || ((watts || reach) && value === null);
+      const fill = grey ? jt.color(i === 0 ? "line" : "track") : reach ? jt.changed(value / reach) : watts ? jt.shade((value - watts[0]) / (watts[1] - watts[0] || 1)) : jt.Flame.PALE[level % jt.Flame.PALE.length];
+      const ink = grey ? fg : "#1b1f24";
       pen.rect(x, y, wide > 2 ? wide - 1 : wide, row - 1, fill, this.matching && !this.matching[i] ? 0.25 : 1);
       if (i === this.chosen && document.activeElement === this.canvas) pen.line([x + 1, y + 1, x + wide - 2, y + 1, x + wide - 2, y + row - 2, x + 1, y + row - 2, x + 1, y + 1], jt.color("accent"), 2);
       const most = Math.floor((wide - 10) / 6.4), both = `${name}  ${figure}`;
@@ -84,6 +91,14 @@ jt.Flame = class {
       const y = this.height - 16, long = Math.min(160, width / 3);
       for (let k = 0; k < 40; k++) pen.rect((k * long) / 40, y, long / 40 + 0.5, 10, jt.shade(k / 39));
       pen.text(long + 8, y + 9, `mean power ${jt.number(watts[0], 3)} to ${jt.number(watts[1], 3)} W`, soft);
+    }
+    if (reach) {
+      const y = this.height - 16, percent = `${jt.number(100 * reach, 2)} %`;
+      [[0, -1, `−${percent}`], [1, 1, `+${percent}${reach === 1 ? " or more" : ""}`], [2, 0, "not resolved"]].forEach(([k, way, text]) => {
+        const x = (k * Math.min(width, 480)) / 3;
+        for (let part = 0; part < 30; part++) pen.rect(x + part, y, 1.5, 10, way ? jt.changed((way * (part + 1)) / 30) : jt.color("track"));
+        pen.text(x + 38, y + 9, text, soft);
+      });
     }
     if (this.simulated) pen.text(width / 2, Math.min(this.height / 2 + 14, 90), "SIMULATED", jt.color("mark"), { size: width < 600 ? 30 : 44, align: "center", alpha: 0.16, bold: true });
   }
@@ -105,9 +120,18 @@ jt.Flame = class {
 
   tip(i, x, y) { jt.tip(i < 0 ? null : [this.spec.nodes[i][1], this.spec.nodes[i][3]], x, y); }
 
+  // A click looks into a part; a tap says first what a pointer above it would.
   listen() {
     const { canvas } = this;
-    canvas.addEventListener("click", (event) => { const i = this.at(event); if (i >= 0) this.look(i === this.focus ? Math.max(this.spec.nodes[i][0], 0) : i); });
+    let touch = false, tapped = -1;
+    canvas.addEventListener("pointerdown", (event) => { touch = event.pointerType === "touch"; });
+    canvas.addEventListener("click", (event) => {
+      const i = this.at(event), first = touch && i !== tapped;
+      tapped = first ? i : -1;
+      if (i >= 0 && !first) this.look(i === this.focus ? Math.max(this.spec.nodes[i][0], 0) : i);
+      else if (i >= 0) { this.chosen = i; this.draw(); }
+      if (touch) this.tip(first ? i : -1, event.clientX, event.clientY);
+    });
     canvas.addEventListener("pointermove", (event) => { const i = this.at(event); canvas.style.cursor = i < 0 ? "default" : "pointer"; this.tip(i, event.clientX, event.clientY); });
     canvas.addEventListener("pointerleave", () => this.tip(-1));
     canvas.addEventListener("blur", () => { this.tip(-1); this.draw(); });

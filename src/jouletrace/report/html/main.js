@@ -37,6 +37,11 @@
   if (tabs.length) tabs[0].parentElement.hidden = false;
   document.querySelectorAll(".together .table, .compared .table").forEach((place) => jt.table(place, document.body.classList.contains("simulated")));
 
+  document.querySelectorAll(".compared figure[data-plots]").forEach((figure) => {
+    const { plots, simulated } = JSON.parse(document.getElementById(`data-${figure.closest(".compared").id}`).textContent);
+    jt.charts.add(figure, plots, simulated);
+  });
+
   // Each section has an address of its own, which its heading and the line at the top link to.
   for (const part of document.querySelectorAll(".run [data-name]")) {
     part.id = `${part.closest(".run").id}-${part.dataset.name}`;
@@ -57,20 +62,12 @@
   };
   addEventListener("hashchange", follow);
 
-  const theme = document.getElementById("theme");
-  const name = () => { theme.textContent = jt.dark() ? "Light" : "Dark"; theme.setAttribute("aria-label", `Switch to ${jt.dark() ? "light" : "dark"} colours`); };
-  const choose = (value) => { if (value) root.dataset.theme = value; else delete root.dataset.theme; name(); jt.redraw(); };
-  theme.addEventListener("click", () => choose(jt.dark() ? "light" : "dark"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { name(); jt.redraw(); });
-  theme.hidden = false;
-  name();
-
   // Paper is white, and has no tabs and nothing to unfold.
   let before;
   addEventListener("beforeprint", () => {
     before = [root.dataset.theme, sections.map((section) => section.hidden), [...document.querySelectorAll("details")].map((one) => one.open)];
     jt.charts.paper = true;
-    choose("light");
+    jt.choose("light");
     sections.forEach((section) => { section.hidden = false; start(section); });
     document.querySelectorAll("details.provenance").forEach((one) => { one.open = true; });
     sections.forEach((section) => section.timeline?.drawNow());
@@ -81,7 +78,7 @@
     sections.forEach((section, n) => { section.hidden = hidden[n]; });
     document.querySelectorAll("details").forEach((one, n) => { one.open = open[n]; });
     jt.charts.paper = false;
-    choose(chosen);
+    jt.choose(chosen);
   });
 
   show(sections[0].id);

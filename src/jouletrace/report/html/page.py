@@ -13,6 +13,7 @@ from jouletrace.comparing.paired import own_sides
 from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, columns, comparison, content, reasons, serving
+from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
@@ -67,11 +68,18 @@ class Compared:
         id: Unique in the report.
         document: Title, sides, notes and warnings in words.
         tables: The model's figures, then the parts of each level, those that differ first.
+        difference: Where B's energy goes with its changes, for ``flame.js``; None without parts.
     """
 
     id: str
     document: Document
     tables: list[Table]
+    difference: Spec | None = None
+
+    @property
+    def data(self) -> Markup:
+        """The scripts' data as JSON, in which names are escaped."""
+        return assets.embedded({"plots": {"difference": self.difference}, "simulated": bool(self.document.simulated)})
 
     @property
     def verdicts(self) -> str:
@@ -200,7 +208,7 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
         changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
         tables.draw_bars([one for one in changes if one.low is not None], -reach, reach)
-    return Compared(f"compared{number}", document, shown)
+    return Compared(f"compared{number}", document, shown, charts.difference(found))
 
 
 def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -> tuple[list[Card], list[str]]:
