@@ -78,13 +78,16 @@ class LateStep(SimulatedStep):
 
     rng = np.random.default_rng(0)
     at_once = 200
+    late, until_ns = 0.0, 0
 
     def replay(self, n: int) -> Interval:
-        """As of ``SimulatedStep``, with pauses of 0 to 0.8 of the time that iterations take."""
-        late, ran = self.rng.uniform(0.0, 0.8), []
+        """As of ``SimulatedStep``, with pauses of 0 to 0.8 of the time that iterations take; others after 0.3 s."""
+        ran: list[Interval] = []
+        if self._device.clock.time_ns() > self.until_ns:
+            self.late, self.until_ns = self.rng.uniform(0.0, 0.8), self._device.clock.time_ns() + 300_000_000
         for begin in range(0, n, self.at_once):
             ran.append(super().replay(min(self.at_once, n - begin)))
-            self._device.clock.sleep(late * (ran[-1].end_ns - ran[-1].start_ns) / 1e9)
+            self._device.clock.sleep(self.late * (ran[-1].end_ns - ran[-1].start_ns) / 1e9)
         return Interval(ran[0].start_ns, ran[-1].end_ns)
 
 
