@@ -60,7 +60,7 @@ def deep_idle(session: Session, device: Device, settings: ProfileSettings, progr
     elif device.processes():
         reason = "other_processes"
     if reason is None:
-        idle(session, "deep idle", settings, progress, since_ns=session.since_ns)
+        idle(session, "deep idle", settings, progress, since_ns=session.recorder.since_ns)
         return
     session.run.stored["deep_idle_reason"] = reason
     if stored := board_store.recall_as(StoredLevel, device.info.id, "deep_idle"):

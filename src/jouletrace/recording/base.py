@@ -30,10 +30,12 @@ class Recorder(ABC):
 
     Attributes:
         channels: The recorded channels; known after ``start``.
+        since_ns: Time of the first poll; known after ``start``.
     """
 
     def __init__(self, spool: Path) -> None:
         self.channels: list[ChannelInfo] = []
+        self.since_ns = 0
         self._spool = Path(spool).absolute()
         self._stream: SampleStream | None = None
         self._cost: RecorderCost | None = None

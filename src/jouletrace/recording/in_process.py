@@ -46,13 +46,12 @@ class InProcessRecorder(Recorder):
         self._collector: Collector | None = None
         self._timers: dict[int, tuple[Timer, float]] = {}
         self._flusher: Timer | None = None
-        self._start_ns = 0
 
     def start(self) -> None:
         """Poll every source once and set the timers; see ``Recorder``."""
         self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s)
         self._read(self._collector.path, list(self._collector.channels))
-        self._start_ns = self._clock.time_ns()
+        self.since_ns = self._clock.time_ns()
         if self._collector.sources:
             for source in list(self._collector.sources):
                 self._poll(self._collector, source)
@@ -101,7 +100,7 @@ class InProcessRecorder(Recorder):
                 timer.cancel()
         collector.poll_all()
         collector.close()
-        self._cost = RecorderCost(0.0, (self._clock.time_ns() - self._start_ns) / 1e9, collector.samples)
+        self._cost = RecorderCost(0.0, (self._clock.time_ns() - self.since_ns) / 1e9, collector.samples)
         self.check()
         return self._cost
 

@@ -74,6 +74,7 @@ class ProcessRecorder(Recorder):
             process.wait()
             self._close_pipes(process)
             raise
+        self.since_ns = int(ready["since_ns"])
         self._read(Path(ready["path"]), [ChannelInfo.from_dict(channel) for channel in ready["channels"]])
 
     def samples(self) -> pa.Table:

@@ -56,7 +56,6 @@ class Session:
 
     Attributes:
         folder: As given, absolute.
-        since_ns: When the recorder had started; 0 before.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class Session:
             complete=False,
         )
         self._is_first, self._calibrated, self._meanwhile = not id, calibrated, meanwhile
-        self.since_ns = 0
         self.run.id = id or self.run.id
         self._next_span = 0
         self._recording = self._finished = False
@@ -139,7 +137,7 @@ class Session:
             RecorderDiedError: If recording can't start.
         """
         self.recorder.start()
-        self._recording, self.since_ns = True, self.clock.time_ns()
+        self._recording = True
         self.run.channels = list(self.recorder.channels)
         for device in self.devices if self._calibrated else ():
             calibrations.attach(self.run, device)

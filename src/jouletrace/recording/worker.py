@@ -5,7 +5,7 @@ imported again and a crash of the workload doesn't end the recording. It exchang
 
 - standard input: "poll" requests the power record at once; the end of the input, on request or
   because the parent has ended, ends the recording.
-- standard output, one JSON object per line: "ready" with the channels after the first poll,
+- standard output, one JSON object per line: "ready" with the channels and the time after the first poll,
   "source_failed", "failed", and "done" with the cost of recording.
 """
 
@@ -159,7 +159,7 @@ def run(config: Config) -> None:
             raise RecorderDiedError("; ".join(collector.failures))
         cpu, start = time.process_time(), time.monotonic_ns()
         channels = [channel.to_dict() for channel in collector.channels]
-        _say(event="ready", channels=channels, path=str(collector.path))
+        _say(event="ready", channels=channels, path=str(collector.path), since_ns=time.time_ns())
         _record(collector, control, start)
         collector.close()
         _say(
