@@ -202,11 +202,11 @@ def test_progress_adds_up_to_what_was_announced():
 
 
 @pytest.mark.parametrize("cycles", [1, 3])
-def test_a_window_meets_all_phases_of_iterations_in_step_with_the_samples(cycles):
+def test_a_window_meets_all_phases_of_iterations_that_alias_with_the_samples(cycles):
     """Of a load whose power swings by a fifth of its mean, a window shows the mean to a hundredth at any phase."""
     clock, period_s = SimpleNamespace(now_s=0.0), 0.8e-3
 
-    class InStep:
+    class Aliased:
         def replay(self, n):
             start = clock.now_s
             clock.now_s += n * cycles * period_s
@@ -215,7 +215,7 @@ def test_a_window_meets_all_phases_of_iterations_in_step_with_the_samples(cycles
     def sleep(seconds):
         clock.now_s += seconds + 70e-6
 
-    pieces = passes.shifted(InStep(), 300 // cycles, SimpleNamespace(sleep=sleep))
+    pieces = passes.shifted(Aliased(), 300 // cycles, SimpleNamespace(sleep=sleep))
     at_s = 0.1 * period_s + np.arange(0, 0.25, period_s)
     seen = []
     for piece in pieces:

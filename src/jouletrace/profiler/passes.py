@@ -245,7 +245,7 @@ def shifted(step: Step, n: int, clock: Clock) -> list[Interval]:
     """Run ``n`` iterations in pieces, between which the device pauses for one cycle of samples in all.
 
     A sensor that takes momentary samples meets iterations as long as a cycle, or a multiple, at one phase for seconds:
-    the readings of DeiT-B at batch 1 swing by a tenth with a beat of 1 Hz, and windows by 5 %. Each piece begins
+    aliased, the readings of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. Each piece begins
     an eighth of a cycle later, so that a window meets all phases alike.
     """
     many = min(PIECES, n)
