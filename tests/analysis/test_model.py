@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jouletrace.analysis import analyse
@@ -258,6 +259,14 @@ def test_a_sensor_that_is_not_calibrated_is_flagged():
     assert set(run.result("energy_total_j").flags) == {"nominal_response", "aliased_with_sensor"}
     assert "nominal_response" in run.result("energy_active_over_context_idle_j").flags
     assert run.result("baseline_context_idle_w").flags == ()
+
+
+def test_windows_that_pause_for_an_iteration_in_all_alias_with_nothing():
+    run = profile(channels=[channel(response={})])
+    elapsed_s = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy()) / 1e9
+    place = run.windows.schema.get_field_index("time_s")
+    run.windows = run.windows.set_column(place, "time_s", pa.array(elapsed_s - 10e-3))
+    assert set(analyse(run).result("energy_total_j").flags) == {"nominal_response"}
 
 
 def test_an_empty_run_has_a_reason_for_everything():

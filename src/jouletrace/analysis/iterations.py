@@ -43,6 +43,7 @@ class Solved(NamedTuple):
     place: Indices  # in the table, shape (windows,)
     windows: SpanEnergies
     rows: SpanEnergies
+    shifted: bool  # each window pauses for an iteration in all: readings meet all phases (``profiler.passes.shifted``)
 
     def sources(self) -> dict[str, float]:
         """Relative standard uncertainties, by source, of all of its energy: windows that differ don't show them."""
@@ -54,8 +55,8 @@ class Solved(NamedTuple):
     def flags(self) -> list[str]:
         """Codes that qualify its energy."""
         # Phases of rows are as they fall: of a row alone it shows whether few are met
-        aliased = max(map(self.rows.hidden, np.eye(len(self.rows))), default=0.0) > ALIASED_FROM
-        return [*join(self.windows.flags), *([ALIASED] if aliased else [])]
+        hidden = 0.0 if self.shifted else max(map(self.rows.hidden, np.eye(len(self.rows))), default=0.0)
+        return [*join(self.windows.flags), *([ALIASED] if hidden > ALIASED_FROM else [])]
 
 
 def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
@@ -70,18 +71,20 @@ def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
         return {}
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    elapsed_s = (end - start) / 1e9
+    time_s = np.where(np.isnan(recorded := run.windows["time_s"].to_numpy()), elapsed_s, recorded)
     every, edges = _loads(run), _rows(run)
     bursts, solved = bursts_of(run), dict[Load, Solved]()
     for load in dict.fromkeys(every) if power_record(run, device) is not None else ():
         place = np.array([i for i, one in enumerate(every) if one == load])
         mine = edges[np.isin(edges[:, 2], place), :2]
         spans = np.append(start[place], mine[:, 0]), np.append(end[place], mine[:, 1])
-        found = energies(run, device, *spans, bursts, _period_s(run, load, place))
+        period_s = _period_s(run, load, place)
+        found = energies(run, device, *spans, bursts, period_s)
         parts = np.split(np.arange(len(found)), [len(place)])
-        solved[load] = Solved(place, *(found.some(part) for part in parts))
+        shifted = bool(np.median((elapsed_s - time_s)[place]) > (period_s or np.inf) / 2)
+        solved[load] = Solved(place, found.some(parts[0]), found.some(parts[1]), shifted)
     columns = {name: run.windows[name] for name in run.windows.column_names}
-    elapsed_s = (end - start) / 1e9
-    time_s = np.where(np.isnan(recorded := run.windows["time_s"].to_numpy()), elapsed_s, recorded)
     columns["time_s"] = pa.array(time_s)
     joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
     for one in solved.values():
@@ -116,7 +119,8 @@ def _rows(run: Run) -> Ints:
 def bursts_of(run: Run) -> Ints:
     """From when to when the load of each row of windows ran, in ns, shape (b, 2).
 
-    A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
+    A load runs longer than its windows by ``beyond`` iterations, from where its ramp began, and until iterations that
+    are timed directly after it end.
     """
     rows = _rows(run)
     replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy()[rows[:, 2]] for name in ("replays", "beyond"))
@@ -127,7 +131,22 @@ def bursts_of(run: Run) -> Ints:
         following = np.searchsorted(begun, ramp)
         if following < len(begun) and (following == 0 or ended[following - 1] <= ramp):
             begun[following] = ramp
+    for start_ns, end_ns in _timed(run):
+        before = np.searchsorted(ended, start_ns, side="right") - 1
+        if before >= 0 and start_ns <= ended[before] + _GAP_NS:
+            ended[before] = end_ns
     return np.stack([begun, ended], axis=1)
+
+
+def _timed(run: Run) -> list[tuple[int, int]]:
+    """Start and end of each series of iterations that were timed one after the other, in ns."""
+    spans = spans_of(run, "iteration")
+    order = np.argsort(spans.start_ns)
+    start, end = spans.start_ns[order], spans.end_ns[order]
+    if not len(start):
+        return []
+    cuts = np.flatnonzero(start[1:] > end[:-1] + _GAP_NS) + 1
+    return list(zip(start[np.append(0, cuts)].tolist(), end[np.append(cuts - 1, -1)].tolist(), strict=True))
 
 
 def _period_s(run: Run, load: Load, place: Indices) -> float | None:

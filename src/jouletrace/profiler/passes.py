@@ -212,12 +212,12 @@ def _window(session: Session, step: Step, replays: int) -> float:
     if isinstance(step, FlushedStep):
         # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
         parts.append(("flush", step.flush_only()))
-    return sum(window(session, variant, part, replays) for variant, part in parts)
+    return sum(window(session, variant, part, replays, parts=PIECES) for variant, part in parts)
 
 
-def window(session: Session, variant: str, step: Step, replays: int, *, block: int = 0) -> float:
-    """Replay a step as one window of a block; returns the duration in seconds."""
-    pieces, counted_mhz = counted(step, lambda: shifted(step, replays, session.clock))
+def window(session: Session, variant: str, step: Step, replays: int, *, block: int = 0, parts: int = 1) -> float:
+    """Replay a step as one window of a block, in parts (``shifted``); returns the duration in seconds."""
+    pieces, counted_mhz = counted(step, lambda: shifted(step, replays, session.clock, parts))
     session.add_window(
         variant=variant,
         multiplicity=1.0,
@@ -232,33 +232,32 @@ def window(session: Session, variant: str, step: Step, replays: int, *, block: i
 
 
 PIECES = 8
-"""Parts of a window, each shifted against the sensor's samples."""
+"""Parts of a window of a profile, each shifted against the sensor's samples."""
 
-CYCLE_S = 0.8e-3
-"""Between momentary samples of a sensor (sensor/kinds.py)."""
-
-_LATE_S = 80e-6
-"""Between the end of a piece and the start of the next, beside the pause that is asked for: a sleep and a launch."""
+CYCLE_S, SHORT_S = 0.8e-3, 2e-3
+"""Between momentary samples of a sensor (sensor/kinds.py); iterations up to which a whole one is a cycle."""
 
 
-def shifted(step: Step, n: int, clock: Clock) -> list[Interval]:
+def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Interval]:
     """Run ``n`` iterations in pieces, between which the device pauses for one cycle of samples in all.
 
     A sensor that takes momentary samples meets iterations as long as a cycle, or a multiple, at one phase for seconds:
     aliased, the readings of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. Each piece begins
     an eighth of a cycle later, so that a window meets all phases alike.
     """
-    many = min(PIECES, n)
+    many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
     pieces = [step.replay(sizes[0])]
     iteration_s = pieces[0].seconds / sizes[0]
-    cycle_s = iteration_s / max(1, round(iteration_s / CYCLE_S))
-    paused_s = 0.0
+    cycle_s = iteration_s if iteration_s <= SHORT_S else iteration_s / round(iteration_s / CYCLE_S)
+    paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
-        if (left_s := i * cycle_s / many - paused_s - _LATE_S) > 0:
-            clock.sleep(left_s)
+        asked_s = max(i * cycle_s / many - paused_s - late_s, 0.0)
+        if asked_s:
+            clock.sleep(asked_s)
         pieces.append(step.replay(size))
-        paused_s += (pieces[-1].start_ns - pieces[-2].end_ns) / 1e9
+        gap_s = (pieces[-1].start_ns - pieces[-2].end_ns) / 1e9
+        paused_s, late_s = paused_s + gap_s, gap_s - asked_s
     return pieces
 
 
