@@ -226,6 +226,13 @@ def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
         run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
 
 
+@pytest.mark.parametrize("option", [{"repeats": 0}, {"repeats": 1.5}, {"limit_s": -1}, {"limit_s": "a"}])
+def test_a_number_that_is_none_is_named_before_anything_is_measured(tmp_path, option):
+    with pytest.raises(BadInputError, match="must be"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(), **option)
+    assert not (tmp_path / "s").exists()
+
+
 def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
     def runner(workload, settings, folder, limit_s):
         with pytest.raises(NotPossibleError, match=r"is running a sweep into .*s: wait for it to end"):

@@ -24,6 +24,7 @@ def place(workspace):
         (["http://127.0.0.1:9"], "give --rate 1,2,4 (open loop), --concurrency 1,4,16 (closed loop) or --trace FILE"),
         (["http://127.0.0.1:9", "--rate", "0"], "--rate 0: write different numbers above 0"),
         (["http://127.0.0.1:9", "--rate", "1,1"], "--rate 1,1: write different numbers above 0"),
+        (["http://127.0.0.1:9", "--rate", "1e6"], "of at most 100000"),
         (["http://127.0.0.1:9", "--rate", "fast"], "--rate fast"),
         (["http://127.0.0.1:9", "--concurrency", "1.5"], "write whole numbers"),
         (["http://127.0.0.1:9", "--rate", "1", "--arrivals", "often"], "must be poisson, constant or bursts:N"),

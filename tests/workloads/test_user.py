@@ -1,12 +1,14 @@
 """The user's own models and callables, and every way in which they can be wrong."""
 
 import re
+import sys
 import textwrap
 
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
+from jouletrace.workloads.environment import require_transformers
 
 torch = pytest.importorskip("torch")
 
@@ -208,3 +210,23 @@ def test_modules_that_contain_one_another_are_refused_in_one_line():
 def test_random_weights_are_refused_where_the_callable_brings_its_own(user_file):
     with pytest.raises(BadInputError, match=r"--random: .*:make comes with its own weights"):
         resolve(f"{user_file}:make").build("cpu", WorkloadOptions(random=True))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('half installed')", r"transformers can't be imported \(half installed\): pip install"),
+        ("raise SystemExit", r"transformers can't be imported \(SystemExit\): pip install"),
+        ("", r"transformers is another module here, .*__init__\.py: rename that"),
+    ],
+)
+def test_a_broken_library_or_a_file_of_its_name_is_not_possible(tmp_path, monkeypatch, code, said):
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text(code)
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        with pytest.raises(NotPossibleError, match=said):
+            require_transformers()
+    finally:
+        sys.modules.pop("transformers", None)

@@ -97,10 +97,10 @@ def run_sweep(
             the folder.
     """
     _check(grid.points(), settings)
-    if repeats < 1:
-        raise BadInputError(f"--repeats {repeats}: must be at least 1")
-    if not limit_s > 0:
-        raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
+    if not isinstance(repeats, int) or repeats < 1:
+        raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
+    if not isinstance(limit_s, Real) or not limit_s > 0:
+        raise BadInputError(f"--point-limit {limit_s}: must be more than 0 s")
     folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
     runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
     failed: dict[str, Exception] = {}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jouletrace.profiler.serving.load import Level
 
 _MOST_S = 1e6
+_MOST_RATE = 1e5
 
 
 def bench(
@@ -163,8 +164,8 @@ def _numbers(text: str, option: str) -> list[float]:
         found = [number(one) for one in text.split(",")]
     except ValueError:
         found = []
-    if not found or not all(0 < one <= 1e5 for one in found) or len(set(found)) < len(found):
-        raise BadInputError(f"{option} {text}: write different numbers above 0, as 1,2,4")
+    if not found or not all(0 < one <= _MOST_RATE for one in found) or len(set(found)) < len(found):
+        raise BadInputError(f"{option} {text}: write different numbers above 0, as 1,2,4, of at most {_MOST_RATE:g}")
     return found
 
 

@@ -131,9 +131,13 @@ def require_torch() -> None:
 
 def _required(library: str) -> Any:
     try:
-        return import_module(library)
-    except ImportError as error:
-        raise NotPossibleError(f"{library} can't be imported ({error}): {_INSTALL}") from error
+        found = import_module(library)
+    except (Exception, SystemExit) as error:  # a broken package raises anything
+        why = str(error) or type(error).__name__
+        raise NotPossibleError(f"{library} can't be imported ({why}): {_INSTALL}") from error
+    if not hasattr(found, "__version__"):
+        raise NotPossibleError(f"{library} is another module here, {getattr(found, '__file__', None)}: rename that")
+    return found
 
 
 def require_device(device: str) -> torch.device:

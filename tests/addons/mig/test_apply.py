@@ -223,6 +223,27 @@ def test_a_damaged_journal_is_never_overwritten(tmp_path):
         restore(backend)
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        '{"mode": [true, true], "instances": [[1, "9g", [0, 4], []]]}',
+        '{"mode": [true, true], "instances": [[1, "3g.40gb", ["a", 4], []]]}',
+        '{"mode": [true, true], "instances": [[1, "3g.40gb", [0, 4], [[0, 99, [0, 3], 7]]]]}',
+        None,
+    ],
+)
+def test_a_damaged_layout_of_a_simulated_gpu_is_named(tmp_path, stored):
+    (tmp_path / "board.json").write_text(stored) if stored else (tmp_path / "board.json").mkdir()
+    with pytest.raises(BadInputError, match=r"board\.json.*can't be read.*delete it"):
+        board(tmp_path)
+
+
+def test_a_layout_that_cannot_be_kept_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotPossibleError, match=r"cannot write .*JOULETRACE_CACHE"):
+        divide(board(tmp_path / "file"), "7g.80gb")
+
+
 def test_two_at_once_are_refused(tmp_path):
     backend = board(tmp_path)
     with hold(backend.info, "dividing"), pytest.raises(NotPossibleError, match="another jouletrace"):

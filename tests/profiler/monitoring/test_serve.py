@@ -157,6 +157,19 @@ def test_a_client_that_asks_nothing_keeps_no_one_waiting():
             assert answer.status == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/history", "/metrics"])
+def test_a_name_of_another_site_that_leads_here_reads_nothing(path):
+    with Exporter(Address("127.0.0.1", 0)) as exporter:
+        exporter.show([reading()], None)
+        for name, status in {"evil.example": 403, "[::1]": 200, "LOCALHOST": 200, "127.0.0.1": 200}.items():
+            connection = http.client.HTTPConnection(exporter.url.split("/")[2], timeout=PATIENCE_S)
+            connection.request("GET", path, headers={"Host": f"{name}:{exporter.url.rpartition(':')[2][:-1]}"})
+            answer = connection.getresponse()
+            assert answer.status == status, name
+            assert ("GPU-1" in answer.read().decode()) == (status == 200 and path != "/")
+            connection.close()
+
+
 @pytest.mark.thorough
 def test_a_monitor_serves_what_it_reads(workspace):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "--serve", "127.0.0.1:0", "-f", "csv", cwd=workspace)

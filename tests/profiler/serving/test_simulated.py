@@ -60,6 +60,7 @@ def test_energies_of_a_simulated_server_hold_their_truth():
         (["llama-1b", "-d", "sim:h100", "-d", "sim:a100"], "runs on one GPU"),
         (["llama-1b", "-d", "sim:h100?realtime=1"], "runs in virtual time"),
         (["llama-1b", "-d", "sim:h100", "--steps", "log"], "writes no log"),
+        (["llama-1b", "-d", "sim:h100", "--model", "gpt2"], "--model gpt2: a simulated server has llama-1b alone"),
         (["llama-1b", "-d", "sim:h100", "--concurrency", "1"], "open loop"),
         (["nothing", "-d", "sim:h100"], "unknown workload 'nothing'"),
     ],

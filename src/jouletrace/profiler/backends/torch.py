@@ -32,7 +32,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
     """Import torch, and transformers for its models."""
     if device.info.kind == "mig":
         return  # the instance must be selected before torch enumerates devices
-    with suppress(ImportError):
+    with suppress(Exception, SystemExit):  # named when it is built
         import torch  # noqa: F401
 
         if isinstance(workload, BuiltInModel | LocalFolder):

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.live_page import History, answers
+from jouletrace.profiler.monitoring.live_page import Answer, History, answers
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.version import __version__
 
@@ -118,10 +118,11 @@ class Exporter:
         except OSError as error:
             where = f"{address.host}:{address.port}"
             raise BadInputError(f"--serve: cannot listen at {where}: {error.strerror or error}") from None
-        self._server.set_app(answers(self._history, make_wsgi_app(registry)))
         host = f"[{address.host}]" if self._server.address_family == socket.AF_INET6 else address.host
         self.url = f"http://{host}:{self._server.server_port}/"
         self.open_to_others = not ip_address(str(self._server.server_address[0]).partition("%")[0]).is_loopback
+        app = answers(self._history, make_wsgi_app(registry))
+        self._server.set_app(app if self.open_to_others else _named(app, address.host))
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +136,20 @@ class Exporter:
         """Serve these readings from now on."""
         self._page.shown = readings, work
         self._history.show(readings, work)
+
+
+def _named(app: Answer, bound: str) -> Answer:
+    """Answers to names of this machine alone: another site's name may be led here, to read the page in a browser."""
+    own = {"localhost", LOOPBACK, "::1", bound.lower()}
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        name = re.sub(r":\d*$", "", environ.get("HTTP_HOST", LOOPBACK)).strip("[]").lower()
+        if name in own:
+            return app(environ, start)
+        start("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"only this machine may read this page: ask for http://{LOOPBACK}\n".encode()]
+
+    return answer
 
 
 def _of_devices(readings: Sequence[Reading]) -> Iterator[Metric]:

@@ -114,6 +114,8 @@ class SimulatedClient:
         """Count an answer; the model, whose name is ``base``."""
         if settings.steps is not None:
             raise BadInputError("--steps: a simulated server writes no log of its steps")
+        if settings.model:
+            raise BadInputError(f"--model {settings.model}: a simulated server has {base} alone")
         self.server = SimulatedServer(self._device, base, settings.levels)
         return {"model": base}
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 from jouletrace.run.files import cache_folder, write_whole
 from jouletrace.simulator.boards.presets import find
@@ -204,10 +204,17 @@ class SimulatedMig:
             return
         try:
             stored = json.loads(self._state.read_text())
-            self._mode = MigMode(*stored["mode"])
+            self._mode = MigMode(*map(bool, stored["mode"]))
             self._instances = [_instance(one) for one in stored["instances"]]
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BadInputError(f"{self._state}: the simulated GPU's MIG layout can't be read ({error})") from None
+            for one in self._instances:
+                if one.placement not in self._profile(one.profile).placements:
+                    raise ValueError(f"no {one.profile} is at {one.placement}")
+                for part in one.compute:
+                    if part.placement is None or part.uuid != self._uuid(one, part.placement):
+                        raise ValueError(f"no slice {part.uuid} is in {one.profile}")
+        except (OSError, ValueError, KeyError, TypeError, IndexError, BadInputError) as error:
+            why = f"the simulated GPU's MIG layout can't be read ({error}); delete it to turn MIG off"
+            raise BadInputError(f"{self._state}: {why}") from None
 
     def _save(self) -> None:
         if self._state is None:
@@ -219,7 +226,11 @@ class SimulatedMig:
                 for i in self._instances
             ],
         }
-        write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no GPU is changed
+        try:
+            write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no GPU is changed
+        except OSError as error:
+            why = f"cannot write {self._state}: {error.strerror or error}; name another folder by JOULETRACE_CACHE"
+            raise NotPossibleError(why) from None
 
 
 def stored(spec: str) -> SimulatedMig:
