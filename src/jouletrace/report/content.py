@@ -112,6 +112,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
         found.sections = [section for section in found.sections if section.rows]
+    elif run.kind == "import" and len(results.stated.figures) > 1 and not results.units("device"):
+        found.sections = [model_section(run, results, NoFootnotes())]  # all that the file states
     if detail != "model" and not results.units(detail):
         found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
     return found.printable()
