@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +19,7 @@ from jouletrace.option import named
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, slow_cpu
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording import board_store, calibrations
@@ -56,6 +57,8 @@ def profile_workload(
     try:
         check(device, settings)
         start(progress, device, settings.device)
+        for remark in slow_cpu(device, settings):
+            progress.note(remark)
         session = Session(
             "profile",
             [device],
@@ -107,9 +110,17 @@ def _measure(
     session.save_header()  # a record left by a crash needs these facts
     for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
+    begun_ns = session.clock.time_ns()
+
+    def expect(iteration_s: float) -> None:
+        if session.run.devices[0].kind == "cpu":
+            limit_s = settings.max_time_s or math.inf
+            seconds = min(settings.warmup_s + passes.expected_s(session, settings, iteration_s), limit_s)
+            progress.note(f"about {max(seconds, 3 * iteration_s):.0f} s, at {iteration_s:.2g} s an iteration")
+
     progress.begin("warm-up", settings.warmup_s, at_most=True)
     with session.phase("warm-up"):
-        warm = warm_up(session, step, settings.warmup_s, progress)
+        warm = warm_up(session, step, settings.warmup_s, progress, expect)
     workload["warm_up"] = asdict(warm)
     session.save_header()
     progress.expect(passes.expected_s(session, settings, warm.iteration_s))
@@ -121,8 +132,10 @@ def _measure(
     if recorded and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
-        passes.latency(session, step, settings, warm.iteration_s, progress)
-        passes.energy(session, step, settings, warm.iteration_s, progress, between)
+        left = passes.within(session, settings, begun_ns)
+        passes.latency(session, step, left, warm.iteration_s, progress)
+        left = passes.within(session, settings, begun_ns)
+        passes.energy(session, step, left, warm.iteration_s, progress, between)
     else:
         generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
     passes.idle(session, "context idle after", settings, progress)

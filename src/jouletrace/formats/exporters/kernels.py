@@ -26,9 +26,7 @@ def write_kernels(run: Run, path: Path | str) -> Path:
     with new_file(path) as file:
         groups = _by_name(run)
         if not groups:
-            raise BadInputError(
-                "this Run holds no kernels: profile with --detail kernel, or run the program"
-            )
+            raise BadInputError("this Run holds no kernels: profile with --detail kernel, or run the program")
         energies = _energies(run, len({device for device, _ in groups}) > 1)
         seconds = {key: _seconds(units) for key, units in groups.items()}
         whole_s = sum(one or 0.0 for one in seconds.values())
