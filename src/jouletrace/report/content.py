@@ -151,7 +151,8 @@ def summary(run: Run) -> str:
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
     """The verdict with what it costs, and how far it can be trusted."""
     costs = cost_line(run, results, known, tariff)
-    return [*verdict(run, results, known), *costs, *gain_line(run, results, known), *lines(known.checks)]
+    late = [one.message for one in run.warnings if one.code == "recorded_late"]
+    return [*verdict(run, results, known), *late, *costs, *gain_line(run, results, known), *lines(known.checks)]
 
 
 def comparison(
@@ -263,6 +264,7 @@ def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
     found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
+    found += [("Settings", line) for line in facts.setting_lines(run)]
     found += facts.condition_lines(known.conditions) if len(run.devices) == 1 else []
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
     return found + ([("Operators", words)] if (words := program.matched(run)) else [])
