@@ -157,7 +157,7 @@ def setting_lines(run: Run) -> list[str]:
     about: Mapping[str, object] = run.workload
     config, tried, flags = (about.get(name) for name in ("config", "size_tried", "torch_flags"))
     config = {**(run.settings.get("config") or {}), **(config if isinstance(config, Mapping) else {})}
-    said = [f"{key}={value}" for key, value in config.items()]
+    said = [f"{key}={value}" for key, value in config.items() if not (tried and key == "size")]
     if isinstance(tried, Mapping) and tried:
         said.append(f"size={about.get('size')}, the fastest of {', '.join(map(str, tried))}")
     if isinstance(flags, Mapping) and (on := [name for name in ("matmul_tf32", "cudnn_tf32") if flags.get(name)]):
