@@ -268,6 +268,19 @@ def test_a_rate_beyond_what_the_server_does_is_not_steady():
     assert "load_not_steady" in run.result("energy_total_j", 1).flags
 
 
+def test_an_overload_that_looks_steady_while_few_requests_arrive_is_not_valid():
+    """The server answers 6 requests/s of 8, and its queue has no trend in the window: few requests came then."""
+    run, _ = simulated(TRUTH, (8, 4), slots=16, seed=16)
+    analyse(run)
+    found = {one.code: one for one in run.warnings}
+    assert "load_not_steady" not in found
+    assert (found["rate_not_reached"].where, "of 8 were answered" in found["rate_not_reached"].message) == (
+        "level 0",
+        True,
+    )
+    assert run.result("energy_per_request_j", 1).reason == "load_not_valid"
+
+
 def test_most_steady_loads_are_taken_for_steady():
     found = []
     for seed in range(20):

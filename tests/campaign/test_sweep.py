@@ -13,7 +13,7 @@ import jouletrace as jt
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
-from jouletrace.campaign.sweep import Grid, run_sweep
+from jouletrace.campaign.sweep import Grid, _settings_of, run_sweep, varied
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.identity import NvmlPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
@@ -452,6 +452,15 @@ def test_what_python_can_not_sweep_is_refused_in_one_line_and_leaves_nothing(wor
         jt.sweep(*workloads, device="sim:h100", progress=False, **options)
     assert "\n" not in str(caught.value)
     assert not list(workspace.glob("runs/*"))
+
+
+def test_values_of_a_configuration_are_points_of_a_grid():
+    fixed, config = varied({"size": "1024, 4096", "iterations": "2", "alpha": [1, 2]})
+    assert fixed == {"iterations": "2"}
+    assert config[0] == "size=1024,alpha=1"
+    assert [point["config"] for point in Grid(("gemm",), config=config).points()] == list(config)
+    given = _settings_of(Grid(("gemm",), config=config).points()[-1], ProfileSettings(config=fixed))
+    assert given.config == {"iterations": "2", "size": "4096", "alpha": "2"}
 
 
 @pytest.mark.slow

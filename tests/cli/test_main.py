@@ -93,7 +93,7 @@ WRONG = [
         for workload in ("deit-t", "gemm", "toy.py:toy")
         for value, said in (("1.0", "1"), ("-0.1", "-0.1"), ("nan", "nan"))
     ),
-    (2, ["profile", "deit-t", "--max-time", "1h"], "--max-time 1h: must be a number (Time limit of the energy pass)"),
+    (2, ["profile", "deit-t", "--max-time", "1h"], "--max-time 1h: must be a number (Time limit from the warm-up"),
     (2, ["monitor", "--interval", "x"], "--interval x: must be a number (Seconds between lines)"),
     (2, ["profile", "deit-t", "--batch", "0"], "--batch 0: must be at least 1"),
     (2, ["profile", "deit-t", "--repeats", "0"], "--repeats 0: must be at least 1"),

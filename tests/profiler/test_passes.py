@@ -8,7 +8,7 @@ import pytest
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler import passes
+from jouletrace.profiler import passes, prepare
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store
@@ -136,8 +136,11 @@ def test_latencies_are_one_an_iteration():
     assert np.median(seconds) == pytest.approx(step.replay(100).seconds / 100, rel=0.15)
 
 
-@pytest.mark.parametrize(("iteration_s", "least"), [(0.5, 30), (3.0, 10)])
-def test_slow_iterations_are_timed_nevertheless(iteration_s, least):
+@pytest.mark.parametrize(
+    ("iteration_s", "limit_s", "expected"),
+    [(0.5, None, [10, 30]), (3.0, None, [10, 10]), (3.0, 8.0, [1, 3]), (3.0, 0.001, [1, 1]), (0.01, 2.0, [10, 100])],
+)
+def test_slow_iterations_are_timed_nevertheless_but_not_beyond_the_limit(iteration_s, limit_s, expected):
     taken = []
 
     class Slow:
@@ -146,8 +149,26 @@ def test_slow_iterations_are_timed_nevertheless(iteration_s, least):
             return np.full(n, iteration_s)
 
     with recording(open_simulated("sim:h100")) as session:
-        passes.latency(session, Slow(), ProfileSettings(), iteration_s)
-    assert taken == [10, least]
+        passes.latency(session, Slow(), ProfileSettings(max_time_s=limit_s), iteration_s)
+    assert taken == expected
+
+
+def test_the_time_limit_counts_from_the_warm_up_on():
+    with recording(open_simulated("sim:h100")) as session:
+        begun_ns = session.clock.time_ns()
+        session.clock.sleep(5.0)
+        assert passes.within(session, ProfileSettings(), begun_ns).max_time_s is None
+        left_s = passes.within(session, ProfileSettings(max_time_s=15.0), begun_ns).max_time_s
+        assert 8.0 < left_s < 10.0
+        assert passes.within(session, ProfileSettings(max_time_s=3.0), begun_ns).max_time_s > 0
+
+
+def test_a_format_that_the_cpu_lacks_is_slow(tmp_path):
+    features = tmp_path / "cpuinfo"
+    features.write_text("flags : avx512f avx512_bf16\n")
+    assert prepare.has_flag(("avx512_bf16", "amx_bf16"), features)
+    assert not prepare.has_flag(("avx512_fp16",), features)
+    assert prepare.has_flag(("avx512_fp16",), tmp_path / "none")
 
 
 def test_deep_idle_is_taken_where_no_one_holds_a_context():

@@ -1,17 +1,21 @@
 """How Runs of other tools' files are shown: kernels first, lists that end, nothing said that wasn't measured."""
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import import_timelines as make
 from commands import command
-from import_logs import TRTEXEC_PROFILE, dmon
+from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE, dmon
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import read_files
 from jouletrace.run import load
+from jouletrace.run.parts import Parts
+from serving_runs import Truth, level_of, serving_run, vllm_object
 
 
 def frames(n):
@@ -72,6 +76,34 @@ def test_csv_leaves_nothing_out(tmp_path):
     run = trace(tmp_path)
     text = report.render([run], "csv", detail="kernel")
     assert text.count("module.py") == 300
+
+
+def test_an_import_leads_with_what_its_file_was_made_for(workspace, capsys):
+    rng = np.random.default_rng(0)
+    served, _ = serving_run(Truth(), [level_of(Truth(), 4, 60, (50, 500), (20, 100), rng)])
+    files = {
+        "trace.json": make.native(make.kineto_events(2) + kernels(4)),
+        "trtexec.log": TRTEXEC_LOG,
+        "load.json": json.dumps(vllm_object(served.requests.to_pylist())),
+    }
+    for name, text in files.items():
+        Path(name).write_text(text)
+    make.ncu_details(Path("ncu.csv"), [("gemm", "(8, 1, 1)")] * 3)
+    words = {name: " ".join(command(capsys, "import", name).out.split()) for name in (*files, "ncu.csv")}
+    assert re.search(r"busy [\d.]+ % of it \([\d.]+ µs\): \d+ kernels and copies trust: yes", words["trace.json"])
+    assert "share of time" in words["trace.json"]
+    assert "queries/s" in words["trtexec.log"]
+    assert "Latency, p99" in words["trtexec.log"]
+    assert re.search(r"[\d.]+ requests/s; first token p50 .* p95 .*; end to end p50", words["load.json"])
+    assert "energy unknown" not in words["load.json"]
+    assert "counters of 3 launches of 1 kernel" in words["ncu.csv"]
+
+
+def test_shares_of_kernels_and_times_of_their_calls_add_up(tmp_path):
+    listed = Parts(trace(tmp_path)).units("kernel")
+    assert sum(unit.get("share").value for unit in listed) == pytest.approx(1.0)
+    for unit in listed:
+        assert unit.get("time_mean_s").value * unit.count == pytest.approx(unit.get("time_s").value)
 
 
 def test_layers_are_listed_where_there_are_no_kernels(tmp_path):
@@ -175,7 +207,7 @@ def test_logs_of_one_gpu_may_be_named_in_any_order(workspace, capsys):
     (workspace / "second.csv").write_text(lines[0] + "".join(lines[200:]))
     whole = command(capsys, "import", "whole.csv").out.splitlines()
     halves = command(capsys, "import", "second.csv", "first.csv").out.splitlines()
-    assert halves[1:] == whole[1:]
+    assert halves[2:] == whole[2:]  # but for the names of the files
 
 
 def test_a_log_has_kilowatt_hours_and_a_price(workspace, capsys):

@@ -223,7 +223,8 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
 def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:
     """Places and figures of energies that are missing: what a Run is made for, or those of all loads."""
     devices, loads = parts.units("device"), parts.units("load")
-    asked = [] if any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
+    unasked = run.kind == "import" and not run.devices  # results of a load without a log of power
+    asked = [] if unasked or any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
     if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):
         asked += [parts.whole] if "energy_total_j" in parts.whole.figures else devices
     for part in asked:

@@ -42,6 +42,9 @@ STATED = "stated by "
 _MOST_NAMES = 1000
 """Names of one level that become units; the longest in sum come first."""
 
+_WORK = ("kernel", "memcpy")
+"""Kinds of spans that are a GPU's work."""
+
 IMPOSSIBLE, TIMES_LEFT_OUT = "impossible_times", "times_left_out"
 """Reason of a figure without a time that is possible, and flag of one of the rest."""
 
@@ -51,7 +54,8 @@ def add_imported(run: Run, figures: Figures) -> None:
 
     ``time_s`` of a kernel, copy, range or iteration is the sum of its durations, and of an operator
     the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
-    ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
+    ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't. ``time_mean_s`` of a
+    kernel or copy is that of a call and, where no power was logged, ``share`` that of all kernels and copies.
     """
     figures.model(run.workload.get("name", "import"))
     stated = _keep_stated(run, figures)
@@ -82,6 +86,8 @@ def add_imported(run: Run, figures: Figures) -> None:
         for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
             figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
         add_energies(run, figures, units, spans)
+    else:
+        _add_shares(figures, [units[named] for named in units if named[0] in _WORK])
 
 
 def _warn_of_devices(run: Run, unread: Sequence[DeviceInfo], unknown: Sequence[DeviceInfo]) -> None:
@@ -152,7 +158,7 @@ def _untimed(run: Run) -> set[Named]:
 
 def _add_model(timeline: Spans, figures: Figures, flags: list[str]) -> None:
     """From the first start to the last end, and how long of it some kernel or copy ran."""
-    work = timeline.those("kind", ("kernel", "memcpy"))
+    work = timeline.those("kind", _WORK)
     shown = work if work.any() else np.ones(len(work), bool)
     seconds = float(timeline.end_ns[shown].max() - timeline.start_ns[shown].min()) / 1e9
     figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD), flags)
@@ -186,7 +192,10 @@ def _add_names(
                 unit = figures.units.add(level, name, module=where, count=count)
             units[named] = unit
             flags = [TIMES_LEFT_OUT] if named in untimed else []
-            figures.add(unit, "time_s", Estimate(seconds[named], n=count, method=METHOD), flags)
+            time = Estimate(seconds[named], n=count, method=METHOD)
+            figures.add(unit, "time_s", time, flags)
+            if kind in _WORK:
+                figures.add(unit, "time_mean_s", time.scaled(1 / count), flags)
     for named in sorted(untimed - units.keys()):
         kind, name, device = named
         if kind in kinds:
@@ -196,9 +205,16 @@ def _add_names(
     return units, spans
 
 
+def _add_shares(figures: Figures, work: Sequence[int]) -> None:
+    """Add to units of kernels and copies their share of the time of all."""
+    whole_s = sum(figures.get(unit, "time_s").value or 0.0 for unit in work)
+    for unit in work if whole_s else ():
+        figures.add(unit, "share", figures.get(unit, "time_s").scaled(1 / whole_s))
+
+
 def _time_launched_in(timeline: Spans, duration: Ints) -> Ints:
     """For each span the durations of the kernels and copies of which it is the parent."""
-    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.above >= 0))
+    work = np.flatnonzero(timeline.those("kind", _WORK) & (timeline.above >= 0))
     return np.bincount(timeline.above[work], duration[work], minlength=len(duration)).astype(np.int64)
 
 

@@ -116,13 +116,13 @@ def is_measured(place: Path, workload: str, settings: ProfileSettings) -> bool:
     if not (place / RUN_JSON).exists():
         return False
     run = load(place)
-    wanted, stated = ({name: one.get(name) for name in _AXES} for one in (settings.to_dict(), run.settings))
+    wanted, stated = ({name: one.get(name) or None for name in _AXES} for one in (settings.to_dict(), run.settings))
     if run.settings and (wanted != stated or run.workload.get("name") != resolve(workload).name):
         raise BadInputError(f"{shown(place)} holds a Run of something else: remove it, or name another folder")
     return run.complete and len(run.results) > 0
 
 
-_AXES: Final = ("batch", "seq_len", "dtype", "mode")
+_AXES: Final = ("batch", "seq_len", "dtype", "mode", "config")
 """Settings by which points of a campaign differ."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -53,6 +53,7 @@ class Grid:
     dtype: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     power_limit_w: tuple[float, ...] = ()
+    config: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what no profile checks.
@@ -67,10 +68,23 @@ class Grid:
     def points(self) -> list[Point]:
         """All combinations; the power limit changes least often."""
         axes = {"power_limit_w": self.power_limit_w, "workload": self.workloads}
-        axes |= {name: getattr(self, name) for name in ("dtype", "mode", "seq_len", "batch")}
+        axes |= {name: getattr(self, name) for name in ("config", "dtype", "mode", "seq_len", "batch")}
         used = {name: values for name, values in axes.items() if values}
         found = [dict(zip(used, values, strict=True)) for values in itertools.product(*used.values())]
         return [cast(Point, {name: point[name] for name in AXES if name in point}) for point in found]
+
+
+def varied(config: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Values of a configuration that are the same for all points, and the combinations of others: ("size=512", ...).
+
+    Several values of a key are a text with commas, or a list.
+    """
+    listed = {key: text.split(",") if isinstance(text, str) else list(_listed(text)) for key, text in config.items()}
+    several = {key: values for key, values in listed.items() if len(values) > 1}
+    combined = itertools.product(*several.values()) if several else ()
+    pairs = (zip(several, map(str, values), strict=True) for values in combined)
+    fixed = {key: str(values[0]) for key, values in listed.items() if key not in several and values}
+    return fixed, tuple(",".join(f"{key}={value.strip()}" for key, value in one) for one in pairs)
 
 
 def run_sweep(
@@ -170,7 +184,8 @@ def sweep(
         point_limit: Seconds after which a run is ended as timed out.
         yes: Permit changing the GPU's power limit; it is restored.
         progress: Whether lines on stderr report each point; ``JOULETRACE_PROGRESS=0`` prints none.
-        **options: Further options of ``jouletrace profile``, the same for all points, as of ``jt.profile``.
+        **options: Further options of ``jouletrace profile``, the same for all points, as of ``jt.profile``; a value of
+            ``config`` may be a list, which is an axis: ``config={"size": [1024, 4096]}``.
 
     Returns:
         The points with their Runs; print it, or read ``runs`` or ``to_pandas()``.
@@ -182,10 +197,12 @@ def sweep(
     if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
         raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
-    settings = ProfileSettings(**named(ProfileSettings, options, "sweep"))
+    given = named(ProfileSettings, options, "sweep")
+    fixed, config = varied(given.get("config", {}))
+    settings = ProfileSettings(**{**given, "config": fixed})
     with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
         found, tally = run_sweep(
-            Grid(workloads, *axes),
+            replace(Grid(workloads, *axes), config=config),
             settings,
             place,
             repeats=repeats,
@@ -216,8 +233,10 @@ def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSet
 def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:
     """The settings of a point; with a limiter, its power limit is set first."""
     options: dict[str, Any] = {
-        name: value for name, value in point.items() if name not in ("workload", "power_limit_w")
+        name: value for name, value in point.items() if name not in ("workload", "power_limit_w", "config")
     }
+    pairs = (pair.partition("=") for pair in point.get("config", "").split(",") if pair)
+    options["config"] = {**settings.config, **{key: value for key, _, value in pairs}}
     if limiter is not None:
         limiter.set_limit(point["power_limit_w"])
         options["device"] = limiter.spec(settings.device)

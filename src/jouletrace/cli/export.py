@@ -14,7 +14,7 @@ def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
     form: Annotated[
         str,
-        typer.Option("--format", "-f", help="csv, parquet, zip, chrome, collapsed, speedscope or svg."),
+        typer.Option("--format", "-f", help="csv, kernels, parquet, zip, chrome, collapsed, speedscope or svg."),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output path. [default: next to the Run]")
@@ -31,7 +31,7 @@ def _beside(run: Path, form: str) -> Path:
     """The default path next to the Run: RUN-csv, RUN-parquet, or RUN with the ending of a file of that format."""
     place = run.parent if run.name == "run.json" else run
     stem = place.name.removesuffix(".zip") or place.resolve().name
-    endings = {"zip": "", "chrome": ".json", "svg": ".svg"}
+    endings = {"zip": "", "chrome": ".json", "kernels": ".kernels.csv", "svg": ".svg"}
     endings |= {"collapsed": ".collapsed.txt", "speedscope": ".speedscope.json"}
     ending = endings.get(form, f"-{form}")
     return place.resolve().with_name(stem + ending)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,14 +76,10 @@ def _import(
     files: list[Path], chosen: dict[str, Any], output: Path | None, given: Tariff | None, *, json: bool, verbose: bool
 ) -> None:
     """Read, save and print."""
-    from jouletrace.analysis.facts import facts_of
     from jouletrace.formats.importers import import_files
-    from jouletrace.report.content import verdict_lines
     from jouletrace.report.contract import to_json_object
-    from jouletrace.report.scale import NBSP
     from jouletrace.run import save
     from jouletrace.run.masking import masked_arguments
-    from jouletrace.run.parts import Parts
     from jouletrace.run.places import fresh_folder
     from jouletrace.run.recording_names import has_recording
     from jouletrace.run.store import remove_own
@@ -104,20 +99,7 @@ def _import(
         put_json({**facts, **report})
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
-        if asked:  # the figures are the result
-            print_runs(
-                [run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose, tariff=given
-            )
-        else:
-            found = Parts(run)
-            lines = verdict_lines(run, found, facts_of(run, found), given)
-            put(
-                "\n".join(
-                    part
-                    for line in lines
-                    for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ", break_on_hyphens=False)
-                )
-            )
+        print_runs([run], form="table", verbose=verbose, tariff=given)
     say(f"saved {place} · more: jouletrace show {place} -v")
 
 

@@ -66,8 +66,15 @@ class ProgressLine(Drawn, Progress):
         """Print the device."""
         if self._lines is not None:
             self._lines.start(device, timed=timed)
+        else:
+            self.note(device)
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        if self._lines is not None:
+            self._lines.note(text)
         elif self._progress is not None:
-            self._progress.console.print(f"jouletrace: {printable(device)}", markup=False, highlight=False)
+            self._progress.console.print(f"jouletrace: {printable(text)}", markup=False, highlight=False)
 
     def expect(self, seconds: float) -> None:
         """Show the time left in lines; a bar shows that of its phase."""

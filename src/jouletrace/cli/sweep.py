@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -45,11 +46,12 @@ def sweep(
 ) -> None:
     """Profile a grid of workloads and options, one Run per point.
 
-    After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
-    exit code is 3. Repeat the command with the same -o to measure what is missing.
+    A value of --config may be several, each a point: --config size=1024,4096. After a point that runs out of memory,
+    fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
+    same -o to measure what is missing.
     """
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep
+    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
     from jouletrace.report.sweep import FORMATS, render
@@ -61,6 +63,8 @@ def sweep(
         )
         return
     form = check_form(form, json, FORMATS)
+    fixed, config = varied(settings.config)
+    settings = replace(settings, config=fixed)
     grid = Grid(
         tuple(workloads or []),
         options.parse_values(batch, "--batch", whole),
@@ -68,6 +72,7 @@ def sweep(
         options.parse_values(dtype, "--dtype", str),
         options.parse_values(mode, "--mode", str),
         options.parse_values(power_limit, "--power-limit", number),
+        config,
     )
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():

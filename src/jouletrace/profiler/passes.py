@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -110,12 +110,33 @@ def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
     return settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
 
 
+def timed_iterations(settings: ProfileSettings, iteration_s: float) -> int:
+    """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 1 s.
+
+    ``max_time_s`` bounds that least number too.
+    """
+    n = min(round(settings.latency_s / iteration_s), settings.latency_iterations)
+    least, limit_s = 30 if iteration_s < 1 else 10, settings.max_time_s
+    if limit_s is not None:
+        least = min(least, max(1, round(max(limit_s, 1.0) / iteration_s)))
+    return max(n, least)
+
+
+def within(session: Session, settings: ProfileSettings, begun_ns: int) -> ProfileSettings:
+    """The settings with what is left of ``max_time_s`` since the warm-up began, less the idle phases to come."""
+    if settings.max_time_s is None:
+        return settings
+    power = power_channel(session)
+    spent_s = (session.clock.time_ns() - begun_ns) / 1e9 + (_idle_s(settings, power) if power is not None else 0.0)
+    return replace(settings, max_time_s=max(settings.max_time_s - spent_s, 1e-3))
+
+
 def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float) -> None:
     """Time each iteration by the device's events."""
-    n = round(settings.latency_s / iteration_s)
-    n = max(min(n, settings.latency_iterations), 30 if iteration_s < 1 else 10)
+    n = timed_iterations(settings, iteration_s)
     with session.phase("latency"):
-        step.latencies(min(10, n))  # the first iterations after a wait run on a cold device
+        cold = 10 if settings.max_time_s is None else max(1, round(1.0 / iteration_s))
+        step.latencies(min(10, n, cold))  # the first iterations after a wait run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
     session.add_iterations(start_ns, seconds, "latency")
@@ -293,15 +314,18 @@ def warm_up(
     limit_s: float,
     progress: Progress,
     timed: Callable[[float], None] = lambda iteration_s: None,
+    expect: Callable[[float], None] = lambda iteration_s: None,
 ) -> WarmUp:
     """Replay ``step`` until it has settled, ``limit_s`` seconds at most; warns if it has not.
 
     The first iterations (lazy initialisation, autotuning, compilation) don't count towards the limit. ``timed`` runs
     once when latency has settled, or at the end: it takes the seconds of an iteration, and warms the die as well.
+    ``expect`` takes the seconds of the second, before all others.
     """
     records_power = power_channel(session) is not None
     step.replay(1)
     iteration_s = max(step.replay(1).seconds, 1e-7)
+    expect(iteration_s)
     start_ns = session.clock.time_ns()
     times: list[float] = []
     latency_settled: bool | None = None

@@ -12,9 +12,11 @@ What runs a workload is a backend: a module of ``profiler.backends``, or of the 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from jouletrace.above import Above
@@ -128,6 +130,33 @@ def check(device: Device, settings: ProfileSettings) -> None:
         raise BadInputError(
             f"--detail {settings.detail} with --mode compile on {device.spec}: compiled code on a CPU has no operators"
         )
+
+
+_LOW = {"bf16": ("avx512_bf16", "amx_bf16", "bf16"), "fp16": ("avx512_fp16", "amx_fp16", "fphp")}
+"""Flags of CPUs that compute in a number format, by its name."""
+
+
+def slow_cpu(device: Device, settings: ProfileSettings) -> list[str]:
+    """Why a workload will be slow on a CPU: busy cores, a number format that it lacks; a line each."""
+    if device.info.kind != "cpu":
+        return []
+    found, cores = [], os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > cores:
+        found.append(f"busy: {load:.0f} programs want the {cores} cores here: times will be longer and scatter")
+    dtype = "bf16" if settings.dtype == "amp" else settings.dtype or ""
+    if dtype in _LOW and not has_flag(_LOW[dtype]):
+        found.append(f"slow: this CPU has no instructions for {dtype}, and emulates them: --dtype fp32 is faster")
+    return found
+
+
+def has_flag(names: Collection[str], path: Path = Path("/proc/cpuinfo")) -> bool:
+    """True if the CPU has one of these features, or if that can't be seen."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return True
+    return not words or any(name in words for name in names)
 
 
 def check_own_time(device: Device) -> None:

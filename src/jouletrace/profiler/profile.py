@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +19,7 @@ from jouletrace.option import named
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, slow_cpu
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording import board_store, calibrations
@@ -56,6 +57,8 @@ def profile_workload(
     try:
         check(device, settings)
         start(progress, device, settings.device)
+        for remark in slow_cpu(device, settings):
+            progress.note(remark)
         session = Session(
             "profile",
             [device],
@@ -108,10 +111,22 @@ def _measure(
     session.save_header()  # a record left by a crash needs these facts
     for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
+    begun_ns = session.clock.time_ns()
+
+    def timed(iteration_s: float) -> None:
+        if prepared.make_generation is None:
+            passes.latency(session, step, passes.within(session, settings, begun_ns), iteration_s)
+
+    def expect(iteration_s: float) -> None:
+        if session.run.devices[0].kind == "cpu":
+            limit_s = settings.max_time_s or math.inf
+            timed_s = passes.timed_iterations(settings, iteration_s) * iteration_s
+            seconds = min(settings.warmup_s + timed_s + passes.expected_s(session, settings, iteration_s), limit_s)
+            progress.note(f"about {max(seconds, 3 * iteration_s):.0f} s, at {iteration_s:.2g} s an iteration")
+
     progress.begin("warm-up and latency", settings.warmup_s, at_most=True)
     with session.phase("warm-up"):
-        timed = [partial(passes.latency, session, step, settings)] if prepared.make_generation is None else []
-        warm = warm_up(session, step, settings.warmup_s, progress, *timed)
+        warm = warm_up(session, step, settings.warmup_s, progress, timed, expect)
     workload["warm_up"] = asdict(warm)
     session.save_header()
     progress.expect(passes.expected_s(session, settings, warm.iteration_s))
@@ -123,7 +138,8 @@ def _measure(
     if recorded and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
-        passes.energy(session, step, settings, warm.iteration_s, progress, between)
+        left = passes.within(session, settings, begun_ns)
+        passes.energy(session, step, left, warm.iteration_s, progress, between)
     else:
         generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
         passes.idle(session, passes.IDLE_AFTER, settings, progress)

@@ -24,6 +24,9 @@ class Progress:
     def start(self, device: str, *, timed: bool = True) -> None:
         """State the device; where seconds are simulated, which pass faster, ``timed`` is False."""
 
+    def note(self, text: str) -> None:
+        """State what the user should know beforehand, in a line."""
+
     def expect(self, seconds: float) -> None:
         """State how long all phases from here on take together, at most."""
 
@@ -48,7 +51,11 @@ class Lines(Progress):
     def start(self, device: str, *, timed: bool = True) -> None:
         """See ``Progress``."""
         self._timed = timed
-        _print(device)
+        self.note(device)
+
+    def note(self, text: str) -> None:
+        """See ``Progress``."""
+        _print(text)
 
     def expect(self, seconds: float) -> None:
         """See ``Progress``."""

@@ -81,7 +81,8 @@ class ProfileSettings:
     target_ci: float = option(0.01, "Requested half-width of the energy's 95 % interval.", percent=True)
     max_time_s: float | None = option(
         None,
-        "Time limit of the energy pass. [default: 9; 5 with a recording of kernels; 15 for a slow sensor]",
+        "Time limit from the warm-up on, beside --detail-time; an iteration is never cut. "
+        "[default: none, but 9 for the energy pass; 5 with a recording of kernels; 15 for a slow sensor]",
         metavar="SECONDS",
     )
     detail_time_s: float = option(

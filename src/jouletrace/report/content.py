@@ -112,6 +112,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
         found.sections = [section for section in found.sections if section.rows]
+    elif run.kind == "import" and len(results.stated.figures) > 1 and not results.units("device"):
+        found.sections = [model_section(run, results, NoFootnotes())]  # all that the file states
     if detail != "model" and not results.units(detail):
         found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
     return found.printable()
@@ -149,7 +151,8 @@ def summary(run: Run) -> str:
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
     """The verdict with what it costs, and how far it can be trusted."""
     costs = cost_line(run, results, known, tariff)
-    return [*verdict(run, results, known), *costs, *gain_line(run, results, known), *lines(known.checks)]
+    late = [one.message for one in run.warnings if one.code == "recorded_late"]
+    return [*verdict(run, results, known), *late, *costs, *gain_line(run, results, known), *lines(known.checks)]
 
 
 def comparison(
@@ -261,6 +264,7 @@ def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
     found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
+    found += [("Settings", line) for line in facts.setting_lines(run)]
     found += facts.condition_lines(known.conditions) if len(run.devices) == 1 else []
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
     return found + ([("Operators", words)] if (words := program.matched(run)) else [])

@@ -152,6 +152,20 @@ def latency_lines(known: Facts) -> list[tuple[str, str]]:
     return [(f"Latency ({unit.name})", line) for line in lines]
 
 
+def setting_lines(run: Run) -> list[str]:
+    """The configuration as given and as chosen, TF32, and environment variables that can change a result."""
+    about: Mapping[str, object] = run.workload
+    config, tried, flags = (about.get(name) for name in ("config", "size_tried", "torch_flags"))
+    config = {**(run.settings.get("config") or {}), **(config if isinstance(config, Mapping) else {})}
+    said = [f"{key}={value}" for key, value in config.items() if not (tried and key == "size")]
+    if isinstance(tried, Mapping) and tried:
+        said.append(f"size={about.get('size')}, the fastest of {', '.join(map(str, tried))}")
+    if isinstance(flags, Mapping) and (on := [name for name in ("matmul_tf32", "cudnn_tf32") if flags.get(name)]):
+        said.append(f"TF32 in {' and '.join(name.removesuffix('_tf32') for name in on)}")
+    said += [f"{name}={value}" for name, value in sorted(run.environment.items())]
+    return [SEPARATOR.join(said)] if said else []
+
+
 def condition_lines(found: Conditions) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
     lines: list[tuple[str, str]] = []

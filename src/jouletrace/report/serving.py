@@ -36,6 +36,7 @@ _SECONDARY = (
     "tokens_per_s",
     "tokens_per_j",
 )
+_LATENCIES = {"ttft": "first token", "e2e": "end to end"}
 _HEADINGS = {
     "ttft_p95_s": "TTFT p95",
     "tpot_p95_s": "TPOT p95",
@@ -96,6 +97,7 @@ def verdict(run: Run, results: Parts, known: Facts, absolute: str = "") -> list[
         return ["no request was answered"]
     wrong = [load["name"] for _, load in there if load["name"] in known.doubted]
     lines = [f"NOT VALID at {', '.join(wrong)}: no energy per request or token is stated there"] if wrong else []
+    lines = [*(f"at {load['name']}: {said}" for unit, load in there if (said := _answered(run, unit))), *lines]
     if len(wrong) == len(there):
         return [*lines, *_none_meets(run)]
     servers = serving_of(run).get("servers") or []
@@ -122,7 +124,8 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str,
     else:
         power = figure(unit.get("power_w"), "W")
         said = f"{figure(energy, 'J')} per request{absolute}, {figure(token, 'J')} per output token, {power}"
-    lines = [f"{label}at {load['name']}: {said}", *_billed(results, unit)]
+    imported = energy.value is None and bool(_answered(run, unit))
+    lines = [*([] if imported else [f"{label}at {load['name']}: {said}"]), *_billed(results, unit)]
     slo = _slo(run)
     if chosen is None and slo:
         lines = [*(f"{label}{line}" for line in _none_meets(run)), *lines]
@@ -130,6 +133,19 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str,
         within = f" within the SLO ({slo})" if slo and chosen is not None else " of the valid loads" if slo else ""
         lines.append(f"costs least{within}: {named(load)}")
     return lines
+
+
+def _answered(run: Run, unit: Part) -> str:
+    """Rate and latencies of an imported load without energy, which is what its file was made for; else ""."""
+    rate = unit.get("requests_per_s")
+    if run.kind != "import" or rate.value is None or unit.get("energy_total_j").value is not None:
+        return ""
+    said = [f"{quantity(rate.value, '1')} requests/s"]
+    for name, words in _LATENCIES.items():
+        known = [(p, unit.get(f"{name}_{p}_s").value) for p in ("p50", "p95", "p99")]
+        times = [f"{p} {quantity(seconds, 's')}" for p, seconds in known if seconds is not None]
+        said += [f"{words} {', '.join(times)}"] if times else []
+    return "; ".join(said)
 
 
 def _other_rates(run: Run, results: Parts, known: Facts) -> list[str]:
@@ -195,6 +211,8 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
     found.id = "load"
     figures = [unit.figures for unit in there]
     known = {name for row in figures for name in row}
+    if brief and all(unit.get("energy_total_j").value is None for unit in there):  # columns of dashes
+        known = {name for name in known if not _of_energy(name)}
     shown = [name for name in _SHOWN if name in known]
     own = () if brief or "energy_prefill_j" not in known else _PARTS
     secondary = [name for name in (*own, *_SECONDARY) if name in known]
@@ -208,6 +226,11 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
             unit = "" if column.key == "share_within_slo" else column.unit
             found.columns[place] = Column(name, True, brief=brief, key=column.key, unit=unit)
     return found
+
+
+def _of_energy(name: str) -> bool:
+    """True for a metric that needs the energy of a load."""
+    return name.endswith(("_j", "_w")) or "_per_j" in name
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

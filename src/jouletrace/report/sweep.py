@@ -30,6 +30,7 @@ from jouletrace.run.shown import Shown
 DONE, INTERRUPTED = "done", "interrupted"
 AXES = {
     "workload": "workload",
+    "config": "config",
     "batch": "batch",
     "seq_len": "tokens",
     "dtype": "dtype",
@@ -37,6 +38,9 @@ AXES = {
     "power_limit_w": "limit (W)",
 }
 """Settings that may be varied, with their headings."""
+
+_WORDS = ("workload", "config", "dtype", "mode")
+"""Those whose values are words."""
 
 FIGURES = {
     "latency_s": ("latency", "s"),
@@ -62,6 +66,7 @@ class Point(TypedDict, total=False):
     """The settings of a point of a sweep, by the names of ``AXES``."""
 
     workload: Required[str]
+    config: str
     batch: int
     seq_len: int
     dtype: str
@@ -160,7 +165,7 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     same = [f"{AXES[name]} {entries[0].point.get(name)}" for name in names if name not in varying]
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])]
-    columns = [Column(AXES[name], numeric=name not in ("workload", "dtype", "mode")) for name in varying]
+    columns = [Column(AXES[name], numeric=name not in _WORDS) for name in varying]
     figures = [entry.figures() for entry in entries]
     of_host = any(one["work_per_sample_j"].value is not None for one in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
@@ -226,9 +231,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _point(entry: Entry, varying: Sequence[str]) -> str:
     """The settings of a point in words."""
-    plain = ("workload", "dtype", "mode")
     return ", ".join(
-        _said(entry.point.get(name)) if name in plain else f"{AXES[name]} {_said(entry.point.get(name))}"
+        _said(entry.point.get(name)) if name in _WORDS else f"{AXES[name]} {_said(entry.point.get(name))}"
         for name in varying
     )
 

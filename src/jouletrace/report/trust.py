@@ -15,7 +15,7 @@ _ADVICE = ": give "
 _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
 
-_OF_MEASURING = re.compile(r"--(detail-time|max-time|duty)|for longer")
+_OF_MEASURING = re.compile(r"--(detail-time|duration|max-time|duty)|for longer")
 """Actions that a file leaves no room for."""
 
 

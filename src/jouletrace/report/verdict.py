@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
@@ -91,7 +93,8 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
         claimed = run.kind != "import" or "energy_total_j" in results.whole.figures
         why = f"; {reasons.no_energy(energy.reason)}" if energy.reason and claimed else ""
         each = "" if whole else " per iteration"
-        return [f"{_timed(time)}{each}{why}"] if time.value is not None else _watched(run, results, known)
+        stated = _stated_beside(results) if whole else ""
+        return [f"{_timed(time)}{each}{stated}{why}"] if time.value is not None else _watched(run, results, known)
     if whole and energy.method.startswith("stated by "):
         said = f"{figure(energy, 'J')} in {quantity(results.get('time_s').value, 's')}, {energy.method}"
         return [said, *_watched(run, results, known)]
@@ -105,6 +108,14 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, known, energy)
+
+
+def _stated_beside(results: Parts) -> str:
+    """The largest latencies and the rate that a file states: ", p99 41.30 ms, 31.84 queries/s"."""
+    rate, most = results.get("queries_per_s").value, results.get("latency_p99_s")
+    said = [f"p99 {_timed(most)}"] if most.value is not None else []
+    said += [] if rate is None else [f"{quantity(rate, '1')} queries/s"]
+    return "".join(f", {one}" for one in said)
 
 
 def _of_host(results: Parts, known: Facts, time: Estimate) -> str:
@@ -148,7 +159,7 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     """The consumption of devices over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
     if not units:
-        return []
+        return _of_timeline(run, results)
     energies = [unit.get("energy_total_j") for unit in units]
     there = [one for one in energies if one.value is not None]
     times = sorted(one for unit in units if (one := unit.get("time_s").value) is not None)
@@ -176,6 +187,24 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
         lines.insert(0, _inference(run, results, known, inference))
     return lines
+
+
+def _of_timeline(run: Run, results: Parts) -> list[str]:
+    """The time of a timeline and how much of it some GPU worked; of counters alone how many launches have them."""
+    time, busy = results.get("time_s"), results.get("time_busy_s")
+    if time.value and busy.value is not None:
+        share = number(100 * busy.value / time.value, 3)
+        calls = f"{busy.n} kernels and copies" if (busy.n or 0) > 1 else "1 kernel or copy"
+        return [f"{quantity(time.value, 's')}, busy {share}{NBSP}% of it ({quantity(busy.value, 's')}): {calls}"]
+    if time.value is not None:
+        return [f"{quantity(time.value, 's')}; no kernel or copy in it"]
+    kernels = results.units("kernel")
+    counted = pc.count_distinct(run.counters["metric"].cast("string")).as_py()
+    if not kernels or not counted:
+        return []
+    launches = sum(unit.count or 1 for unit in kernels)
+    those = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    return [f"counters of {launches} launches of {those}; export --format csv has all {counted} of a launch"]
 
 
 def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> str:

@@ -286,7 +286,7 @@ def costliest(figures: Sequence[Mapping[str, Estimate]]) -> list[int]:
 def of_time(figures: Mapping[str, Estimate]) -> bool:
     """True if the share of a part is one of time, as where the energies of kernels aren't known."""
     share = figures.get("share", ABSENT)
-    return share.value is not None and share.method == "trace"
+    return share.value is not None and share.method in ("trace", "spans")
 
 
 def _share_one_thing(figures: Mapping[int, dict[str, Estimate]]) -> None:

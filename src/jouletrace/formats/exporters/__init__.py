@@ -19,6 +19,7 @@ FORMATS: dict[str, str] = {
     "chrome": "chrome:write",
     "collapsed": "pictures:write_collapsed",
     "csv": "folders:write_csv",
+    "kernels": "kernels:write_kernels",
     "parquet": "folders:write_parquet",
     "speedscope": "pictures:write_speedscope",
     "svg": "pictures:write_svg",
