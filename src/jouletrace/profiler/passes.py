@@ -90,7 +90,8 @@ def idle(
         meanwhile()
         passed_s = (clock.time_ns() - begin_ns) / 1e9
         progress.advance(min(passed_s, seconds))
-        while (left_s := seconds - (clock.time_ns() - begin_ns) / 1e9) > 0:
+        end_ns = begin_ns + round(seconds * 1e9)
+        while (left_s := (end_ns - clock.time_ns()) / 1e9) > 0:
             clock.sleep(min(left_s, LOOK_EVERY_S))
             progress.advance(min(left_s, LOOK_EVERY_S))
     finally:
