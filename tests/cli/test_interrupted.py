@@ -92,16 +92,14 @@ def test_ctrl_c_before_anything_is_measured(place):
 
 @pytest.mark.thorough
 def test_ctrl_c_in_the_middle_of_a_pass(place, capsys):
-    process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
-    calls = (place / "calls").stat().st_size
-    wait_for(lambda: (place / "calls").stat().st_size > calls + 5)  # of some hundred in the latency pass
+    calls = place / "calls"  # some 30 in half a second, then 60 in the latency pass
+    process = profile_until(place, lambda: calls.exists() and calls.stat().st_size > 45, "-d", "cpu", "--warmup", "0.5")
     interrupted(process)
     run = check_kept(place, capsys)
     assert [warning.code for warning in run.warnings][-1] == "interrupted"
     assert run.workload["items"] == 1
     names = run.spans["name"].to_pylist()
-    assert names[0] == "warm-up"
-    assert "latency" in names, "a phase that was cut short is marked too"
+    assert {"warm-up", "latency"} <= set(names), "a phase that was cut short is marked too"
 
 
 @pytest.mark.slow
