@@ -92,7 +92,7 @@ def test_ctrl_c_before_anything_is_measured(place):
 
 @pytest.mark.thorough
 def test_ctrl_c_in_the_middle_of_a_pass(place, capsys):
-    calls = place / "calls"  # some 30 in half a second, then 60 in the latency pass
+    calls = place / "calls"  # about 30 in half a second, then 60 in the latency pass
     process = profile_until(place, lambda: calls.exists() and calls.stat().st_size > 45, "-d", "cpu", "--warmup", "0.5")
     interrupted(process)
     run = check_kept(place, capsys)
