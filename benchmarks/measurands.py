@@ -77,7 +77,7 @@ class LateStep(SimulatedStep):
     """A step whose host is late: between iterations the GPU idles, in each window for another share of the time."""
 
     rng = np.random.default_rng(0)
-    at_once = 200
+    at_once = 20  # in a piece of a window
     late, until_ns = 0.0, 0
 
     def replay(self, n: int) -> Interval:

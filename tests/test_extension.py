@@ -211,6 +211,7 @@ def imported(form, name, text):
 
 def simulated():
     object.__setattr__(PRESETS["h200-141"], "title", NAME)
+    object.__setattr__(PRESETS["h200-141"], "capability", CAPABILITY)
     return [channel for source in open_simulated("sim:h200").sources() for channel in source.channels]
 
 

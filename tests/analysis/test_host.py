@@ -57,7 +57,7 @@ def test_a_late_host_leaves_work_certain(late):
 
 def test_the_headline_separates_work_and_host(late):
     text = verdict(late)
-    assert " mJ of work + 120.09 ± 0.63 W × 13.02 ms of this host (10 to 15) = " in text
+    assert " mJ of work + 120.09 ± 0.62 W × 13.02 ms of this host (10 to 15) = " in text
     assert " J per iteration here (± " in text
     other = to_json_object(late)["model"]["other"]
     assert other["energy_work_j"]["value"] == late.result("energy_work_j").value

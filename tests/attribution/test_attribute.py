@@ -72,6 +72,22 @@ def test_one_pulse_is_not_taken_for_swing():
     assert half < 0.013
 
 
+@pytest.mark.parametrize("late_s", [0.003, 0.01, 0.02])
+def test_a_load_that_begins_soon_after_a_span_is_not_in_it(late_s):
+    """Time is cut as finely beside a span as in it, and power may move between cuts: 0 of 8 hold without either."""
+    held = []
+    for k in range(8):
+        rng = np.random.default_rng(2000 + k)
+        load = Load([1.0, rng.uniform(0.5, 1.5) * late_s, 0.8], [0.0, 0.0, 720.0])
+        times_s, values_w, response = load.record(rng)
+        span = load.edge_s[:2]
+        _, (low,), (high,) = attribute(times_s, values_w, [span], response=response).interval()
+        truth = load.energy(*span)
+        assert high - low < 0.02 * truth
+        held.append(low <= truth <= high)
+    assert sum(held) >= 7
+
+
 def half_widths(energies):
     """Half-widths of the spans over their energies."""
     mean, low, high = energies.interval()

@@ -15,7 +15,7 @@ from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
 from jouletrace.campaign.sweep import Grid, _settings_of, run_sweep, varied
 from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.identity import NvmlPowerLimit
+from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
@@ -23,7 +23,7 @@ from jouletrace.profiler.power_limits import changing, check_limit, open_limiter
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import Entry, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
-from jouletrace.simulator.boards.device import SimulatedPowerLimit
+from jouletrace.simulator.boards.driver import SimulatedNvml, SimulatedNvmlError
 from jouletrace.workloads import resolve
 from make_runs import profile_run
 from places import SUPPORT
@@ -50,10 +50,11 @@ class Runner:
 
     def __init__(self, **failures):
         self.failures = {int(key[1:]): error for key, error in failures.items()}
-        self.ran = []
+        self.ran, self.limits_w = [], []
 
     def __call__(self, workload, settings, folder, limit_s):
         self.ran.append((settings.batch, settings.device))
+        self.limits_w.append(open_limiter(settings.device).limit_w())
         if settings.batch in self.failures:
             raise self.failures[settings.batch]
         run = profile_run(batch=settings.batch, scale=settings.batch / 64)
@@ -294,7 +295,8 @@ def limited(tmp_path, runner, limits=(300.0, 400.0)):
 def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     runner = Runner()
     limited(tmp_path, runner)
-    assert [device for _, device in runner.ran] == ["sim:h100?cap=300&run=0", "sim:h100?cap=400&run=1"]
+    assert [device for _, device in runner.ran] == ["sim:h100?run=0", "sim:h100?run=1"]
+    assert runner.limits_w == [300.0, 400.0]
     limiter = open_limiter("sim:h100")
     assert limiter.limit_w() == 700.0
     assert not journal_of(limiter.info).exists()
@@ -346,8 +348,12 @@ def test_two_at_once_are_refused(tmp_path):
         pass
 
 
+def refused(*_):
+    raise SimulatedNvmlError(4)
+
+
 def test_without_permission_nothing_is_run_and_nothing_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(SimulatedPowerLimit, "permitted", False)
+    monkeypatch.setattr(SimulatedNvml, "_set_limit", refused)
     runner = Runner()
     with pytest.raises(NotPossibleError, match="needs root"):
         limited(tmp_path, runner)
@@ -394,11 +400,10 @@ class Limited(FakeNvml):
 
 def test_an_nvidia_gpu_takes_its_limit_in_milliwatts():
     board = h100()
-    limiter = NvmlPowerLimit(board.uuid, Nvml(Limited(board)))
+    limiter = NvmlGpu(board.uuid, Nvml(Limited(board)))
     assert limiter.limit_w() == 700.0
     limiter.set_limit(450.0)
     assert limiter.limit_w() == 450.0
-    assert limiter.spec("cuda:0") == "cuda:0"
     limiter.close()
 
 
@@ -408,7 +413,7 @@ def test_an_nvidia_gpu_that_refuses_a_limit_says_why(code, said):
     library = Limited(board)
     library.refusal = code
     with pytest.raises(NotPossibleError, match=said):
-        NvmlPowerLimit(board.uuid, Nvml(library)).set_limit(450.0)
+        NvmlGpu(board.uuid, Nvml(library)).set_limit(450.0)
 
 
 # the command, with real processes

@@ -16,7 +16,7 @@ from jouletrace.run.files import write_whole
 from jouletrace.sensor import power_record
 from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
 from jouletrace.sensor.models import RATE_NEAR_HZ
-from jouletrace.simulator.boards.sensors import SampledStretch
+from jouletrace.simulator.boards.driver import SampledStretch
 
 
 @contextmanager

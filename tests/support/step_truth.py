@@ -104,11 +104,11 @@ def _cells(gpu: SimulatedGpu, start_ns: int, end_ns: int) -> tuple[Floats, Float
 
 def read_at(gpu: SimulatedGpu, channel: str, time_ns: Ints) -> Floats:
     """Readings (W) of a power channel at given times of the past, shape as ``time_ns``."""
-    sensors = gpu._sensors
+    there = gpu.instruments
     found = {
-        POWER: sensors._ring or sensors._sparse,
-        "power_average_w": sensors._average,
-        "power_instant_w": sensors._instant,
+        POWER: there.ring or there.sparse,
+        "power_average_w": there.average,
+        "power_instant_w": there.instant,
     }[channel]
     assert found is not None
     return found.taken_at(time_ns)

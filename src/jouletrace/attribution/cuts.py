@@ -10,6 +10,10 @@ from scipy.sparse import csr_matrix
 from jouletrace.arrays import Floats, Indices, Mask
 from jouletrace.attribution.chains import Windows
 
+_BESIDE = 8
+"""Steps beside a burst within which power is placed as finely as inside: a load that begins in these two readings, and
+could change only with one of them, would be taken out of the burst."""
+
 _SAME_S = 1e-7
 """Times so close are one instant: less than any clock here shows, and more than rounding to nanoseconds makes."""
 
@@ -27,11 +31,12 @@ class Cuts:
 
     @classmethod
     def from_readings(cls, read_s: Floats, begin_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
-        """Cuts at the moments that readings show, at edges, and at least every ``step_s`` inside bursts.
+        """Cuts at the moments that readings show, at edges, and at least every ``step_s`` inside bursts and near them.
 
         Windows of readings begin at ``begin_s``, shape (readings,), which are ``read_s`` without windows.
         """
-        fine = [np.linspace(a, b, max(int(np.ceil((b - a) / step_s)), 1) + 1) for a, b in bursts]
+        pieces = bursts if np.isinf(step_s) else np.vstack([bursts, _beside(bursts, _BESIDE * step_s)])
+        fine = [np.linspace(a, b, max(int(np.ceil((b - a) / step_s)), 1) + 1) for a, b in pieces]
         marks = np.unique(np.concatenate([read_s, begin_s, spans.ravel(), bursts.ravel()]))
         time_s = np.union1d(marks, met(np.concatenate(fine), marks))
         low, high = min(begin_s[0], spans.min()), max(read_s[-1], spans.max())
@@ -67,6 +72,15 @@ class Cuts:
     def goes_on(self) -> Mask:
         """True where a segment's level goes on into the next, shape (n,)."""
         return np.append(self.inside[1:] & ~self.opens[1:], False)
+
+
+def _beside(bursts: Floats, reach_s: float) -> Floats:
+    """Segments of up to ``reach_s`` before and after each burst and outside of all, shape (g, 2)."""
+    middle = (np.append(bursts[1:, 0], np.inf) + bursts[:, 1]) / 2
+    before = np.stack([np.maximum(bursts[:, 0] - reach_s, np.append(-np.inf, middle[:-1])), bursts[:, 0]], axis=1)
+    after = np.stack([bursts[:, 1], np.minimum(bursts[:, 1] + reach_s, middle)], axis=1)
+    beside = np.vstack([before, after])
+    return beside[beside[:, 1] > beside[:, 0]]
 
 
 def met(time_s: Floats, instants_s: Floats) -> Floats:

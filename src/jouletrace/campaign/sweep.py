@@ -16,9 +16,10 @@ from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, cla
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
 from jouletrace.devices import open_device
+from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.option import named
-from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
+from jouletrace.profiler.power_limits import changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
@@ -230,7 +231,7 @@ def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSet
     return Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
 
 
-def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter | None = None) -> ProfileSettings:
+def _settings_of(point: Point, settings: ProfileSettings, limiter: NvmlGpu | None = None) -> ProfileSettings:
     """The settings of a point; with a limiter, its power limit is set first."""
     options: dict[str, Any] = {
         name: value for name, value in point.items() if name not in ("workload", "power_limit_w", "config")
@@ -239,7 +240,6 @@ def _settings_of(point: Point, settings: ProfileSettings, limiter: PowerLimiter 
     options["config"] = {**settings.config, **{key: value for key, _, value in pairs}}
     if limiter is not None:
         limiter.set_limit(point["power_limit_w"])
-        options["device"] = limiter.spec(settings.device)
     return replace(settings, **options)
 
 
@@ -258,7 +258,7 @@ def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
 
 
 @contextmanager
-def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter | None]:
+def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[NvmlGpu | None]:
     """The GPU's power limit if the sweep changes it; else None."""
     if not grid.power_limit_w:
         yield None

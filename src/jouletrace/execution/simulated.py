@@ -58,7 +58,7 @@ class SimulatedTraceable:
         board, log = self._device.board, list[Variant]()
         steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
         times: list[Ints] = []
-        with self._device.sampled() as sensor:
+        with self._device.instruments.sampled() as sensor:
             board.wait(_BEFORE_S)
             start_ns = board.clock.time_ns()
             for draws, seconds in (

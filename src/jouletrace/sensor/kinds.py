@@ -126,6 +126,12 @@ KINDS: dict[str, SensorKind] = {
             and channel.delay_s is not None
         ),
     ),
+    # 10 ms of every 20 ms.
+    "volta": SensorKind(
+        (PowerField((RECORD, USAGE), _FAST, ((6, 0), (7, 5))),),
+        nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
+        recognises=lambda channel: not channel.gapless and (channel.period_s or 0.02) < 0.05,
+    ),
     # The driver's record of H100 and H200: momentary samples, averaged recursively and read every 20 ms. The time
     # between samples is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz
     # (docs/results/sensors-h100.md, docs/results/any-model-h200.md).
@@ -137,12 +143,6 @@ KINDS: dict[str, SensorKind] = {
         nominal(0.020, 0.003, 0.003, 0.003, rise_s=0.0125, lag_s=0.002, stamp_grid=2, jitter_s=0.001),  # on an H100 SXM
         HOPPER_SENSOR,
         recognises=lambda channel: bool(channel.gapless) and (channel.period_s or 0.02) < 0.05,
-    ),
-    # 10 ms of every 20 ms.
-    "volta": SensorKind(
-        (PowerField((USAGE,), _FAST, ((6, 0), (7, 5))),),
-        nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
-        recognises=lambda channel: (channel.period_s or 0.02) < 0.05,
     ),
     # 25 ms of every 100 ms; also what is assumed where nothing is known.
     "ampere_datacenter": SensorKind(

@@ -15,11 +15,16 @@ from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.identity import describe, find_board, list_processes
 from jouletrace.devices.nvml.record import COUNTER_CALL, RING_CALL, read_counter
 from jouletrace.devices.nvml.sensors import Reading, Sensors, find_sensors
+from jouletrace.errors import NotPossibleError
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
 """Environment variable: 0 excludes the GPM counters of whole GPUs from recordings. They are recorded by default:
 reading them five times per second slowed none of the measured steps (docs/results/mig-h100.md)."""
+
+
+_LIMIT = "nvmlDeviceGetPowerManagementLimit"
+_NO_PERMISSION = 4
 
 
 class NvmlGpu:
@@ -70,6 +75,29 @@ class NvmlGpu:
     def processes(self) -> list[Process]:
         """Compute and graphics processes on this GPU."""
         return list_processes(self._nvml, self._handle)
+
+    def limit_w(self) -> float:
+        """The power limit that was set (``nvmlDeviceGetPowerManagementLimit``), in watts.
+
+        Raises:
+            NotPossibleError: If the GPU doesn't report it.
+        """
+        try:
+            return float(self._nvml.call(_LIMIT, self._handle)) / 1e3
+        except Unavailable as error:
+            raise NotPossibleError(f"{self.info.name} doesn't report its power limit: {error}") from None
+
+    def set_limit(self, watts: float) -> None:
+        """Set the power limit for all users of the GPU (``nvmlDeviceSetPowerManagementLimit``), as ``nvidia-smi -pl``.
+
+        Raises:
+            NotPossibleError: If the driver refuses; it says why.
+        """
+        try:
+            self._nvml.call("nvmlDeviceSetPowerManagementLimit", self._handle, round(watts * 1e3))
+        except Unavailable as error:
+            why = "this needs root (sudo)" if error.code == _NO_PERMISSION else str(error)
+            raise NotPossibleError(f"{self.info.name}: the power limit can't be set: {why}") from None
 
     def close(self) -> None:
         """Release NVML. Safe to call twice."""
@@ -146,7 +174,6 @@ def _counter(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     return Capability(name, True, COUNTER_CALL, 0.1, cost, "cross-check of the record; its period is nominal")
 
 
-_LIMIT = "nvmlDeviceGetPowerManagementLimit"
 _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], tuple[bool, str]]], ...] = (
     ("power limit", _LIMIT, lambda milliwatts: (True, f"{milliwatts / 1e3:g} W")),
     (

@@ -6,39 +6,35 @@ the power cap, which they share.
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
-from jouletrace.devices.base import Capability, Clock, Process, Source, Vendor
+from jouletrace.devices.base import Capability, Process, Source, Vendor
 from jouletrace.devices.mig import Profile
+from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.devices.registry import SLICE
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
-from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.simulator.boards.board import Board
+from jouletrace.simulator.boards.driver import SimulatedNvml, limit_w
 from jouletrace.simulator.boards.kernels import Roofline
 from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles, stored_slices
 from jouletrace.simulator.boards.presets import Preset, draw, find
-from jouletrace.simulator.boards.sensors import SampledStretch, SensorSet
 from jouletrace.simulator.boards.spec import PREFIX, parse
 from jouletrace.simulator.boards.truth import Truth
 
 
-class SimulatedGpu:
-    """A simulated GPU whose energy is known exactly.
+class SimulatedGpu(NvmlGpu):
+    """A simulated GPU whose energy is known exactly, read through the calls of its driver.
 
     Args:
         spec: ``sim:NAME[?key=value&...]``.
 
     Attributes:
-        info: What a driver would report, marked as simulated.
-        clock: The GPU's time.
-        spec: As given.
         board: The GPU to work on.
+        instruments: What its driver reads.
     """
 
     def __init__(self, spec: str) -> None:
@@ -48,62 +44,32 @@ class SimulatedGpu:
         # comes from the sensor's averaging alone
         sharp = {"fast_s": 20e-6} if asked.sensor == "sampled" else {}
         parameters = draw(preset, asked.seed, {**sharp, **dict(asked.given)}.items())
+        uuid = f"SIM-{preset.name}-{asked.seed}"
+        cap_w = asked.cap or limit_w(uuid, asked, preset.cap_w)
+        self.board = Board(preset, parameters, replace(asked, cap=cap_w))
+        driver = SimulatedNvml(uuid, self.board, preset, parameters, asked)
+        super().__init__(uuid, Nvml(driver), self.board.clock)
         self.spec = spec
-        self.board = Board(preset, parameters, asked)
-        self.clock: Clock = self.board.clock
-        self.info = DeviceInfo(
-            id=f"SIM-{preset.name}-{asked.seed}",
-            name=f"SIMULATED {preset.title}",
-            kind="gpu",
-            simulated=True,
-            driver="simulated",
-            power_limit_w=self.board.cap_w,
-            power_limits_w={"min": preset.cap_min_w, "max": preset.cap_w, "default": preset.cap_w},
-            memory_bytes=preset.memory_bytes,
-            details={"preset": preset.name, "seed": asked.seed, "run": asked.run, **dict(asked.given)},
-        )
-        self._sensors = SensorSet(self.board, preset, parameters, asked, self.info.id)
+        self.instruments = driver.instruments
+        given = {"preset": preset.name, "seed": asked.seed, "run": asked.run, **dict(asked.given)}
+        self.info = replace(self.info, simulated=True, host="", details=self.info.details | given)
 
     @property
     def truth(self) -> Truth:
         """The exact energies; for tests and benchmarks only."""
         return self.board.truth
 
-    def sampled(self) -> SampledStretch:
-        """A segment in which the record resolves kernels, by momentary samples."""
-        return self._sensors.sampled()
-
     def sources(self) -> list[Source]:
-        """New sources that read the GPU's instruments, the best power source first."""
-        return self._sensors.sources()
-
-    def capabilities(self) -> list[Capability]:
-        """One entry per channel, with the cost of a read on this machine."""
-        found = []
-        for source in self.sources():
-            start = time.perf_counter()
-            source.poll()
-            cost_s = time.perf_counter() - start
-            for channel in source.channels:
-                found.append(
-                    Capability(
-                        CHANNEL_UNITS[channel.name][1],
-                        available=True,
-                        source=channel.source,
-                        period_s=channel.period_s,
-                        cost_s=cost_s,
-                        note="SIMULATED",
-                    )
-                )
+        """As ``NvmlGpu``, each channel marked."""
+        found = super().sources()
+        for channel in (channel for source in found for channel in source.channels):
+            channel.source = f"SIMULATED {channel.source}"
         return found
-
-    def processes(self) -> list[Process]:
-        """Empty: no other process uses a simulated GPU."""
-        return []
 
     def close(self) -> None:
         """End the context, if one exists."""
         self.board.release_context()
+        super().close()
 
 
 class SimulatedSlice(SimulatedGpu):
@@ -124,7 +90,7 @@ class SimulatedSlice(SimulatedGpu):
         self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
         self.clock = gpu.clock
         self.gpu = gpu
-        self._sensors = gpu._sensors
+        self.instruments = gpu.instruments
         self.info = DeviceInfo(
             id=uuid,
             name=f"{gpu.info.name} MIG {profile.name}",
@@ -142,6 +108,23 @@ class SimulatedSlice(SimulatedGpu):
                 "profile": profile.name,
             },
         )
+
+    def sources(self) -> list[Source]:
+        """Those of the whole GPU."""
+        return self.gpu.sources()
+
+    def capabilities(self) -> list[Capability]:
+        """Those of the whole GPU."""
+        return self.gpu.capabilities()
+
+    def processes(self) -> list[Process]:
+        """Empty: no other process uses a simulated GPU."""
+        return []
+
+    def close(self) -> None:
+        """End the context on the slice, and close its GPU."""
+        self.board.release_context()
+        self.gpu.close()
 
 
 def open_slice(spec: str, name: str) -> SimulatedSlice:
@@ -211,45 +194,3 @@ def _open_stored(spec: str) -> SimulatedSlice:
 
 
 VENDOR = Vendor(f"{PREFIX}NAME", re.compile(f"{PREFIX}(?s:.*)|(?is:{SLICE}.*)"), open_simulated)
-
-
-class SimulatedPowerLimit:
-    """Implements ``profiler.power_limits.PowerLimiter``.
-
-    Attributes:
-        permitted: Whether the user may change it; for tests.
-    """
-
-    permitted = True
-
-    def __init__(self, device: str, state: Path) -> None:
-        board = SimulatedGpu(device)
-        self.info: DeviceInfo = board.info
-        self._state = state
-        board.close()
-
-    def limit_w(self) -> float:
-        """The limit in force, in watts."""
-        try:
-            return float(json.loads(self._state.read_text())["limit_w"])
-        except (OSError, ValueError, KeyError):
-            pass
-        if self.info.power_limit_w is None:
-            raise NotPossibleError(f"{self.info.name} has no power limit")
-        return self.info.power_limit_w
-
-    def set_limit(self, watts: float) -> None:
-        """Set the limit, in watts."""
-        if not self.permitted:
-            raise NotPossibleError(f"{self.info.name}: the power limit can't be set: this needs root (sudo)")
-        self._state.parent.mkdir(parents=True, exist_ok=True)
-        self._state.write_text(json.dumps({"limit_w": watts}))
-
-    def spec(self, device: str) -> str:
-        """The GPU with its cap."""
-        name, _, query = device.partition("?")
-        others = [part for part in query.split("&") if part and not part.startswith("cap=")]
-        return f"{name}?{'&'.join([*others, f'cap={self.limit_w():g}'])}"
-
-    def close(self) -> None:
-        """Nothing to release."""

@@ -28,6 +28,7 @@ class Preset:
 
     name: str  # name in ``sim:NAME``
     title: str  # name as a driver reports it
+    capability: tuple[int, int]  # CUDA compute capability
     memory_bytes: int  # total memory in bytes
     cap_w: float  # default and highest power limit in watts
     cap_min_w: float  # lowest power limit that can be set, in watts
@@ -146,23 +147,23 @@ PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset(
-            "v100", "V100 32GB", 32 * _GIB, 300.0, 150.0, 1530.0, 135.0, 600.0, 877.0,
+            "v100", "V100 32GB", (7, 0), 32 * _GIB, 300.0, 150.0, 1530.0, 135.0, 600.0, 877.0,
             6 * _MIB, 0.90e12, _V100_FLOPS, "gapless", False, _V100,
         ),
         Preset(
-            "a100-40", "A100 40GB", 40 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1215.0,
+            "a100-40", "A100 40GB", (8, 0), 40 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1215.0,
             40 * _MIB, 1.555e12, _A100_FLOPS, "sparse", False, _A100,
         ),
         Preset(
-            "a100-80", "A100 80GB", 80 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1593.0,
+            "a100-80", "A100 80GB", (8, 0), 80 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1593.0,
             40 * _MIB, 2.039e12, _A100_FLOPS, "sparse", False, _A100,
         ),
         Preset(
-            "h100-80", "H100 80GB", 80 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 2619.0,
+            "h100-80", "H100 80GB", (9, 0), 80 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 2619.0,
             50 * _MIB, 3.35e12, _HOPPER_FLOPS, "gapless", True, _HOPPER,
         ),
         Preset(
-            "h200-141", "H200 141GB", 141 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 3201.0,
+            "h200-141", "H200 141GB", (9, 0), 141 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 3201.0,
             50 * _MIB, 4.80e12, _HOPPER_FLOPS, "gapless", True, _HOPPER,
         ),
     )
