@@ -35,20 +35,21 @@ def record(gpu, channel=POWER, poll_s=None):
 
 
 @pytest.mark.parametrize(
-    ("preset", "power"),
+    ("preset", "power", "sensor"),
     [
-        ("v100", "SAMPLES"),
-        ("a100-40", "PowerUsage"),
-        ("a100-80", "PowerUsage"),
-        ("h100", "SAMPLES"),
-        ("h200", "SAMPLES"),
+        ("v100", "SAMPLES", "volta"),
+        ("a100-40", "PowerUsage", "ampere_datacenter"),
+        ("a100-80", "PowerUsage", "ampere_datacenter"),
+        ("h100", "SAMPLES", "hopper"),
+        ("h200", "SAMPLES", "hopper"),
     ],
 )
-def test_the_best_power_source_comes_first_and_channels_have_known_names(preset, power):
+def test_the_best_power_source_comes_first_and_channels_have_known_names(preset, power, sensor):
     gpu = open_simulated(f"sim:{preset}")
     sources = gpu.sources()
     assert sources[0].channels[0].name == POWER
     assert power in sources[0].channels[0].source
+    assert sources[0].channels[0].sensor == sensor
     names = [channel.name for s in sources for channel in s.channels]
     assert len(names) == len(set(names))
     assert set(names) <= set(CHANNEL_UNITS)

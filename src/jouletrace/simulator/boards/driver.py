@@ -1,4 +1,4 @@
-"""NVML of a simulated GPU: the calls of pynvml by which ``devices.nvml`` reads a board, answered in NVML's units.
+"""NVML of a simulated GPU: the calls of pynvml by which ``devices.nvml`` reads one, answered in NVML's units.
 
 The true properties of a sensor stay hidden: a call returns no more than that of a real driver.
 """
