@@ -7,10 +7,10 @@ import pytest
 
 from import_logs import real, real_files
 from jouletrace.analysis import analyse
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import energy_per_inference, stated_latency
 from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
+from jouletrace.run.figures import Figures
 from pace import worked
 from records import DEVICE, channel, iterations, make_run, ns, readings
 
@@ -175,7 +175,7 @@ def test_the_latency_is_that_given_then_stated_then_timed():
     assert stated_latency(run).value == pytest.approx(0.004)
     figures = Figures()
     figures.add(0, "latency_s", Estimate(0.005, n=226, method="stated by torch.utils.benchmark"))
-    run.results = figures.results()
+    figures.become(run)
     assert stated_latency(run).value == 0.005
     run.settings["latency_s"] = 0.00437
     assert stated_latency(run).value == 0.00437

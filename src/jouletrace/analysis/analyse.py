@@ -6,7 +6,6 @@ import numpy as np
 
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported_recording import moment, seconds_text, span_text
 from jouletrace.analysis.model import add_model
@@ -18,6 +17,7 @@ from jouletrace.analysis.work import add_work
 from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+from jouletrace.run.figures import Figures
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
@@ -42,9 +42,7 @@ so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs
 
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
-    figures = figures_of(run)
-    run.results = figures.results()
-    run.units = figures.units.table()
+    figures_of(run).become(run)
     return run
 
 

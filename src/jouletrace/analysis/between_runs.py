@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import per_iteration, scatter, together
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.quantiles import student
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, most_w, power_record
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.figures import Figures
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.counter import CounterReads, gained, printed_step_j, record_over_counter, sound_reads

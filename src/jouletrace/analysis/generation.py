@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis import latency
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import SEGMENT, Load, Solved, by_run
 from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Generation, Segment
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import ALIASED

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
@@ -21,6 +20,7 @@ from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_nam
 from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.figures import Figures
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of, union_ns
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.figures import Figures
 
 METHOD = "counters"
 

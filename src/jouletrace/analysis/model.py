@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import Load, Solved, by_run, fill, of_variant, per_iteration, scatter, together
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
 from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.run.spans import spans_of

@@ -10,7 +10,6 @@ import numpy as np
 
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
@@ -18,6 +17,7 @@ from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.power_record import printed_step, spliced

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import mean, median_of
 from jouletrace.arrays import Floats
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.stats.interval import ratio
 
 LANE = "nodes"

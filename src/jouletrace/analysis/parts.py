@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
@@ -24,6 +23,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.division import METHOD, Division, Launched, tables_of
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
 from jouletrace.run.layers import calls_of, layers_of
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_times import recorded_units
 from jouletrace.analysis.power import window_estimate
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import BEFORE, has_recording
 from jouletrace.stats.interval import ratio, total

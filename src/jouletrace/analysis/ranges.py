@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from jouletrace.analysis.aliasing import of_paths
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.span_energies import LEAST_OF_MEAN, Energy, energies_by_name
 from jouletrace.arrays import Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.metrics import EACH
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of

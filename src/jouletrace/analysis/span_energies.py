@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, power_record, readings, sensor_flags
 from jouletrace.arrays import Ints, Mask
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.run import Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import Spans
 from jouletrace.sensor.shares import Response

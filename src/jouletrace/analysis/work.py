@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies
 from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 from jouletrace.run.estimate import widened
+from jouletrace.run.figures import Figures
 from jouletrace.stats.interval import Z95, mean_estimate, total
 
 METHOD = "counted work"

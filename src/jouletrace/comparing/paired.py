@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.iterations import fill, of_variant
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
@@ -24,6 +23,7 @@ from jouletrace.comparing.pairs import ALPHA, PER_SAMPLE, Comparison, Group, Not
 from jouletrace.comparing.setup import scale_of
 from jouletrace.comparing.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
 from jouletrace.run.readings import ALIASED
@@ -156,7 +156,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
             if row.metric != "latency_s":
                 metric = "time_s" if row.metric == "iteration_time_s" else row.metric
                 results.add(unit, metric, getattr(row, side), [flag for flag in row.flags if flag == ALIASED])
-    run.results, run.units = results.results(), results.units.table()
+    results.become(run)
 
 
 def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from import_logs import TORCH, TRTEXEC_PROFILE, dmon, query, write
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import add_imported
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.run.figures import Figures
 from jouletrace.stats.interval import Z95
 
 LOG = dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)
@@ -18,7 +18,7 @@ def imported(*paths, **options):
     run = read_files(paths, ImportOptions(**options))
     figures = Figures()
     add_imported(run, figures)
-    run.results, run.units = figures.results(), figures.units.table()
+    figures.become(run)
     return run
 
 
@@ -61,8 +61,9 @@ def test_energy_over_assumed_times_says_so(tmp_path):
 def test_a_figure_computed_again_is_the_same(tmp_path):
     files = [write(tmp_path, text, name) for text, name in ((LOG, "a"), (TORCH, "b"), (TRTEXEC_PROFILE, "d"))]
     run = imported(*files)
+    results, units = run.results.to_pylist(), run.units.to_pylist()
     figures = Figures()
     add_imported(run, figures)
-    assert figures.results().to_pylist() == run.results.to_pylist()
-    assert figures.units.table().to_pylist() == run.units.to_pylist()
+    figures.become(run)
+    assert (run.results.to_pylist(), run.units.to_pylist()) == (results, units)
     assert "Conv_0 + Relu_1" in set(run.units["name"].to_pylist())

@@ -21,7 +21,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.serving.measured import VARIES, Factors, Kind, Record, apart, joined, rates
 from jouletrace.analysis.serving.steady import (
@@ -35,6 +34,7 @@ from jouletrace.analysis.serving.steady import (
 )
 from jouletrace.analysis.serving.steps import FACTORS, bill_by_steps, factors_of, steps_in
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.figures import Figures
 from jouletrace.stats.interval import Z95
 
 METHOD = "request timeline"

@@ -12,7 +12,6 @@ import numpy as np
 
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
 from jouletrace.analysis.serving.slices import Found, divide
@@ -30,6 +29,7 @@ from jouletrace.analysis.serving.steady import (
 from jouletrace.analysis.slices import METHOD
 from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio
 from jouletrace.stats.quantiles import student

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.serving.steps import Steps
 from jouletrace.arrays import Floats
 from jouletrace.run import Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import dcgm
 from jouletrace.formats.importers.base import (
@@ -32,6 +31,7 @@ from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.formats.importers.stated import PREFIX
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.figures import Figures
 
 LOG = "dcgm.csv"
 METHOD = PREFIX + "the MIG profiler"
@@ -132,7 +132,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             _add(figures, point, spans, recorded, left)
     if None in by_log:
         run.warn("no_activity_log", f"no {LOG} beside or above some result files: activity is unknown", path.name)
-    run.units, run.results = figures.units.table(), figures.results()
+    figures.become(run)
     run.spans = tables.from_rows(spans, "spans")
     left.warn(run)
     return run

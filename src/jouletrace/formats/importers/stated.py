@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jouletrace.analysis.figures import Figures
 from jouletrace.formats.importers.base import NO_CLOCK, new_run
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run.figures import Figures
 from jouletrace.run.forms import stated_facts
 
 PREFIX = "stated by "
@@ -41,7 +41,8 @@ class Stated:
         model = Figures()
         model.model(run.workload.get("name", "model"))
         model.units.keep(self._figures.units.rows.values())
-        run.units, run.results = model.units.table(), self._figures.results()
+        self._figures.units = model.units
+        self._figures.become(run)
 
     def run(self, path: Path, form: str, device: str | None, workload: Mapping[str, Any], dialect: str = "") -> Run:
         """A Run of them without times, with the known facts of the workload and the name of the device, if known."""

@@ -1,4 +1,4 @@
-"""Collecting figures into the ``results`` and ``units`` tables."""
+"""The figures of a Run as they are collected: what writes its ``units`` and ``results``, which ``run.parts`` reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jouletrace.run import MODEL_UNIT, Estimate, tables
+from jouletrace.run import tables
+from jouletrace.run.estimate import Estimate
+from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.parts import ABSENT
 from jouletrace.run.units import Units
 
@@ -69,8 +71,11 @@ class Figures:
         """Names of the figures that were added of a unit."""
         return [metric for owner, metric in self._figures if owner == unit]
 
-    def results(self) -> pa.Table:
-        """The ``results`` table."""
+    def become(self, run: Run) -> None:
+        """Make them the figures of a Run, in place of those that it has."""
+        run.units, run.results = self.units.table(), self._results()
+
+    def _results(self) -> pa.Table:
         rows: list[dict[str, object]] = [
             {
                 "unit": unit,
