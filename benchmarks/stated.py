@@ -437,7 +437,7 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
         number for place, number in enumerate(closures_hold(data)) if place in (0, 1, 4)]),
     (PAPER, "at the cap four are {} to {} % above it", lambda _: [
         100 * (f(one["closure"] for one in _models() if "at the cap" in one["title"]) - 1) for f in (min, max)]),
-    (ANY, "analysed from the raw data: {} ± {}", whole(SEGFORMER, ("closure_kernels", 1))),
+    (ANY, "analysed from the raw data by this version: {} ± {}", whole(SEGFORMER, ("closure_kernels", 1))),
     (README, "takes {} ± {} % more energy compiled", compiled),
     *atlas_claims.CLAIMS,
 ]  # fmt: skip
