@@ -86,6 +86,30 @@ def test_intervals_of_blocks_hold_what_they_say(count, known):
     assert sum(covered) >= fewest(len(covered))
 
 
+@pytest.mark.parametrize("steady_s", [0.3, 1.7])
+def test_spans_hold_whose_load_changes_whenever_it_likes(steady_s):
+    """Power walks between the moments of readings, too: without, hardly an interval holds."""
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        load = Load(rng.uniform(0.8, 1.2, round(8 / steady_s)) * steady_s, np.resize([0.0, 480.0], round(8 / steady_s)))
+        times_s, values_w, _ = load.record(rng)
+        edge_s = load.edge_s[0] + np.cumsum(rng.uniform(0.005, 0.06, 200))
+        start, end, kind = edge_s[:-1], edge_s[1:], np.arange(199) % 3
+        energy = np.array([load.energy(*one) for one in zip(start, end, strict=True)])
+        truth = np.bincount(kind, energy) / np.bincount(kind)
+        record = Readings(np.rint(1e9 * times_s).astype(np.int64), values_w, 0.02)
+        found += zip(
+            short_span_energies(record, NOMINAL, *(np.rint(1e9 * at).astype(np.int64) for at in (start, end)), kind),
+            truth,
+            strict=True,
+        )
+    error, covered = judged(found)
+    assert len(error) == 24
+    assert np.sqrt(np.mean(error**2)) < 0.012
+    assert sum(covered) >= fewest(24)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("swing", "scatter"), [(0.0, 0.0), (0.2, 0.1), (0.6, 0.0)])
 def test_spans_in_turns_hold_whatever_their_power_does(swing, scatter):

@@ -96,6 +96,11 @@ MUTANTS = [
         ("no slow change", "** 2, *prior.slow[s][:2])", "** 2, 0.0, 0.0)"),
     ),
     *_of(
+        "attribution/look.py",
+        ["attribution/test_short_spans.py"],
+        ("power that moves only at readings", "cuts.h**2 / 3", "0.0"),
+    ),
+    *_of(
         "attribution/cuts.py",
         ["attribution/test_attribute.py"],
         ("power beside a span placed with one reading each", "_BESIDE = 8", "_BESIDE = 0"),

@@ -68,6 +68,8 @@ class Look:
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         density = density_s * (height**2 if self.swing is None else self.swing)
+        if self.prior.between:  # variance of a walk's integral over a segment, about the level at its start
+            density = density + np.where(np.isfinite(walk), walk, 0.0) * cuts.h**2 / 3
         idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
         pace_w = np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + self.idle_moves)
         course = Course(density, walk, fresh, pace_w, idle)

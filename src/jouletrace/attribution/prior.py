@@ -54,6 +54,8 @@ class Prior:
     repeats: float = 0.035
     # Exponent of power in kernels' durations, which show the clock: 0 ± 5, where that of dynamic power is -2 to -3
     clock: float = 5.0
+    # Whether power changes anywhere between readings: kernels show when it does, spans that someone named don't
+    between: bool = False
     rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings
 
     def base_w(self, values_w: Floats) -> float:

@@ -39,8 +39,8 @@ _PART, _MOST_PARTS, _MOST_COLUMNS = 0.1, 10, 200
 """Length of a span's parts over the sensor's memory, and the most of them, of a kind and of all. Power changes at the
 same places in all spans of a kind: with one power for each, rows of spans that swing miss by 17 %, by parts by 2 %."""
 
-_PRIOR = Prior(ends=Prior.swing)
-"""Parts differ from the whole as a burst swings."""
+_PRIOR = Prior(ends=Prior.swing, between=True)
+"""Parts differ from the whole as a burst swings, and the load changes whenever it likes."""
 
 _LEAST_W = 0.1
 """Noise of a reading where its sensor is taken to have none: its resolution."""
