@@ -67,12 +67,14 @@ class Log:
         left: Counts of unusable content.
         devices: Devices by id, in order of appearance.
         apart: How to log so that readings of several devices can be distinguished; "" where the file does so.
+        bursts: True if the tool writes a row of each device at once, and never two of one.
     """
 
     def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
         self.left = left or Left(path)
         self.devices: dict[str, DeviceInfo] = {}
         self.apart = ""
+        self.bursts = False
         self._path = path
         self._options = options
         self._readings: dict[tuple[str, str], _Series] = {}
@@ -311,7 +313,7 @@ class Log:
         if not powers:
             return
         row, value = found.get(POWER, powers[0])
-        each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s)
+        each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s, self.bursts)
         if certain and self.apart:
             text = f"each time has {each} readings of power: are they of {each} GPUs without an index?"
             raise BadInputError(f"{self._path}: {text} {self.apart[:1].upper()}{self.apart[1:]}")
