@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import import_timelines as make
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
@@ -254,3 +255,14 @@ def test_copies_and_parts_of_a_log_without_a_uuid_are_one_record(tmp_path, since
     run = read_files([smi(tmp_path / "a.csv", 300), smi(tmp_path / "b.csv", 300, since)])
     assert len(run.samples) == 20 + since
     assert len(run.devices) == 1
+
+
+def test_files_of_one_reading_each_are_as_one_file_with_all(tmp_path):
+    parts = [smi(tmp_path / f"{k}.csv", 300, since=10 * k, rows=1) for k in range(20)]
+    rows = [part.read_text().splitlines() for part in parts]
+    whole = tmp_path / "whole.csv"
+    whole.write_text("\n".join([rows[0][0], *(row[1] for row in rows)]) + "\n")
+    one, many = analyse(read_files([whole])), analyse(read_files(parts))
+    assert many.result("energy_total_j", 1) == one.result("energy_total_j", 1)
+    assert one.result("energy_total_j", 1).value == pytest.approx(301 * 190, rel=0.01)
+    assert {each.code for each in many.warnings} == {each.code for each in one.warnings}

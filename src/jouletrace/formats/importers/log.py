@@ -16,7 +16,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
-from jouletrace.formats.importers.power_sensor import describe
+from jouletrace.formats.importers.power_sensor import OneReading, describe
 from jouletrace.formats.importers.shared_times import hurried, readings_at_once, repeated, steps_back
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
@@ -238,7 +238,7 @@ class Log:
                     continue
                 if np.all(np.diff(time) >= 0):
                     time = spread(time, stamps.resolution_s)
-                info = ChannelInfo(device.id, channel, series.unit, series.source)
+                info = (ChannelInfo if len(row) > 1 else OneReading)(device.id, channel, series.unit, series.source)
                 known = None
                 if channel.startswith("power_"):
                     info.sensor, known = sensor(device, series.power_field)

@@ -17,6 +17,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOp
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.ncu_match import match_launches
+from jouletrace.formats.importers.power_sensor import describe_joined
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.forms import Load
@@ -77,6 +78,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         _add_devices(first, run)
         first.channels += [c for c in run.channels if first.channel(c.device, c.name) is None]
         first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
+    describe_joined(first)
     return first
 
 
