@@ -40,6 +40,10 @@ class _Logged:
         """The first and the last time."""
         return int(self.time_ns[0]), int(self.time_ns[-1])
 
+    def reaches(self, other: _Logged) -> bool:
+        """True if both have a time in common."""
+        return bool(self.time_ns[0] <= other.time_ns[-1] and other.time_ns[0] <= self.time_ns[-1])
+
 
 def leave_out_logged_twice(runs: list[Run], paths: list[str]) -> bool:
     """Leave out readings of a channel in the time in which an earlier file has it: together they'd be no record.
@@ -60,7 +64,7 @@ def leave_out_logged_twice(runs: list[Run], paths: list[str]) -> bool:
             for other in earlier:
                 if channel.name in (POWER, ENERGY_COUNTER):
                     _refuse_others(other, own)
-                if _leave_out(run, channel, other.edges) and channel.name == POWER:
+                if own.reaches(other) and _leave_out(run, channel, other.edges) and channel.name == POWER:
                     there, name = Path(other.path).name, Path(path).name
                     both = f"{there} and {name} are logs of one GPU: where both reach, the power of {there} counts"
                     run.warn("logged_twice", f"{both}; if they are two GPUs, import each alone", name)
@@ -100,18 +104,23 @@ def _refuse_others(one: _Logged, other: _Logged) -> None:
     """
     if one.named and other.named:
         return
-    first, last = one.edges
-    within = (other.time_ns >= first) & (other.time_ns <= last)
-    at = np.minimum(np.searchsorted(one.time_ns, other.time_ns), len(one.time_ns) - 1)
-    copied = (one.time_ns[at] == other.time_ns) & (one.value[at] == other.value)
     label = "one device" if one.device.index is None else f"GPU {one.device.index}"
     if _other_name(one.device, other.device):
         text = f"{one.path} and {other.path} name {label} {one.device.name} and {other.device.name}"
-    elif np.sum(within & ~copied) > _IN_COMMON * min(len(one.time_ns), len(other.time_ns)):
+    elif one.reaches(other) and _other_readings(one, other):
         text = f"{one.path} and {other.path} have other readings of {label} at the same time, and no UUID in both"
     else:
         return
     raise BadInputError(f"{text}: are they of two GPUs? Log the column uuid, too, or import each file alone")
+
+
+def _other_readings(one: _Logged, other: _Logged) -> bool:
+    """True if readings of one in the time of the other aren't copies of its own."""
+    first, last = one.edges
+    within = (other.time_ns >= first) & (other.time_ns <= last)
+    at = np.minimum(np.searchsorted(one.time_ns, other.time_ns), len(one.time_ns) - 1)
+    copied = (one.time_ns[at] == other.time_ns) & (one.value[at] == other.value)
+    return bool(np.sum(within & ~copied) > _IN_COMMON * min(len(one.time_ns), len(other.time_ns)))
 
 
 def _other_name(one: DeviceInfo, other: DeviceInfo) -> bool:
