@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
 from jouletrace.formats.importers.power_sensor import OneReading, describe
-from jouletrace.formats.importers.shared_times import hurried, readings_at_once, repeated, steps_back
+from jouletrace.formats.importers.shared_times import hurried, in_no_order, readings_at_once, repeated, steps_back
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
@@ -229,10 +229,10 @@ class Log:
         self._note_unread(run)
         for device in self.devices.values():
             run.devices.append(device)
-            for channel, (row, value) in found[device.id].items():
+            for channel, (row, read) in found[device.id].items():
                 series = self._readings[device.id, channel]
-                _note_limit(device, channel, value)
-                time = onward_ns[row]
+                _note_limit(device, channel, read)
+                time, value = self._in_order(run, onward_ns[row], read)
                 if len(time) > 1 and np.median(np.diff(np.sort(time)).astype(np.float64)) > FARTHEST_NS:
                     self.left.add("stray_times", "readings are years apart", len(time))
                     continue
@@ -250,6 +250,14 @@ class Log:
         run.samples = join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _in_order(self, run: Run, time: Ints, value: Floats) -> tuple[Ints, Floats]:
+        """Times and values, sorted and noted where they are in no order."""
+        if not in_no_order(time):
+            return time, value
+        run.warn("rows_sorted", "rows are in no order of time: they were sorted", self._path.name)
+        order = np.argsort(time, kind="stable")
+        return time[order], value[order]
 
     def _onward(self, run: Run, stamps: Stamps, found: list[list[Ints]]) -> Ints:
         """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance.

@@ -86,6 +86,11 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
     return steps, np.round(usual - apart[steps - 1]).astype(np.int64), round(usual)
 
 
+def in_no_order(time: Ints) -> bool:
+    """True of rows neither in the order of time nor in its reverse: so many steps back aren't those of a clock."""
+    return len(time) > _LEAST and 1 - _MOST < float(np.mean(np.diff(time) < 0)) < _MOST
+
+
 def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
     """Number of rows that come too soon though none came late, the usual distance and what time they lack, in s.
 
