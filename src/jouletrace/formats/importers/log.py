@@ -37,6 +37,8 @@ LIMIT = "power_limit_w"
 _LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
+_SIMULATED = re.compile(r"SIM(ULATED\b|-)")
+"""How the ids and names of jouletrace's own simulated GPUs begin."""
 
 SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
 """Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
@@ -109,6 +111,7 @@ class Log:
             id = f"{id}@{host}"
         if id not in self.devices:
             given = {key: value for key, value in facts.items() if value not in ("", None)}
+            given["simulated"] = any(_SIMULATED.match(text.removeprefix("imported:")) for text in (id, name))
             self.devices[id] = DeviceInfo(id, name, **given)  # type: ignore[arg-type]  # fields of DeviceInfo
         return id
 
