@@ -221,9 +221,9 @@ def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path)
     assert "clock_assumed" in codes(run)
 
 
-def smi(path, watts, since=0, name="NVIDIA H100", columns="index, name", rows=20):
+def smi(path, watts, since=0, name="NVIDIA H100", columns="index, name", rows=20, host=""):
     """A log of GPU 0 of a host, one row a second."""
-    facts_of = {"index": "0", "name": name, "uuid": "GPU-1"}
+    facts_of = {"index": "0", "name": name, "uuid": "GPU-1", "host": host}
     facts = ", ".join(facts_of[column] for column in columns.split(", "))
     lines = [
         f"2026/08/24 22:{k // 60:02d}:{k % 60:02d}.113, {facts}, {watts + k % 3}.00 W"
@@ -241,6 +241,13 @@ def test_logs_of_two_hosts_that_number_their_gpus_alike_are_never_one(tmp_path, 
     known = smi(tmp_path / "known.csv", 300, columns="index, uuid, name")
     with pytest.raises(BadInputError, match="no UUID in both"):
         read_files([known, files[1]])
+
+
+def test_logs_that_state_their_hosts_are_of_two_gpus(tmp_path):
+    files = [smi(tmp_path / f"{k}.csv", 300 + 40 * k, columns="host, index, name", host=f"node{k}") for k in range(2)]
+    run = read_files(files)
+    assert [device.host for device in run.devices] == ["node0", "node1"]
+    assert [run.series(device.id, "power_w")[1][0] for device in run.devices] == [300, 340]
 
 
 @pytest.mark.parametrize("since", [0, 600])

@@ -97,6 +97,7 @@ def _one_set_of_devices(runs: list[Run]) -> None:
                 by_index.setdefault(device.index, {})[device.id] = device
     ranks = {run.workload.get("rank") for run in runs if pc.any(pc.equal(run.spans["kind"], "kernel")).as_py()} - {None}
     elsewhere = {device.id for run in runs if about(run)["clock"] != NO_CLOCK for device in run.devices}
+    hosts: dict[str, str] = {}
     for run in runs:
         if about(run)["clock"] == NO_CLOCK and len(run.devices) == len(elsewhere) == 1:
             _rename_devices(run, {run.devices[0].id: next(iter(elsewhere))})
@@ -112,6 +113,8 @@ def _one_set_of_devices(runs: list[Run]) -> None:
                 new_ids[device.id] = f"{device.id}@rank{rank}"
             elif len(known) == 1 and numbers[device.index] == 1:  # GPUs of two nodes can't be distinguished by number
                 new_ids[device.id] = known[0].id
+            elif device.host and hosts.setdefault(device.id, device.host) != device.host:
+                new_ids[device.id] = f"{device.id}@{device.host}"
         _rename_devices(run, new_ids)
         if new_ids:
             about(run)["devices"] = new_ids
