@@ -24,7 +24,8 @@ def export(
     from jouletrace.formats import exporters
 
     source = opened(run)
-    say(f"wrote {exporters.export(source, form, output or _beside(Path(run), form))}")
+    made = exporters.export(source, form, output or _beside(Path(run), form))
+    say(f"wrote {'the folder ' if made.is_dir() else ''}{made}")
 
 
 def _beside(run: Path, form: str) -> Path:

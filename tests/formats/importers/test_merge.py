@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import import_timelines as make
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
@@ -218,3 +219,57 @@ def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path)
     one, other = (run.series(device.id, "power_w")[0][0] for device in run.devices)
     assert one == other
     assert "clock_assumed" in codes(run)
+
+
+def smi(path, watts, since=0, name="NVIDIA H100", columns="index, name", rows=20, host=""):
+    """A log of GPU 0 of a host, one row a second."""
+    facts_of = {"index": "0", "name": name, "uuid": "GPU-1", "host": host}
+    facts = ", ".join(facts_of[column] for column in columns.split(", "))
+    lines = [
+        f"2026/08/24 22:{k // 60:02d}:{k % 60:02d}.113, {facts}, {watts + k % 3}.00 W"
+        for k in range(since, since + rows)
+    ]
+    path.write_text("\n".join([f"timestamp, {columns}, power.draw [W]", *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("columns", ["index, name", "name"])
+def test_logs_of_two_hosts_that_number_their_gpus_alike_are_never_one(tmp_path, columns):
+    files = [smi(tmp_path / f"node{k}.csv", 300 + 40 * k, columns=columns) for k in range(2)]
+    with pytest.raises(BadInputError, match=r"node0.csv and .*node1.csv have other readings of GPU 0 at the same time"):
+        read_files(files)
+    known = smi(tmp_path / "known.csv", 300, columns="index, uuid, name")
+    with pytest.raises(BadInputError, match="no UUID in both"):
+        read_files([known, files[1]])
+
+
+def test_logs_that_state_their_hosts_are_of_two_gpus(tmp_path):
+    files = [smi(tmp_path / f"{k}.csv", 300 + 40 * k, columns="host, index, name", host=f"node{k}") for k in range(2)]
+    run = read_files(files)
+    assert [device.host for device in run.devices] == ["node0", "node1"]
+    assert [run.series(device.id, "power_w")[1][0] for device in run.devices] == [300, 340]
+
+
+@pytest.mark.parametrize("since", [0, 600])
+def test_logs_that_name_a_gpu_otherwise_are_never_one(tmp_path, since):
+    files = [smi(tmp_path / "a.csv", 300), smi(tmp_path / "b.csv", 300, since, name="NVIDIA A100")]
+    with pytest.raises(BadInputError, match="name GPU 0 NVIDIA H100 and NVIDIA A100: are they of two GPUs"):
+        read_files(files)
+
+
+@pytest.mark.parametrize("since", [0, 10, 20])
+def test_copies_and_parts_of_a_log_without_a_uuid_are_one_record(tmp_path, since):
+    run = read_files([smi(tmp_path / "a.csv", 300), smi(tmp_path / "b.csv", 300, since)])
+    assert len(run.samples) == 20 + since
+    assert len(run.devices) == 1
+
+
+def test_files_of_one_reading_each_are_as_one_file_with_all(tmp_path):
+    parts = [smi(tmp_path / f"{k}.csv", 300, since=10 * k, rows=1) for k in range(20)]
+    rows = [part.read_text().splitlines() for part in parts]
+    whole = tmp_path / "whole.csv"
+    whole.write_text("\n".join([rows[0][0], *(row[1] for row in rows)]) + "\n")
+    one, many = analyse(read_files([whole])), analyse(read_files(parts))
+    assert many.result("energy_total_j", 1) == one.result("energy_total_j", 1)
+    assert one.result("energy_total_j", 1).value == pytest.approx(301 * 190, rel=0.01)
+    assert {each.code for each in many.warnings} == {each.code for each in one.warnings}

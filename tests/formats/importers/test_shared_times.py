@@ -133,3 +133,20 @@ def test_logs_of_two_machines_that_number_their_gpus_alike_are_asked_about(tmp_p
     lines = [row.format(i, watts) for i in range(30) for watts in (100, 300)]
     with pytest.raises(BadInputError, match="2 machines"):
         imported(tmp_path / "t.csv", "\n".join(["timestamp, index, power.draw [W]", *lines]) + "\n")
+
+
+@pytest.mark.parametrize(("count", "step", "apart"), [(2, 1, 0.004), (2, 1, 0.0007), (8, 1, 0.004), (8, 0.1, 0.003)])
+def test_equal_gpus_without_an_index_are_asked_about(tmp_path, count, step, apart):
+    draw = random.Random(count)
+    rows = [
+        (f"2026/08/24 22:19:{i * step + k * apart:06.3f}", f"{draw.gauss(300, 2):.2f} W")
+        for i in range(50)
+        for k in range(count)
+    ][1:]  # the first of a burst may be cut off
+    with pytest.raises(BadInputError, match=f"are they of {count} GPUs without an index"):
+        imported(tmp_path / "t.csv", table(rows, "timestamp, power.draw [W]"))
+
+
+def test_a_gpu_that_is_logged_for_a_second_each_minute_is_one(tmp_path):
+    rows = [(f"2026/08/24 22:{i // 10:02d}:{i % 10 / 10:06.3f}", f"{300 + i % 7} W") for i in range(200)]
+    imported(tmp_path / "t.csv", table(rows, "timestamp, power.draw [W]"))

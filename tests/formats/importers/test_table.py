@@ -6,7 +6,7 @@ import pytest
 from import_logs import codes, left_out, meter, read, real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import importer
+from jouletrace.formats.importers import importer, read_files
 from jouletrace.formats.importers.base import ImportOptions
 
 WATTS = [100.0, 1250.5, 99.5, 101.0]
@@ -243,3 +243,9 @@ def test_real_gpu_logs_hold_every_row():
         rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
         run = importer("table").read(path, ImportOptions(map={"time_s": "TIME", "power_mw": "TOTAL"}))
         assert list(run.series("imported:0", "power_w")[1]) == pytest.approx([int(row[1]) / 1e3 for row in rows])
+
+
+def test_a_log_of_a_simulated_gpu_is_marked(tmp_path):
+    rows = [f"2026-11-27T15:12:{k:02d}.797,SIM-h100-80-0,{300 + k}.5" for k in range(10)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,device,power_W", *rows]) + "\n")
+    assert read_files([tmp_path / "t.csv"]).simulated

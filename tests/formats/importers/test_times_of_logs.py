@@ -254,3 +254,14 @@ def test_a_log_with_a_hole_before_its_last_row_keeps_the_energy_before_it(tmp_pa
     energy = analyse(read_files([tmp_path / "t.csv"])).result("energy_total_j", 1)
     assert energy.value == pytest.approx(0.1 * sum(watts), rel=0.01)
     assert "covered_alone" in energy.flags
+
+
+@pytest.mark.parametrize("digits", [0, 3])
+def test_rows_in_no_order_are_sorted_with_a_remark(tmp_path, digits):
+    rows = [f"{1_786_553_852 + i:.{digits}f},{300 if 20 <= i < 80 else 60}" for i in range(100)]
+    random.Random(1).shuffle(rows)
+    (tmp_path / "t.csv").write_text("\n".join(["time_s,power_w", *rows]) + "\n")
+    run = analyse(read_files([tmp_path / "t.csv"]))
+    assert run.result("energy_total_j", 1).value == pytest.approx(60 * 300 + 40 * 60, rel=0.02)
+    assert "rows_sorted" in {one.code for one in run.warnings}
+    assert not {"clock_stepped", "record_clock_stepped_back", "record_hole"} & {one.code for one in run.warnings}

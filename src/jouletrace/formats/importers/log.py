@@ -16,8 +16,8 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
-from jouletrace.formats.importers.power_sensor import describe
-from jouletrace.formats.importers.shared_times import hurried, readings_at_once, repeated, steps_back
+from jouletrace.formats.importers.power_sensor import OneReading, describe
+from jouletrace.formats.importers.shared_times import hurried, in_no_order, readings_at_once, repeated, steps_back
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
@@ -37,6 +37,8 @@ LIMIT = "power_limit_w"
 _LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
+_SIMULATED = re.compile(r"SIM(ULATED\b|-)")
+"""How the ids and names of jouletrace's own simulated GPUs begin."""
 
 SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
 """Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
@@ -67,12 +69,14 @@ class Log:
         left: Counts of unusable content.
         devices: Devices by id, in order of appearance.
         apart: How to log so that readings of several devices can be distinguished; "" where the file does so.
+        bursts: True if the tool writes a row of each device at once, and never two of one.
     """
 
     def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
         self.left = left or Left(path)
         self.devices: dict[str, DeviceInfo] = {}
         self.apart = ""
+        self.bursts = False
         self._path = path
         self._options = options
         self._readings: dict[tuple[str, str], _Series] = {}
@@ -107,6 +111,7 @@ class Log:
             id = f"{id}@{host}"
         if id not in self.devices:
             given = {key: value for key, value in facts.items() if value not in ("", None)}
+            given["simulated"] = any(_SIMULATED.match(text.removeprefix("imported:")) for text in (id, name))
             self.devices[id] = DeviceInfo(id, name, **given)  # type: ignore[arg-type]  # fields of DeviceInfo
         return id
 
@@ -227,16 +232,16 @@ class Log:
         self._note_unread(run)
         for device in self.devices.values():
             run.devices.append(device)
-            for channel, (row, value) in found[device.id].items():
+            for channel, (row, read) in found[device.id].items():
                 series = self._readings[device.id, channel]
-                _note_limit(device, channel, value)
-                time = onward_ns[row]
+                _note_limit(device, channel, read)
+                time, value = self._in_order(run, onward_ns[row], read)
                 if len(time) > 1 and np.median(np.diff(np.sort(time)).astype(np.float64)) > FARTHEST_NS:
                     self.left.add("stray_times", "readings are years apart", len(time))
                     continue
                 if np.all(np.diff(time) >= 0):
                     time = spread(time, stamps.resolution_s)
-                info = ChannelInfo(device.id, channel, series.unit, series.source)
+                info = (ChannelInfo if len(row) > 1 else OneReading)(device.id, channel, series.unit, series.source)
                 known = None
                 if channel.startswith("power_"):
                     info.sensor, known = sensor(device, series.power_field)
@@ -248,6 +253,14 @@ class Log:
         run.samples = join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _in_order(self, run: Run, time: Ints, value: Floats) -> tuple[Ints, Floats]:
+        """Times and values, sorted and noted where they are in no order."""
+        if not in_no_order(time):
+            return time, value
+        run.warn("rows_sorted", "rows are in no order of time: they were sorted", self._path.name)
+        order = np.argsort(time, kind="stable")
+        return time[order], value[order]
 
     def _onward(self, run: Run, stamps: Stamps, found: list[list[Ints]]) -> Ints:
         """The rows' times on the clock of the first, where it stepped back: rows go on at the usual distance.
@@ -311,7 +324,7 @@ class Log:
         if not powers:
             return
         row, value = found.get(POWER, powers[0])
-        each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s)
+        each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s, self.bursts)
         if certain and self.apart:
             text = f"each time has {each} readings of power: are they of {each} GPUs without an index?"
             raise BadInputError(f"{self._path}: {text} {self.apart[:1].upper()}{self.apart[1:]}")

@@ -15,15 +15,13 @@ from jouletrace.analysis.imported_recording import NO_COMMON_TIME, span_text
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
+from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.ncu_match import match_launches
+from jouletrace.formats.importers.power_sensor import describe_joined
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
-from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Load
 from jouletrace.run.sound import sound_rows
-
-_ANONYMOUS = "imported:"
-"""Prefix of the ids of devices whose UUID the file doesn't report; the number follows."""
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
@@ -63,7 +61,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         _renumber(runs)
         _bring_counters(runs, paths)
         _join_loads(runs)
-        again = _leave_out_logged_twice(runs, paths)
+        again = leave_out_logged_twice(runs, paths)
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
         if again:  # parts of one record, in the order of time: a step back within it would be one of the clock
@@ -80,6 +78,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         _add_devices(first, run)
         first.channels += [c for c in run.channels if first.channel(c.device, c.name) is None]
         first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
+    describe_joined(first)
     return first
 
 
@@ -94,10 +93,11 @@ def _one_set_of_devices(runs: list[Run]) -> None:
     by_index: dict[int, dict[str, DeviceInfo]] = {}
     for run in runs:
         for device in run.devices:
-            if device.index is not None and not device.id.startswith(_ANONYMOUS):
+            if device.index is not None and not device.id.startswith(ANONYMOUS):
                 by_index.setdefault(device.index, {})[device.id] = device
     ranks = {run.workload.get("rank") for run in runs if pc.any(pc.equal(run.spans["kind"], "kernel")).as_py()} - {None}
     elsewhere = {device.id for run in runs if about(run)["clock"] != NO_CLOCK for device in run.devices}
+    hosts: dict[str, str] = {}
     for run in runs:
         if about(run)["clock"] == NO_CLOCK and len(run.devices) == len(elsewhere) == 1:
             _rename_devices(run, {run.devices[0].id: next(iter(elsewhere))})
@@ -106,13 +106,15 @@ def _one_set_of_devices(runs: list[Run]) -> None:
         new_ids: dict[str, str] = {}
         numbers = Counter(device.index for device in run.devices)
         for device in run.devices:
-            if not device.id.startswith(_ANONYMOUS) or device.index is None:
+            if not device.id.startswith(ANONYMOUS) or device.index is None:
                 continue
             known = [one for one in by_index.get(device.index, {}).values() if _may_be_one(device, one)]
             if len(ranks) > 1 and rank in ranks:
                 new_ids[device.id] = f"{device.id}@rank{rank}"
             elif len(known) == 1 and numbers[device.index] == 1:  # GPUs of two nodes can't be distinguished by number
                 new_ids[device.id] = known[0].id
+            elif device.host and hosts.setdefault(device.id, device.host) != device.host:
+                new_ids[device.id] = f"{device.id}@{device.host}"
         _rename_devices(run, new_ids)
         if new_ids:
             about(run)["devices"] = new_ids
@@ -227,37 +229,6 @@ def _once(units: pa.Table) -> pa.Table:
     """Units that several files contain (the whole model) once: the first."""
     _, first = np.unique(units["id"].to_numpy(), return_index=True)
     return units.take(pa.array(np.sort(first))) if len(first) < len(units) else units
-
-
-def _leave_out_logged_twice(runs: list[Run], paths: list[str]) -> bool:
-    """Leave out readings of a channel in the time in which an earlier file has it: together they'd be no record.
-
-    Returns:
-        Whether several files hold readings of one channel.
-    """
-    known: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    again = False
-    for run, path in zip(runs, paths, strict=True):
-        name = Path(path).name
-        for channel in run.channels:
-            device = pc.equal(run.samples["device"], channel.device)
-            own = pc.fill_null(pc.and_(device, pc.equal(run.samples["channel"], channel.name)), False)
-            edges = pc.min_max(run.samples.filter(own)["time_ns"]).as_py()
-            if edges["min"] is None:
-                continue
-            earlier = known.setdefault((channel.device, channel.name), [])
-            again = again or bool(earlier)
-            for since, until, other in earlier:
-                time = run.samples["time_ns"]
-                twice = pc.and_(own, pc.and_(pc.greater_equal(time, since), pc.less_equal(time, until)))
-                if not pc.any(twice).as_py():
-                    continue
-                run.samples, own = run.samples.filter(pc.invert(twice)), own.filter(pc.invert(twice))
-                if channel.name == POWER:
-                    both = f"{other} and {name} are logs of one GPU: where both reach, the power of {other} counts"
-                    run.warn("logged_twice", f"{both}; if they are two GPUs, import each alone", name)
-            earlier.append((edges["min"], edges["max"], name))
-    return again
 
 
 def _bring_counters(runs: list[Run], paths: list[str]) -> None:

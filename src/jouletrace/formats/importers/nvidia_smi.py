@@ -176,6 +176,7 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")
     identity = identity_columns(names)
     log.apart = "" if set(identity.values()) & TELLING else f"log the index: {WITH_INDEX}"
+    log.bursts = True
     boards: dict[tuple[str, ...], str] = {}
     when = _time_columns(table, names, path)
     readings = reading_columns(

@@ -26,6 +26,18 @@ METER = PowerField((), gain_pct=None)
 """An unknown meter: each reading may be a mean since the previous one, or momentary."""
 
 
+class OneReading(ChannelInfo):
+    """A channel of a file with one reading, which has no spacing: a record that other files complete has one.
+
+    Attributes:
+        known: Timing of its readings; None of another channel than power.
+        resolution_s: Resolution of the printed stamps.
+    """
+
+    known: PowerField | None
+    resolution_s: float
+
+
 def polled_response(
     sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float, typical_w: float
 ) -> StepResponse:
@@ -64,6 +76,8 @@ def describe(
     steps = np.diff(np.sort(time))
     spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
     info.period_s = spacing_s or None
+    if isinstance(info, OneReading):
+        info.known, info.resolution_s = sensor, resolution_s
     if sensor is None or not spacing_s:
         return
     response = polled_response(sensor, spacing_s, resolution_s, printed_step(value), float(np.mean(np.abs(value))))
@@ -85,3 +99,12 @@ def describe(
         run.warn(
             "sparse_readings", f"{text}: {100 * sensor.window_s / spacing_s:.2g} % of the time was seen", device.id
         )
+
+
+def describe_joined(run: Run) -> None:
+    """Describe channels of files with one reading each, as those of one file with all of them."""
+    devices = {device.id: device for device in run.devices}
+    for info in run.channels:
+        if isinstance(info, OneReading) and info.device in devices:
+            series = run.series(info.device, info.name)
+            describe(run, devices[info.device], info, *series, info.resolution_s, info.known)

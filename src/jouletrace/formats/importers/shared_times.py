@@ -20,6 +20,9 @@ _AT_ONCE = 0.1
 _MOST_DEVICES = 16
 """Devices of a machine."""
 
+_READ_IN_NS = 50e6
+"""A tool that reads the devices of a machine one after the other takes no longer for each."""
+
 _LONG, _ROWS = 2.5, 5
 """Distances from which on rows are missing between two, in usual ones; rows by which it is seen whether time passed."""
 
@@ -83,6 +86,11 @@ def steps_back(time: Ints, resolution_s: float) -> tuple[Ints, Ints, int]:
     return steps, np.round(usual - apart[steps - 1]).astype(np.int64), round(usual)
 
 
+def in_no_order(time: Ints) -> bool:
+    """True of rows neither in the order of time nor in its reverse: so many steps back aren't those of a clock."""
+    return len(time) > _LEAST and 1 - _MOST < float(np.mean(np.diff(time) < 0)) < _MOST
+
+
 def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
     """Number of rows that come too soon though none came late, the usual distance and what time they lack, in s.
 
@@ -98,11 +106,12 @@ def hurried(time: Ints, resolution_s: float) -> tuple[int, float, float]:
     return int(soon.sum()), usual / 1e9, lacking / 1e9
 
 
-def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
+def readings_at_once(time: Ints, power: Floats, resolution_s: float, bursts: bool = False) -> tuple[int, bool]:
     """The number of readings of power at each time, and True if it is certain that they are of so many devices.
 
     Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
-    devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all.
+    devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all;
+    and if they come in ``bursts``, which the tool only writes of several.
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]
@@ -118,9 +127,11 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
         return max(each, int(np.median(sizes[sizes > 1]))), True
     close = _begin(ordered, _AT_ONCE * _spacing(ordered))
     together = _usual(_sizes(close))
-    if together > 1 and 2 * (together - 1) * np.median(np.diff(ordered)) > _spacing(ordered):  # a log with holes
+    within = float(np.median(np.diff(ordered)[~close[1:]])) if together > 1 else 0.0
+    if 2 * (together - 1) * within > _spacing(ordered):  # a log with holes
         return 1, False
-    return together, together > 1 and _alternate(close, watts, together)
+    burst = bursts and within < _READ_IN_NS
+    return together, together > 1 and (burst or _alternate(close, watts, together))
 
 
 def _sizes(new: Mask) -> Indices:
