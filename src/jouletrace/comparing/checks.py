@@ -4,7 +4,7 @@
 
 A check asks for each row that it selects whether B / A - 1 is beyond the stated change. It fails if the
 change is shown to be beyond, with the error permitted over all rows of all checks; it passes if the change
-is shown to be within, and is inconclusive otherwise.
+is shown to be within, and is inconclusive otherwise. Without a figure on both sides in any row it isn't measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
+from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, UNMEASURED, Check, Row
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast
@@ -61,18 +61,17 @@ def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
         BadInputError: If a check selects no row: without a row it would always pass.
     """
     asked = [(check, row) for check in checks for row in _meant(check, rows)]
-    beyond, short = (
-        [rejected for rejected, _ in holm([_p(check, row.contrast, of) for check, row in asked], ALPHA)]
-        for of in (True, False)
-    )
+    beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
     found = []
     for check in checks:
         own = [k for k, (of, _) in enumerate(asked) if of is check]
-        failed, open_ = [k for k in own if beyond[k]], [k for k in own if not beyond[k] and not short[k]]
-        outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        deciding = tuple(asked[k][1] for k in failed or open_ or own)
-        alpha = 2 * ALPHA / len(asked)  # of a one-sided test
-        found.append(replace(check, outcome=outcome, deciding=deciding, alpha=alpha))
+        failed, open_ = [k for k in own if beyond[k][0]], [k for k in own if not beyond[k][0] and not short[k][0]]
+        measured = any(asked[k][1].measured for k in own)
+        outcome = FAILED if failed else PASSED if not open_ else INCONCLUSIVE if measured else UNMEASURED
+        deciding = failed or open_ or own
+        levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
+        rows_ = tuple(asked[k][1] for k in deciding)
+        found.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
     return found
 
 
