@@ -93,7 +93,7 @@ def test_a_check_is_decided_at_the_bound_that_it_prints(other):
         (high - step, "inconclusive", "inconclusive"),
         (high + step, "passed", "failed"),
     ):
-        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found.rows)[0].outcome for sign in "><"]
+        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found.rows, ())[0].outcome for sign in "><"]
         assert outcomes == [above, below]
 
 
@@ -125,12 +125,17 @@ def test_checks_on_parts_mean_all_that_fit_the_pattern():
     ("text", "said"),
     [
         ("layer:encc:energy>1%", "no layer in common is called 'encc'; did you mean enc"),
-        ("op:x:energy>1%", "no op in common"),
+        ("op:x:energy>1%", "A and B have no op: profile with --detail kernel"),
     ],
 )
 def test_a_check_that_looks_at_nothing_is_refused(text, said):
     with pytest.raises(BadInputError, match=said):
         outcome(text, a=BASE, b=BASE, of_a={"parts": {"enc": 0.4}}, of_b={"parts": {"enc": 0.4}})
+
+
+def test_a_check_on_parts_says_which_side_lacks_them():
+    with pytest.raises(BadInputError, match="B has no layer: profile with --detail layer"):
+        outcome("layer:enc:energy>1%", of_a={"parts": {"enc": 0.4}})
 
 
 def test_checks_count_all_their_rows():
@@ -267,6 +272,21 @@ def test_the_runs_of_several_processes_are_separated(capsys, saved):
     found = json.loads(command(capsys, "compare", "many", B, "--json").out)
     assert found["a"]["count"] == 3
     assert found["a"]["runs"] == [f"many/repeats/{i}" for i in (1, 2, 3)]
+
+
+def test_a_repetition_that_is_lost_is_noticed(capsys, saved):
+    whole = side(1.0)[0][0]
+    whole.settings["repeats"], whole.id = 3, "whole"
+    save(whole, saved / "many")
+    for i, (run, _) in enumerate(side(*BASE), start=1):
+        save(run, saved / "many" / "repeats" / str(i))
+    assert command(capsys, "verify", "many").code == 0
+    assert "lacks runs" not in command(capsys, "compare", "many", B).out
+    (saved / "many" / "repeats" / "2" / "run.json").unlink()
+    said = command(capsys, "verify", "many")
+    assert (said.code, "repeats/2/run.json: it is missing" in said.out) == (1, True)
+    found = json.loads(command(capsys, "compare", "many", B, "--json").out)
+    assert "many lacks runs that it states: repeats/2/run.json" in json.dumps(found["trust"])
 
 
 def test_a_run_of_several_processes_without_their_folders_is_split_by_blocks():

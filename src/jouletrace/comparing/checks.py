@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, UNMEASURED, Check, Row
+from jouletrace.comparing.source import Side
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast
@@ -32,6 +33,9 @@ METRICS = {
     **{name: 2 * (f"{name}_p95_s",) for name in ("ttft", "tpot", "e2e")},
 }
 """The metric of the model, and that of a part, by word."""
+
+_DETAILS = {"phase": "phase", "layer": "layer", "op": "kernel", "kernel": "kernel"}
+"""The ``--detail`` with which a profile has parts of a level."""
 
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
@@ -54,13 +58,13 @@ def parse(text: str) -> Check:
     return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
-    """The outcome of each check on the rows.
+def evaluate(checks: Sequence[Check], rows: Sequence[Row], sides: Sequence[Side]) -> list[Check]:
+    """The outcome of each check on the rows, which both ``sides`` have in common.
 
     Raises:
         BadInputError: If a check selects no row: without a row it would always pass.
     """
-    asked = [(check, row) for check in checks for row in _meant(check, rows)]
+    asked = [(check, row) for check in checks for row in _meant(check, rows, sides)]
     beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
     found = []
     for check in checks:
@@ -75,7 +79,7 @@ def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
     return found
 
 
-def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
+def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row]:
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
@@ -83,11 +87,21 @@ def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
     if found:
         return found
     if not at_level:
-        raise BadInputError(f"--fail-if '{check.text}': A and B have no {check.level} in common")
+        raise BadInputError(f"--fail-if '{check.text}': {_lacking(check.level, sides)}")
     if not named:
         near = _near(check.pattern, sorted({row.name for row in at_level}))
         raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
     raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
+
+
+def _lacking(level: str, sides: Sequence[Side]) -> str:
+    """Which sides have no part of a level, of which they have none in common, and what gives it to them."""
+    lacking = [side for side in sides if all(one.level != level for one in side.only)]
+    if not lacking:
+        return f"A and B have no {level} in common"
+    said = f"{' and '.join(side.name for side in lacking)} {'has' if len(lacking) == 1 else 'have'} no {level}"
+    profiled = level in _DETAILS and all(side.run.kind == "profile" for side in lacking)
+    return f"{said}: profile with --detail {_DETAILS[level]}" if profiled else said
 
 
 def _fits(row: Row, pattern: str) -> bool:

@@ -47,6 +47,7 @@ _NOTES = {
     "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
     "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
     "is open",
+    "repeat_lost": "{} lacks runs that it states: {}",
     "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
     "not_compared": "{} is not compared: {}",
     "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
@@ -71,6 +72,8 @@ _SETUP = {
     "seq_len": "sequence length",
     "new_tokens": "new tokens",
     "threads": "torch threads",
+    "parameters": "number of parameters",
+    "flops": "number of FLOPs of an iteration",
     "response": "response of the power sensor",
     "power_limit_w": "power limit (W)",
     "vbios": "VBIOS",
