@@ -166,6 +166,7 @@ def test_compare_prints_a_table(capsys, saved):
     assert (said.code, said.err) == (0, "")
     assert "worse" in said.out
     assert "3 runs" in said.out
+    assert "Latency, medians" in said.out, "show of repeats states the median of all iterations"
 
 
 def test_python_takes_runs_paths_and_lists_and_prints_what_the_command_does(capsys, saved):

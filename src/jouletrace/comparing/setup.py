@@ -19,7 +19,7 @@ _WORKLOAD = (
 """Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
 _SIZES = ("parameters", "flops")
-"""Facts of the model's size, by which two models of one name are told apart, where both sides state them."""
+"""Facts of the model's size, by which two models of one name are distinguished, where both sides state them."""
 
 _STATED = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
 """Options that ``_WORKLOAD`` covers."""
