@@ -134,7 +134,7 @@ WRONG = [
     (2, ["profile", "toy.py:leaves", "-d", "sim:h100"], "toy.py:leaves: its call raised SystemExit: 0"),
     (3, ["profile", "toy.py:hungry", "-d", "cpu"], "out of memory (asked for 2.00 GiB more, 1.20 GiB free)"),
     (2, ["profile", "toy.py:toy", "-d", "gpu7"], "unknown device 'gpu7': it may be auto, cuda:N"),
-    (2, ["profile", "toy.py:toy", "-d", "sim:h300"], "no simulated GPU called 'h300'"),
+    (2, ["profile", "toy.py:toy", "-d", "sim:h300"], "no simulated GPU called 'h300'; there are: h100, a100, "),
     (2, ["profile", "toy.py:toy", "-d", "sim:h100?noise=x"], "bad value 'x' for 'noise'"),
     (2, ["monitor", "-d", "sim:h100?load=1e9:1e30", "--duration", "1"], "each piece lasts 0.001 to 1e+06 s"),
     (2, ["monitor", "-d", "sim:h100?load=1:1e30", "--duration", "1"], "draws more than 0 and at most 2000 W"),

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import jouletrace as jt
 from commands import command, wait_for
 from fleet_data import stored
+from jouletrace.cli.output import Place
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.rows import layer_rows, write_files
@@ -69,6 +71,12 @@ def test_a_recording_is_saved_where_it_began(workspace, name):
     assert len(spans_of(saved, "range")) == 2
     assert saved.spans.equals(recording.run.spans)
     assert list((workspace / "elsewhere").iterdir()) == []
+
+
+def test_the_command_that_shows_more_can_be_pasted_into_a_shell(capsys, workspace):
+    with Place(Path("my folder/run"), "toy") as place:
+        place.done(profile_run(), more=True)
+    assert capsys.readouterr().err == "saved my folder/run · more: jouletrace show 'my folder/run' -v\n"
 
 
 def test_the_recording_of_a_rank_is_saved_where_it_began(workspace, monkeypatch):

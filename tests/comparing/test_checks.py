@@ -2,14 +2,16 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
 import jouletrace as jt
 from commands import command
-from compare_runs import side, stated
-from jouletrace.comparing.checks import parse
+from compare_runs import null_result, side, stated
+from jouletrace.comparing.checks import evaluate, parse
 from jouletrace.comparing.compare import compare
+from jouletrace.comparing.pairs import ALPHA
 from jouletrace.errors import BadInputError
 from jouletrace.run import load, save, tables
 from make_runs import gpu, profile_run
@@ -78,6 +80,29 @@ def test_one_run_a_side_never_fails_a_check():
     assert "one run per side" in check["says"]
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_a_check_is_decided_at_the_bound_that_it_prints(other):
+    """On two GPUs, whose sensors' gain is in it, too."""
+    device = gpu(id="GPU-99999999-2222-3333-4444-555555555555") if other else gpu()
+    found = compare(side(*BASE), side(*MORE, device=device))
+    contrast, step = found.row("energy_total_j").contrast, 1e-6
+    low, high = (contrast.bound(ALPHA, lower=lower) for lower in (True, False))
+    for limit, above, below in (
+        (low - step, "failed", "passed"),
+        (low + step, "inconclusive", "inconclusive"),
+        (high - step, "inconclusive", "inconclusive"),
+        (high + step, "passed", "failed"),
+    ):
+        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found.rows, ())[0].outcome for sign in "><"]
+        assert outcomes == [above, below]
+
+
+def test_a_check_states_its_one_sided_bound_and_no_interval():
+    check = outcome("energy>3%")
+    assert re.fullmatch(r"energy \+6\.00.%, above \+5\.\d\d.% at 95.%", check["says"])
+    assert re.fullmatch(r"energy \+6\.00.%, below \+6\.\d\d.% at 95.%", outcome("energy>10%")["says"])
+
+
 def test_on_two_gpus_sensor_gain_stands_against_both_conclusions():
     keys = {"of_b": {"device": gpu(id="GPU-99999999-2222-3333-4444-555555555555")}}
     assert outcome("energy>3%", **keys)["outcome"] == "inconclusive"
@@ -100,12 +125,17 @@ def test_checks_on_parts_mean_all_that_fit_the_pattern():
     ("text", "said"),
     [
         ("layer:encc:energy>1%", "no layer in common is called 'encc'; did you mean enc"),
-        ("op:x:energy>1%", "no op in common"),
+        ("op:x:energy>1%", "A and B have no op: profile with --detail kernel"),
     ],
 )
 def test_a_check_that_looks_at_nothing_is_refused(text, said):
     with pytest.raises(BadInputError, match=said):
         outcome(text, a=BASE, b=BASE, of_a={"parts": {"enc": 0.4}}, of_b={"parts": {"enc": 0.4}})
+
+
+def test_a_check_on_parts_says_which_side_lacks_them():
+    with pytest.raises(BadInputError, match="B has no layer: profile with --detail layer"):
+        outcome("layer:enc:energy>1%", of_a={"parts": {"enc": 0.4}})
 
 
 def test_checks_count_all_their_rows():
@@ -136,6 +166,7 @@ def test_compare_prints_a_table(capsys, saved):
     assert (said.code, said.err) == (0, "")
     assert "worse" in said.out
     assert "3 runs" in said.out
+    assert "Latency, medians" in said.out, "show of repeats states the median of all iterations"
 
 
 def test_python_takes_runs_paths_and_lists_and_prints_what_the_command_does(capsys, saved):
@@ -184,9 +215,32 @@ def test_a_failed_check_is_exit_code_1(capsys, saved):
 def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     lax = command(capsys, "compare", A, W, "--fail-if", "energy>3%")
     assert lax.code == 0
-    assert "inconclusive" in lax.err
+    assert lax.err.startswith("jouletrace: --fail-if 'energy>3%' is inconclusive: ")
     assert "it would fail from +" in lax.err
     assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
+
+
+@pytest.mark.parametrize(("lacking", "where"), [("B", "B"), ("AB", "A and B")])
+def test_a_check_of_what_was_not_measured_is_exit_code_3(capsys, saved, lacking, where):
+    names = ["b1", "b2", "b3", *(["a1", "a2", "a3"] if lacking == "AB" else [])]
+    for name in names:
+        save(null_result(load(name), "energy_total_j", "rapl_absent"), saved / "no" / name)
+    a = "no/a1,no/a2,no/a3" if lacking == "AB" else A
+    said = command(capsys, "compare", a, "no/b1,no/b2,no/b3", "--fail-if", "energy>3%", "--fail-if", "latency>50%")
+    assert said.code == 3
+    assert (
+        said.err == f"jouletrace: --fail-if 'energy>3%' not measured: energy of {where}: no RAPL energy counter here\n"
+    )
+    assert "NOT MEASURED" in said.out
+
+
+def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):
+    shutil.copytree(saved / "a1", saved / "copy")
+    assert command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%").code == 0
+    said = command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%", "--strict")
+    assert said.code == 1
+    assert said.err.startswith("jouletrace: --strict: A and B are the same Run")
+    assert said.err.count("\n") == 1
 
 
 def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace):
@@ -219,6 +273,21 @@ def test_the_runs_of_several_processes_are_separated(capsys, saved):
     found = json.loads(command(capsys, "compare", "many", B, "--json").out)
     assert found["a"]["count"] == 3
     assert found["a"]["runs"] == [f"many/repeats/{i}" for i in (1, 2, 3)]
+
+
+def test_a_repetition_that_is_lost_is_noticed(capsys, saved):
+    whole = side(1.0)[0][0]
+    whole.settings["repeats"], whole.id = 3, "whole"
+    save(whole, saved / "many")
+    for i, (run, _) in enumerate(side(*BASE), start=1):
+        save(run, saved / "many" / "repeats" / str(i))
+    assert command(capsys, "verify", "many").code == 0
+    assert "lacks runs" not in command(capsys, "compare", "many", B).out
+    (saved / "many" / "repeats" / "2" / "run.json").unlink()
+    said = command(capsys, "verify", "many")
+    assert (said.code, "repeats/2/run.json: it is missing" in said.out) == (1, True)
+    found = json.loads(command(capsys, "compare", "many", B, "--json").out)
+    assert "many lacks runs that it states: repeats/2/run.json" in json.dumps(found["trust"])
 
 
 def test_a_run_of_several_processes_without_their_folders_is_split_by_blocks():

@@ -58,6 +58,16 @@ def changed(settings=(), versions=(), environment=(), **workload):
             {"settings": {"config": {"num_hidden_layers": "2"}}},
             "--config num_hidden_layers differs: default in A, 2 in B",
         ),
+        (
+            {"parameters": 25175040},
+            {"parameters": 29255424},
+            "number of parameters differs: 25175040 in A, 29255424 in B",
+        ),
+        (
+            {"counted": {"flops": 2e9}},
+            {"counted": {"flops": 3e9}},
+            "number of FLOPs of an iteration differs: 2e+09 in A, 3e+09 in B",
+        ),
         ({"attention": "sdpa"}, {"attention": "eager"}, "attention differs: sdpa in A, eager in B"),
         (
             {"torch_flags": {"cudnn_benchmark": False}},

@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 _TABLE = """\
 complete | no | failed run_failed out_of_memory timed_out no_windows
-complete | with care | interrupted incomplete command_failed program_ended program_failed no_iterations
+complete | with care | interrupted incomplete repeat_lost command_failed program_ended program_failed no_iterations
 complete | yes | not_given
 power sensor | no | unknown power_zero counter_differs counter_stuck simulated_idle power_implausible power_impossible
 power sensor | no | power_stuck

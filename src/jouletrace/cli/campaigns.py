@@ -19,10 +19,10 @@ def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: s
         BaseException: What broke the campaign off.
         NotPossibleError: If results are missing.
     """
-    from jouletrace.run.files import shown
+    from jouletrace.run.files import quoted
 
     total, missing = len(tally.outcomes), tally.missing
-    again = f"the same command with -o {shown(folder)}"
+    again = f"the same command with -o {quoted(folder)}"
     if tally.ended_by is not None:
         say(f"{total - len(missing)} of {total} {what} are measured; {again} goes on")
         raise tally.ended_by

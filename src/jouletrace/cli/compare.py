@@ -10,7 +10,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, say
-from jouletrace.errors import CheckFailedError
+from jouletrace.errors import CheckFailedError, NotPossibleError
 
 if TYPE_CHECKING:
     from jouletrace.comparing.pairs import Comparison
@@ -75,9 +75,10 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     """Print a comparison and the outcome of its checks.
 
     Raises:
-        CheckFailedError: If one failed, or is inconclusive with ``strict``.
+        CheckFailedError: If one failed; with ``strict`` if one is inconclusive, or both sides are the same Run.
+        NotPossibleError: If none failed, but a side lacks the figure of one.
     """
-    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE
+    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNMEASURED
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import says
 
@@ -87,10 +88,13 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
     for check in found.checks:
         if check.outcome == INCONCLUSIVE and not strict:
-            say(f"--fail-if '{check.text}' is inconclusive: {says(check)}")
-    failed = [f"'{one.text}' {one.outcome}: {says(one)}" for one in found.checks if one.outcome in failing]
-    if failed:
-        raise CheckFailedError(f"--fail-if {'; '.join(failed)}")
+            say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {says(check)}")
+    if strict and found.same:
+        raise CheckFailedError("--strict: A and B are the same Run, so no difference can be detected; give two Runs")
+    bad = [one for one in found.checks if one.outcome in (*failing, UNMEASURED)]
+    if bad:
+        error = CheckFailedError if any(one.outcome in failing for one in bad) else NotPossibleError
+        raise error("--fail-if " + "; ".join(f"'{one.text}' {one.outcome}: {says(one)}" for one in bad))
 
 
 def _listed(text: str) -> list[str]:

@@ -145,6 +145,7 @@ def report(
 def _opened(places: list[str]) -> Fleet:
     from jouletrace.addons.fleet.folder import ABOUT
     from jouletrace.addons.fleet.results import read_fleet
+    from jouletrace.run.files import quoted
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
     twice = next((place for n, place in enumerate(places) if _same(place, places[:n])), None)
@@ -154,7 +155,7 @@ def _opened(places: list[str]) -> Fleet:
         inside = sorted(Path(places[0]).glob("*/run.json"))
         if inside and not (Path(places[0]) / ABOUT).exists():
             raise BadInputError(
-                f"no fleet in {places[0]}, but {len(inside)} Runs: jouletrace fleet report {places[0]}/*"
+                f"no fleet in {places[0]}, but {len(inside)} Runs: jouletrace fleet report {quoted(Path(places[0]))}/*"
             )
         return read_fleet(places[0])
     if len(runs) != len(places):

@@ -79,6 +79,7 @@ def _import(
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
     from jouletrace.run import save
+    from jouletrace.run.files import quoted
     from jouletrace.run.masking import masked_arguments
     from jouletrace.run.places import fresh_folder
     from jouletrace.run.recording_names import has_recording
@@ -100,7 +101,7 @@ def _import(
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
         print_runs([run], form="table", verbose=verbose, tariff=given)
-    say(f"saved {place} · more: jouletrace show {place} -v")
+    say(f"saved {place} · more: jouletrace show {quoted(place)} -v")
 
 
 def _seconds(text: str) -> float:

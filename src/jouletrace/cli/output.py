@@ -209,11 +209,11 @@ class Place:
 
     def close(self) -> None:
         """Say once where the complete Run is; leaving the context does so too."""
-        from jouletrace.run.files import shown
+        from jouletrace.run.files import quoted, shown
 
         if self._saved is not None and not self._closed:
-            place = shown(self._saved)
-            lines = [f"saved {place}", *([f"more: jouletrace show {place} -v"] if self._more else [])]
+            more = [f"more: jouletrace show {quoted(self._saved)} -v"] if self._more else []
+            lines = [f"saved {shown(self._saved)}", *more]
             say(in_width(lines))
             self._closed = True
 

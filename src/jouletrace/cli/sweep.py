@@ -55,6 +55,7 @@ def sweep(
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
     from jouletrace.report.sweep import FORMATS, render
+    from jouletrace.run.files import quoted
 
     if restore:
         before = restore_limit(settings.device)
@@ -80,7 +81,7 @@ def sweep(
                 grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
             )
         if any(entry.run is not None for entry in found):
-            say(f"saved {folder}; its Runs: jouletrace show {folder / POINTS}/*")
+            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}/*")
             sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

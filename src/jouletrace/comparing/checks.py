@@ -4,7 +4,7 @@
 
 A check asks for each row that it selects whether B / A - 1 is beyond the stated change. It fails if the
 change is shown to be beyond, with the error permitted over all rows of all checks; it passes if the change
-is shown to be within, and is inconclusive otherwise.
+is shown to be within, and is inconclusive otherwise. Without a figure on both sides in any row it isn't measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
+from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, UNMEASURED, Check, Row
+from jouletrace.comparing.source import Side
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast
@@ -32,6 +33,9 @@ METRICS = {
     **{name: 2 * (f"{name}_p95_s",) for name in ("ttft", "tpot", "e2e")},
 }
 """The metric of the model, and that of a part, by word."""
+
+_DETAILS = {"phase": "phase", "layer": "layer", "op": "kernel", "kernel": "kernel"}
+"""The ``--detail`` with which a profile has parts of a level."""
 
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
@@ -54,29 +58,28 @@ def parse(text: str) -> Check:
     return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
-    """The outcome of each check on the rows.
+def evaluate(checks: Sequence[Check], rows: Sequence[Row], sides: Sequence[Side]) -> list[Check]:
+    """The outcome of each check on the rows, which both ``sides`` have in common.
 
     Raises:
         BadInputError: If a check selects no row: without a row it would always pass.
     """
-    asked = [(check, row) for check in checks for row in _meant(check, rows)]
-    beyond, short = (
-        [rejected for rejected, _ in holm([_p(check, row.contrast, of) for check, row in asked], ALPHA)]
-        for of in (True, False)
-    )
+    asked = [(check, row) for check in checks for row in _meant(check, rows, sides)]
+    beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
     found = []
     for check in checks:
         own = [k for k, (of, _) in enumerate(asked) if of is check]
-        failed, open_ = [k for k in own if beyond[k]], [k for k in own if not beyond[k] and not short[k]]
-        outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        deciding = tuple(asked[k][1] for k in failed or open_ or own)
-        alpha = 2 * ALPHA / len(asked)  # of a one-sided test
-        found.append(replace(check, outcome=outcome, deciding=deciding, alpha=alpha))
+        failed, open_ = [k for k in own if beyond[k][0]], [k for k in own if not beyond[k][0] and not short[k][0]]
+        measured = any(asked[k][1].measured for k in own)
+        outcome = FAILED if failed else PASSED if not open_ else INCONCLUSIVE if measured else UNMEASURED
+        deciding = failed or open_ or own
+        levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
+        rows_ = tuple(asked[k][1] for k in deciding)
+        found.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
     return found
 
 
-def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
+def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row]:
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
@@ -84,11 +87,21 @@ def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
     if found:
         return found
     if not at_level:
-        raise BadInputError(f"--fail-if '{check.text}': A and B have no {check.level} in common")
+        raise BadInputError(f"--fail-if '{check.text}': {_lacking(check.level, sides)}")
     if not named:
         near = _near(check.pattern, sorted({row.name for row in at_level}))
         raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
     raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
+
+
+def _lacking(level: str, sides: Sequence[Side]) -> str:
+    """Which sides have no part of a level, of which they have none in common, and what gives it to them."""
+    lacking = [side for side in sides if all(one.level != level for one in side.only)]
+    if not lacking:
+        return f"A and B have no {level} in common"
+    said = f"{' and '.join(side.name for side in lacking)} {'has' if len(lacking) == 1 else 'have'} no {level}"
+    profiled = level in _DETAILS and all(side.run.kind == "profile" for side in lacking)
+    return f"{said}: profile with --detail {_DETAILS[level]}" if profiled else said
 
 
 def _fits(row: Row, pattern: str) -> bool:

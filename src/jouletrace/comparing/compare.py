@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from jouletrace.comparing.pairs import (
 )
 from jouletrace.comparing.setup import differences, response, warnings
 from jouletrace.comparing.sides import (
-    REPEATS,
     WATCHED_METRICS,
     Runs,
     in_common,
@@ -42,6 +41,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.estimate import widened
 from jouletrace.run.files import RUN_JSON
+from jouletrace.run.loading import REPEATS, lost_repeats
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT, STORED_SCATTER, Part
 from jouletrace.sensor.gain import shown
@@ -105,6 +105,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     if side_a.count == side_b.count == 1:
         rows = pair(rows, side_a.run, side_b.run)
     rows = judge(rows, margin, "one_run", scale)
+    gathered = _wholes(side_a, side_b)
     return Comparison(
         a=side_a,
         b=side_b,
@@ -114,9 +115,9 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
-        checks=evaluate(checks, rows),
-        runs=_runs(side_a, side_b),
-        doubts=_doubts(side_a, side_b),
+        checks=evaluate(checks, rows, (side_a, side_b)),
+        runs=[*(source.run for side in (side_a, side_b) for source in side.sources), *gathered.values()],
+        doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
     )
 
 
@@ -159,11 +160,17 @@ def _on_parts(pairs: int, a: Side, b: Side) -> list[Note]:
     return [Note("few_parts_in_common")] if len(a.only) + len(b.only) > pairs else []
 
 
-def _runs(*sides: Side) -> list[Run]:
-    """Each Run, and each Run of several processes as a whole, which may show more."""
+def _wholes(*sides: Side) -> dict[Path, Run]:
+    """Each Run of several processes as a whole, which may show more than those, by its folder."""
     places = dict.fromkeys(Path(place).parent for side in sides for place in side.runs)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    return [*(source.run for side in sides for source in side.sources), *map(load, wholes)]
+    return {place: load(place) for place in wholes}
+
+
+def _lost(wholes: Mapping[Path, Run]) -> list[Note]:
+    """Notes on processes whose Runs are gone."""
+    lost = {place: tuple(lost_repeats(run, place)) for place, run in wholes.items()}
+    return [Note("repeat_lost", (str(place), names)) for place, names in lost.items() if names]
 
 
 def _doubts(*sides: Side) -> list[Note]:

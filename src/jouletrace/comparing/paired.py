@@ -137,7 +137,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         runs=[run],
-        checks=evaluate([parse(text) for text in fail_if], rows),
+        checks=evaluate([parse(text) for text in fail_if], rows, sides),
     )
 
 

@@ -31,8 +31,8 @@ HIGHER, LOWER = "higher", "lower"
 DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
-FAILED, PASSED = "failed", "passed"
-"""Other outcomes of a check than inconclusive."""
+FAILED, PASSED, UNMEASURED = "failed", "passed", "not measured"
+"""Other outcomes of a check than inconclusive; the last where a side lacks the figure in all of its rows."""
 
 LOAD: Final = "load"
 LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
@@ -202,9 +202,9 @@ class Check:
         metric: Its metric, by the word of the check.
         above: True if a change of more than ``change`` fails, False if one of less than it does.
         change: Relative change.
-        outcome: "failed", "passed" or "inconclusive"; "" before it is evaluated.
+        outcome: "failed", "passed", "inconclusive" or "not measured"; "" before it is evaluated.
         deciding: The rows that decide it: those that failed, those that leave it open, or all.
-        alpha: Probability of a false alarm of a two-sided test of the same power.
+        levels: The level at which each of these was tested, on one side.
     """
 
     text: str
@@ -215,7 +215,7 @@ class Check:
     change: float
     outcome: str = ""
     deciding: tuple[Row, ...] = ()
-    alpha: float = ALPHA
+    levels: tuple[float, ...] = ()
 
 
 @dataclass

@@ -18,6 +18,9 @@ _WORKLOAD = (
 )
 """Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
+_SIZES = ("parameters", "flops")
+"""Facts of the model's size, by which two models of one name are distinguished, where both sides state them."""
+
 _STATED = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
 """Options that ``_WORKLOAD`` covers."""
 
@@ -121,6 +124,8 @@ def response(run: Run) -> str | None:
 def _setup(run: Run) -> Setup:
     """The workload, how it ran, and on what."""
     found = {("workload", key): _text(run.workload.get(key)) for key in _WORKLOAD}
+    sizes = {**run.workload.get("counted", {}), **run.workload}
+    found |= {("workload", key): _text(sizes[key]) for key in _SIZES if sizes.get(key)}
     found |= {("flag", key): _text(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _STATED | _NO_OPTIONS and not isinstance(value, list | dict):

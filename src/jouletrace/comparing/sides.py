@@ -20,14 +20,12 @@ from jouletrace.comparing.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
+from jouletrace.run.loading import REPEATS
 from jouletrace.run.metrics import EACH
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate
-
-REPEATS = "repeats"
-"""Folder beside a Run of several processes that holds the Run of each process."""
 
 MODEL_METRICS = (
     "latency_s",
@@ -53,7 +51,7 @@ _METRICS = {
 _MARKED = EACH["time_s"]
 """The metric that marked ranges have: how often they run is another matter than what each takes."""
 
-_ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
+_ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode", "parameters")
 _BLOCK = ", run "
 """Separates the place of a Run of several processes from the number of a process."""
 

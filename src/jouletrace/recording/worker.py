@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import select
-import shlex
 import signal
 import sys
 import time
@@ -28,7 +27,7 @@ from typing import Any
 from jouletrace.devices.base import Device, Source
 from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.recording.collector import TAIL_S, Collector
-from jouletrace.run.files import RUN_JSON, shown
+from jouletrace.run.files import RUN_JSON, quoted
 from jouletrace.run.scratch import remove_left_behind
 from jouletrace.without_pandas import hide_pandas
 
@@ -183,7 +182,7 @@ def _say_where(config: Config) -> None:
     folder = Path(config.spool).parent
     if config.errors is None or not (folder / RUN_JSON).exists():
         return
-    place = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shlex.quote(shown(folder)))
+    place = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in quoted(folder))
     line = f"jouletrace: process {config.parent} was killed; what it had recorded: jouletrace show {place}\n"
     with contextlib.suppress(OSError):
         os.write(config.errors, line.encode(errors="backslashreplace"))

@@ -184,6 +184,8 @@ def _model_section(found: Comparison, marks: Footnotes) -> Table:
     first = Column(each(found), key="metric" if each(found) == PER_ITERATION else "")
     section, footnotes = Table("", [first, *_COLUMNS], apart=True, id="model"), marks.of_table()
     apart = {"latency_s": f"Latency {PER_ITERATION}"} if each(found) != PER_ITERATION else {}
+    if "latency_s" not in apart and found.method.code in ("runs", "blocks"):  # the Run as a whole states one median
+        apart["latency_s"] = "Latency, medians"
     apart |= {"iteration_time_s": "Time"} if found.programs else {}
     for row in found.whole.values():
         label = apart.get(row.metric) or metric(row.metric).label

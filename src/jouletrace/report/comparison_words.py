@@ -7,7 +7,19 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, SAME, Check, Comparison, Note, Row
+from jouletrace.comparing.pairs import (
+    DIFFERENT,
+    FAILED,
+    INCONCLUSIVE,
+    LOAD,
+    PER_SAMPLE,
+    SAME,
+    UNMEASURED,
+    Check,
+    Comparison,
+    Note,
+    Row,
+)
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
@@ -35,6 +47,7 @@ _NOTES = {
     "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
     "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
     "is open",
+    "repeat_lost": "{} lacks runs that it states: {}",
     "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
     "not_compared": "{} is not compared: {}",
     "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
@@ -59,6 +72,8 @@ _SETUP = {
     "seq_len": "sequence length",
     "new_tokens": "new tokens",
     "threads": "torch threads",
+    "parameters": "number of parameters",
+    "flops": "number of FLOPs of an iteration",
     "response": "response of the power sensor",
     "power_limit_w": "power limit (W)",
     "vbios": "VBIOS",
@@ -125,24 +140,36 @@ def placed(one: Listed, name: str | None = None) -> str:
 
 
 def says(check: Check) -> str:
-    """The rows that decide a check: which rows, by how much, what could have been detected."""
+    """The rows that decide a check: which rows, by how much, and the bound that the check has tested."""
     said = []
-    for row in check.deciding[:_SHOWN]:
+    for row, level in list(zip(check.deciding, check.levels, strict=True))[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.called}: "
-        why = f", {_why(row, check)}" if check.outcome == INCONCLUSIVE else ""
-        said.append(f"{name}{check.metric} {signed(row.change)}{why}")
+        said.append(f"{name}{check.metric} {_decides(row, check, level)}")
     more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(row: Row, check: Check) -> str:
-    """Why a row leaves a check open: the change from which on the check would fail nine times in ten."""
+def _decides(row: Row, check: Check, level: float) -> str:
+    """The change of a row with the one-sided bound that was tested, and not with the interval, which is two-sided.
+
+    Of a row that leaves the check open: why, or the change from which on the check would fail nine times in ten.
+    """
+    if check.outcome == UNMEASURED:
+        lacking = {name: one for name, one in (("A", row.a), ("B", row.b)) if one.value is None}
+        return f"of {' and '.join(lacking)}: {reason(next(iter(lacking.values())).reason)}"
+    change = NONE if row.change.value is None else f"{_signed(row.change.value)}{NBSP}%"
     if row.contrast is None:
-        return reason(row.reason)
-    least = row.contrast.detectable(check.alpha)
-    if least is None:
-        return "A may be zero"
-    return f"it would fail from {_signed(check.change + (least if check.above else -least))}{NBSP}% on"
+        return f"{change}, {reason(row.reason)}"
+    if check.outcome == INCONCLUSIVE:
+        least = row.contrast.detectable(2 * level)
+        if least is None:
+            return f"{change}, A may be zero"
+        return f"{change}, it would fail from {_signed(check.change + (least if check.above else -least))}{NBSP}% on"
+    lower = check.above == (check.outcome == FAILED)
+    bound = row.contrast.bound(level, lower=lower)
+    if bound is None:
+        return change
+    return f"{change}, {'above' if lower else 'below'} {_signed(bound)}{NBSP}% at {100 * (1 - level):.3g}{NBSP}%"
 
 
 def percent(share: float) -> str:

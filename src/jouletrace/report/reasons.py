@@ -246,6 +246,7 @@ _CODES_BY_ACTION = {
     "log with times": "interval_assumed",
     "record both at the same time, or give --offset": "no_common_time",
     "take the file as it was saved": "changed_since_saved",
+    "copy the whole folder, or profile again": "repeat_lost",
     "export the file again": """
         unsound_requests no_times no_concurrency no_gpu_count bad_rows bad_times below_zero broken_layers
         layers_missing broken_rows cut_off damaged_gzip damaged_table unfinished_line""",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -124,6 +125,11 @@ def shown(path: Path) -> str:
     with suppress(OSError, ValueError):  # the folder may be gone
         return str(path.relative_to(Path.cwd()))
     return str(path)
+
+
+def quoted(path: Path) -> str:
+    """The same path as a shell takes it, for commands in messages."""
+    return shlex.quote(shown(path))
 
 
 def make_folder(folder: Path, *, durable: bool = True) -> None:

@@ -21,6 +21,9 @@ from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, run_files
 from jouletrace.run.spool import SPOOL, read_spool
 
+REPEATS = "repeats"
+"""Folder beside a Run of several processes that holds the Run of each process."""
+
 _SAYS_INCOMPLETE = ("incomplete", "interrupted", "failed")
 
 
@@ -99,6 +102,14 @@ def load_header(path: Path) -> Run:
     """
     with run_files(path) as files:
         return read_header(files, str(path))[0]
+
+
+def lost_repeats(run: Run, place: Path) -> list[str]:
+    """The ``run.json`` of each process of a complete Run that isn't beside it any more; none if no process is kept."""
+    if not run.complete or not (place / REPEATS).is_dir():
+        return []
+    names = [f"{REPEATS}/{number}/{RUN_JSON}" for number in range(1, (run.settings.get("repeats") or 1) + 1)]
+    return [name for name in names if not (place / name).is_file()]
 
 
 def _assemble(files: RunFiles, source: Path) -> Run:
@@ -227,4 +238,5 @@ def _compare(files: RunFiles, place: Path) -> Verified:
     elif doubts.unknown:
         unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
         problems |= dict.fromkeys(doubts.unknown, unknown)
+    problems |= dict.fromkeys(lost_repeats(run, place), "it is missing")
     return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))

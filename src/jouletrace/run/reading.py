@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
-from jouletrace.run.files import RUN_JSON, chunks, near, open_regular
+from jouletrace.run.files import RUN_JSON, chunks, near, open_regular, quoted
 from jouletrace.run.limits import FREE_BYTES, MOST_ENTRIES, MOST_FILE_BYTES, stated_bytes
 
 FILES = (*(f"{name}.parquet" for name in tables.TABLES), RUN_JSON)
@@ -46,7 +46,7 @@ class RunFiles:
         self._source = source
         if not (source / RUN_JSON).exists():
             parts = any(source.glob(f"rank-*/{RUN_JSON}"))
-            hint = f", but parts of ranks: jouletrace merge {source}" if parts else _within(source)
+            hint = f", but parts of ranks: jouletrace merge {quoted(source)}" if parts else _within(source)
             raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}{hint}")
         self.packed = sum((source / name).stat().st_size for name in self.names())
 

@@ -50,11 +50,20 @@ class Contrast:
 
     def change(self, alpha: float) -> Estimate:
         """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be zero."""
-        t = student(1 - alpha / 2, self.df)
-        ends = fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        ends = self._ends(alpha / 2)
         if ends is None:
             return Estimate.null("denominator_near_zero", METHOD)
         return with_gain(Estimate(self.b / self.a - 1, ends[0] - 1, ends[1] - 1, self._n, METHOD), self.gain)
+
+    def bound(self, level: float, *, lower: bool) -> float | None:
+        """One-sided bound of B / A - 1 of confidence 1 - ``level``; None where A may be zero.
+
+        It is the change at which ``p_above`` equals ``level``, or ``p_below`` for an upper bound.
+        """
+        ends = self._ends(level)
+        if ends is None:
+            return None
+        return (ends[0] / (1 + self.gain) if lower else ends[1] / (1 - self.gain)) - 1
 
     def difference(self, alpha: float) -> Estimate:
         """B - A with its interval of confidence 1 - ``alpha``."""
@@ -68,6 +77,11 @@ class Contrast:
             return None
         quantiles = student(1 - alpha / 2, self.df) + student(POWER, self.df)
         return quantiles * math.sqrt(self.var_a + self.var_b) / self.a + self.gain
+
+    def _ends(self, tail: float) -> tuple[float, float] | None:
+        """The ends of B / A without gain, each with a probability of error of ``tail``; None where A may be zero."""
+        t = student(1 - tail, self.df)
+        return fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
 
     @property
     def _n(self) -> int:

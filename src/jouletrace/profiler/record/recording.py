@@ -27,7 +27,7 @@ from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, pa
 from jouletrace.profiler.record.split import SPAN, has_kernels, largest, leave, split_of
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.run.files import RUN_JSON, shown
+from jouletrace.run.files import RUN_JSON, quoted, shown
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.measured import keep
 from jouletrace.run.places import check_free
@@ -160,7 +160,9 @@ class Recording(Shown):
 
     def _saved(self) -> str:
         """The line that names its place; "" if it isn't saved."""
-        return f"\nsaved {self.place} · more: jouletrace show {self.place}" if self.place else ""
+        if self._whole is None or not self.place:
+            return ""
+        return f"\nsaved {self.place} · more: jouletrace show {quoted(self._whole)}"
 
     @property
     def place(self) -> str:

@@ -180,7 +180,7 @@ def find(name: str) -> Preset:
     """
     preset = PRESETS.get(ALIASES.get(name, name))
     if preset is None:
-        raise BadInputError(f"no simulated GPU called {name!r}; there are: {', '.join(PRESETS)}")
+        raise BadInputError(f"no simulated GPU called {name!r}; there are: {', '.join((*ALIASES, *PRESETS))}")
     return preset
 
 
