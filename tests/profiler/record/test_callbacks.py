@@ -195,7 +195,7 @@ def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightnin
         ({"update_s": 0}, "update_s=0"),
         ({"device": "nope"}, "unknown device 'nope'"),
         ({"device": "sim:h100?realtime=0"}, "leave out realtime=0"),
-        ({"kernel": False}, "record has no option 'kernel'; did you mean 'kernels'"),
+        ({"kernel": False}, "no option of record 'kernel'; there is label, device, "),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_before_a_model_is_made(lightning, options, said):

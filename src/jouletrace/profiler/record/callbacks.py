@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from jouletrace.errors import BadInputError, NotPossibleError, nearest
+from jouletrace.errors import NotPossibleError, unknown
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
@@ -40,7 +40,7 @@ class _Loop:
         known = signature(live.record).parameters
         for name in options:
             if name not in known:
-                raise BadInputError(f"record has no option {name!r}{nearest(name, known)}: it has {', '.join(known)}")
+                raise unknown("option of record", name, known)
         live.record(label, **options).check()  # now: data and a model are made before the training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
