@@ -368,8 +368,8 @@ class Recording(Shown):
             self._started.set()
 
     def _flush_regularly(self) -> None:
-        due = time.monotonic() + self._update_s
         self._start_recorder()
+        due = time.monotonic() + self._update_s  # not before there is a record
         while not self._ending.wait(self._pause_s(due)) and self._failed is None:
             with self._flushing:
                 self._flush()
@@ -381,7 +381,7 @@ class Recording(Shown):
                 if self._sums is not None:
                     self._sums.problem = str(error)
             if self._on_update is not None and time.monotonic() >= due:
-                due += self._update_s
+                due = time.monotonic() + self._update_s
                 self._tell(self._on_update)
 
     def _pause_s(self, due: float) -> float:
