@@ -264,11 +264,11 @@ class Recording(Shown):
             text = f"record: {self.label!r} has ended and records nothing now; start another with jt.record()"
         else:
             text = f"record: {self.label!r} is within the active {outer.label!r}: it becomes a range there, not a Run"
-            text += "; if that was interrupted, jt.Recording.active.close() ends it"
             if self._whole is not None and outer is not self:
                 text += f", and nothing is saved to {shown(self._whole)}"
         if outer is None or "record_within" not in outer._warned:
-            warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
+            way_out = "; if that was interrupted, jt.Recording.active.close() ends it" if outer is not None else ""
+            warnings.warn(text + way_out, RuntimeWarning, stacklevel=3)  # where the program says `with`
         if outer is None:
             return None
         outer.warn("record_within", text)
