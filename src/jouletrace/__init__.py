@@ -102,6 +102,12 @@ def _of_devices(run: Run, metric: str) -> Estimate:
     return of_devices(run, Parts(run), metric)
 
 
+def _number_of(run: Run, name: str) -> int:
+    from jouletrace.run.parts import number_of
+
+    return number_of(run, name)
+
+
 def _text_of(value: Any) -> str:
     from jouletrace.report import text_of
 
@@ -125,7 +131,8 @@ def _report(of: Run | Comparison, path: Path | str, price: str | None, carbon: s
     return write(runs, path, [of] if isinstance(of, Comparison) and len(runs) > 1 else (), tariff=tariff(price, carbon))
 
 
-Above.of_devices, Above.text_of, Above.report, Above.save = _of_devices, _text_of, _report, _save
+Above.of_devices, Above.number_of, Above.text_of = _of_devices, _number_of, _text_of
+Above.report, Above.save = _report, _save
 Above.vendors = ("jouletrace.simulator.boards.device",)
 Above.runtimes = "jouletrace.addons.runtimes.backend"
 

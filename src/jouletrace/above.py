@@ -14,6 +14,7 @@ class Above:
 
     Attributes:
         of_devices: Returns a figure of all devices of a recording together (``analysis.facts``).
+        number_of: Returns the number of the unit of a Run that has a name or path (``run.parts``).
         text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
         report: Writes the HTML report of a Run or a comparison to a path, with a price and a mass of CO2 per kWh;
             returns the path.
@@ -23,6 +24,7 @@ class Above:
     """
 
     of_devices: ClassVar[Callable[[Any, str], Any]]
+    number_of: ClassVar[Callable[[Any, str], int]]
     text_of: ClassVar[Callable[[Any], str]]
     report: ClassVar[Callable[[Any, Path | str, str | None, str | None], Path]]
     save: ClassVar[Callable[..., Path]]

@@ -180,9 +180,7 @@ class Run(Shown):
         """
         metric = str(metric)
         if isinstance(unit, str):
-            from jouletrace.run.parts import number_of  # which needs the Run
-
-            unit = number_of(self, unit)
+            unit = Above.number_of(self, unit)
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
             there = set(self.results["metric"].to_pylist()) - {None}
