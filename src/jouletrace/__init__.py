@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from jouletrace.campaign.sweep import sweep
     from jouletrace.comparing.compare import compare
+    from jouletrace.comparing.pairs import Comparison
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
     from jouletrace.formats.importers import import_files
     from jouletrace.profiler.ab import ab
@@ -101,6 +102,12 @@ def _of_devices(run: Run, metric: str) -> Estimate:
     return of_devices(run, Parts(run), metric)
 
 
+def _number_of(run: Run, name: str) -> int:
+    from jouletrace.run.parts import number_of
+
+    return number_of(run, name)
+
+
 def _text_of(value: Any) -> str:
     from jouletrace.report import text_of
 
@@ -113,14 +120,19 @@ def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
     return save(run, path, overwrite=overwrite)
 
 
-def _report(run: Run, path: Path | str, price: str | None, carbon: str | None) -> Path:
+def _report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
+    from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.cost import tariff
     from jouletrace.report.html import write
+    from jouletrace.run import Run
 
-    return write([run], path, tariff=tariff(price, carbon))
+    runs = [of] if isinstance(of, Run) else [source.run for side in (of.a, of.b) for source in side.sources]
+    runs = list({id(run): run for run in runs}.values())  # both sides of ab are one Run, whose page compares them
+    return write(runs, path, [of] if isinstance(of, Comparison) and len(runs) > 1 else (), tariff=tariff(price, carbon))
 
 
-Above.of_devices, Above.text_of, Above.report, Above.save = _of_devices, _text_of, _report, _save
+Above.of_devices, Above.number_of, Above.text_of = _of_devices, _number_of, _text_of
+Above.report, Above.save = _report, _save
 Above.vendors = ("jouletrace.simulator.boards.device",)
 Above.runtimes = "jouletrace.addons.runtimes.backend"
 

@@ -14,14 +14,17 @@ class Above:
 
     Attributes:
         of_devices: Returns a figure of all devices of a recording together (``analysis.facts``).
+        number_of: Returns the number of the unit of a Run that has a name or path (``run.parts``).
         text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
-        report: Writes the HTML report of a Run to a path, with a price and a mass of CO2 per kWh; returns the path.
+        report: Writes the HTML report of a Run or a comparison to a path, with a price and a mass of CO2 per kWh;
+            returns the path.
         save: Writes a Run to a path and returns that.
         vendors: Modules of devices above ``devices`` (see ``devices.registry``).
         runtimes: The module of the backend above ``profiler`` that runs models in other runtimes.
     """
 
     of_devices: ClassVar[Callable[[Any, str], Any]]
+    number_of: ClassVar[Callable[[Any, str], int]]
     text_of: ClassVar[Callable[[Any], str]]
     report: ClassVar[Callable[[Any, Path | str, str | None, str | None], Path]]
     save: ClassVar[Callable[..., Path]]

@@ -80,3 +80,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not near:
         return ""
     return "; did you mean " + " or ".join(f"'{by_lower[match]}'" for match in near) + "?"
+
+
+MOST_NAMED = 12
+"""Most names that are listed in the place of one that isn't there."""
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> BadInputError:
+    """The refusal of a name that isn't among those ``known``, which lists them and offers the nearest."""
+    there = [one for one in dict.fromkeys(known) if one]
+    more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
+    listed = f"{', '.join(there[:MOST_NAMED])}{more}" if there else "none"
+    return BadInputError(f"no {what} {name!r}; there is {listed}{nearest(str(name), there)}")

@@ -205,7 +205,7 @@ def there(workspace, made):
     """Runs and a fleet, whose bytes must stay as they are."""
     shutil.copytree(made, workspace, dirs_exist_ok=True)
     (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
-    (workspace / "empty").touch()
+    (workspace / "empty.html").touch()
     os.link(workspace / "R" / "run.json", workspace / "hard.html")
     os.symlink(workspace / "z.zip", workspace / "soft.html")
     return workspace
@@ -251,7 +251,7 @@ def test_an_export_goes_over_nothing(there, capsys, form, run, place):
 
 def test_what_a_report_writes_it_replaces_as_before(there, capsys):
     pytest.importorskip("plotly")
-    for place in ("new.html", "empty", "R/report.html"):
+    for place in ("new.html", "empty.html", "R/report.html"):
         for run in ("R", "other"):
             assert command(capsys, "report", run, "-o", place).code == 0
     assert (there / "new.html").read_text().startswith("<!DOCTYPE html>")
@@ -259,6 +259,22 @@ def test_what_a_report_writes_it_replaces_as_before(there, capsys):
         assert command(capsys, "fleet", "report", "F", "-o", "f.html").code == 0
     assert command(capsys, "report", "R", "-o", "/dev/null").code == 0
     assert jt.load("R").complete
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("report.pdf", "cannot write report.pdf: a report is HTML, so its name must end in .html"),
+        ("no/x.html", "cannot write no/x.html: there is no folder no"),
+    ],
+)
+def test_a_report_makes_no_folder_and_no_file_of_another_kind(there, capsys, place, said):
+    before = contents(there)
+    assert command(capsys, "report", "R", "-o", place).err.splitlines()[-1] == f"jouletrace: {said}"
+    with pytest.raises(BadInputError, match=said):
+        jt.load("R").report(place)
+    assert contents(there) == before
+    assert not (there / "no").exists()
 
 
 def test_tables_of_parts_go_over_older_ones_only(there):

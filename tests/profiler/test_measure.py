@@ -53,6 +53,18 @@ def test_blocks_hold_what_the_gpu_drew_meanwhile():
     assert energy.half_width < 0.1 * truth
 
 
+def test_a_block_that_is_entered_again_begins_again_and_not_within_itself():
+    block = jt.measure("again", device=STEADY)
+    for seconds in (0.5, 0.25):
+        with block:
+            assert block.energy_j.reason == "block_not_ended"
+            with pytest.raises(BadInputError, match="'again' has not ended"):
+                block.__enter__()
+            time.sleep(seconds)
+        assert block.power_w.value == pytest.approx(300, rel=0.03)
+        assert block.energy_j.value == pytest.approx(300 * block.time_s.value, rel=0.03)
+
+
 @pytest.mark.thorough
 def test_blocks_nest_and_add_up():
     with jt.measure("outer", device=STEADY) as outer:

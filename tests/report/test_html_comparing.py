@@ -5,20 +5,22 @@ from pathlib import Path
 
 import pytest
 
+import jouletrace as jt
 from commands import command
 from compare_runs import side, stated, thing
 from jouletrace.comparing.compare import against_first, compare
 from jouletrace.comparing.paired import lane, paired
 from jouletrace.comparing.pairs import Note
+from jouletrace.errors import BadInputError
 from jouletrace.report import html
 from jouletrace.report.charts import difference
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import signed
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
-from jouletrace.run import Run, tables
+from jouletrace.run import Run, save, tables
 from jouletrace.run.parts import Parts
-from make_runs import monitor_run
+from make_runs import monitor_run, profile_run
 from pages import EVIL, Page
 from records import DEVICE, START, make_run, readings
 
@@ -38,6 +40,17 @@ def test_a_shown_difference_is_in_the_page_with_its_verdict_and_interval():
     assert re.search(r"−10\.0 % \(−1\d\.\d to −9\.\d+\)", text)
     assert "Of the whole: 1 better, 1 lower" in text
     assert "is not tested here" not in text
+
+
+def test_a_comparison_writes_the_page_that_its_command_writes(tmp_path, capsys):
+    a, b = (str(save(profile_run(scale=scale), tmp_path / name)) for name, scale in (("a", 1.0), ("b", 1.1)))
+    found = jt.compare(a, b, fail_if="energy>1%")
+    assert [check.text for check in found.checks] == ["energy>1%"]
+    pages = found.report(tmp_path / "python.html"), tmp_path / "command.html"
+    assert command(capsys, "compare", a, b, "--report", str(pages[1]), "--fail-if", "energy>1%").code == 0
+    assert pages[0].read_text() == pages[1].read_text()
+    with pytest.raises(BadInputError, match=r"no metric 'energy'; there is .*; did you mean 'energy_total_j'"):
+        found.row("energy")
 
 
 def test_bars_of_change_have_zero_in_the_middle_and_stay_within():

@@ -36,6 +36,16 @@ def test_an_absent_figure_stays_absent_when_scaled():
     assert absent.half_width is None
 
 
+def test_a_format_of_numbers_is_that_of_the_value_and_its_half_width():
+    energy = Estimate(86.125, 86.0, 86.25, unit="J")
+    assert (f"{energy:.2f}", f"{Estimate(2.0):.1f}", f"{energy}") == ("86.12 ± 0.12 J", "2.0", str(energy))
+    assert float(energy) == 86.125
+    absent = Estimate.null("too_short")
+    assert f"{absent:.1f}" == str(absent)
+    with pytest.raises(ValueError, match=r"there is no value: .*too_short"):
+        float(absent)
+
+
 def test_to_dict_and_back_is_the_same():
     for estimate in (Estimate(1.5, 1.0, 2.5, 8, "windows"), Estimate(2.0), Estimate.null("no_power_sensor", "windows")):
         assert Estimate.from_dict(estimate.to_dict()) == estimate

@@ -16,8 +16,8 @@ def test_an_empty_run_has_empty_tables_and_no_figures():
     assert all(len(run.table(name)) == 0 for name in tables.TABLES)
     assert run.result("energy_total_j") == Estimate.null("not_measured")
     assert run.result("energy_total_j").flags == ()
-    stamps, values = run.series(GPU, "power_w")
-    assert len(stamps) == len(values) == 0
+    with pytest.raises(BadInputError, match=f"no device '{GPU}'; there is none"):
+        run.series(GPU, "power_w")
 
 
 def test_a_series_is_one_channel_of_one_device_with_exact_stamps():
@@ -29,8 +29,27 @@ def test_a_series_is_one_channel_of_one_device_with_exact_stamps():
     assert len(values) == 600
 
 
-def test_a_series_of_an_unknown_device_is_empty():
-    assert len(profile_run().series("GPU-other", "power_w")[0]) == 0
+def test_a_series_that_a_device_lacks_is_empty_and_an_unknown_name_is_refused_with_those_that_are_there():
+    run = profile_run()
+    assert [len(part) for part in run.series(GPU, "temperature_memory_c")] == [0, 0]
+    with pytest.raises(BadInputError, match=f"no device 'gpu'; there is {GPU}"):
+        run.series("gpu", "power_w")
+    with pytest.raises(BadInputError, match=f"no channel of {GPU} 'power'; there is power_w"):
+        run.series(GPU, "power")
+
+
+def test_a_result_of_a_unit_may_be_asked_for_by_its_name_or_path_if_one_has_it():
+    names = {1: "epoch", 2: "epoch/forward", 3: "forward", 4: "evaluation/loss", 5: "epoch/loss"}
+    run = Run(
+        units=tables.from_rows([{"id": id, "level": "range", "name": name} for id, name in names.items()], "units"),
+        results=tables.from_rows([{"unit": id, "metric": "time_s", "value": float(id)} for id in names], "results"),
+    )
+    for id, name in names.items():
+        assert run.result("time_s", name).value == id
+    with pytest.raises(BadInputError, match=r"no unit 'epoc'; there is epoch, .* did you mean 'epoch'"):
+        run.result("time_s", "epoc")
+    with pytest.raises(BadInputError, match=r"2 units are called 'loss'; .*: 4 \(evaluation/loss\), 5 \(epoch/loss\)"):
+        run.result("time_s", "loss")
 
 
 def test_a_result_comes_with_its_interval_and_flags():
@@ -47,9 +66,9 @@ def test_a_result_of_a_unit_is_not_that_of_the_model():
     assert run.result("power_idle_w", 1) == Estimate.null("always_busy")
 
 
-def test_a_table_that_does_not_exist_is_a_key_error():
-    with pytest.raises(KeyError):
-        Run().table("sample")
+def test_a_table_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(BadInputError, match="no table 'ranges'; there is samples, "):
+        Run().to_pandas("ranges")
 
 
 def test_every_table_goes_to_pandas():
@@ -86,6 +105,8 @@ def test_a_misspelt_metric_is_refused_with_the_nearest_and_a_known_one_that_is_n
     run = Run()
     with pytest.raises(BadInputError, match="no metric 'energy_totl_j'; did you mean energy_total_j"):
         run.result("energy_totl_j")
+    with pytest.raises(BadInputError, match=r"no metric 'energy_j'; did you mean energy_total_j "):
+        profile_run().result("energy_j")
     with pytest.raises(BadInputError, match=r"no metric 'zzz'; this Run has none"):
         run.result("zzz")
     with pytest.raises(BadInputError, match=r"'energy'; did you mean energy_total_j .*all: run.results\['metric'\]"):

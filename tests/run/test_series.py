@@ -32,7 +32,7 @@ def test_a_series_is_in_stored_order_and_exact():
     np.testing.assert_array_equal(values, [1.0, 4.0, np.nan])
     assert run.series("c", "power_w")[0].tolist() == [2**62 + 1]
     assert run.series("a", "temperature_c")[1].tolist() == [3.0]
-    assert [len(part) for part in (*run.series("a", "energy_counter_j"), *run.series("nobody", "power_w"))] == [0] * 4
+    assert [len(part) for part in run.series("a", "energy_counter_j")] == [0, 0]
     assert run.series("a", "power_w")[0].dtype == np.int64
 
 

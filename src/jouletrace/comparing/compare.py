@@ -62,7 +62,7 @@ OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_toke
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
-def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] = ()) -> Comparison:
+def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence[str] = ()) -> Comparison:
     """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:
@@ -70,7 +70,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
             differences are compared with.
         b: Runs of the second thing.
         margin: Relative difference below which two sides count as equal.
-        fail_if: Checks such as "energy>5%", as of ``jouletrace compare --fail-if``; ``checks`` has their outcomes.
+        fail_if: A check such as "energy>5%", or several, as of ``jouletrace compare --fail-if``; ``checks`` has their
+            outcomes.
 
     Returns:
         The comparison; print it, or read ``verdicts``, ``rows`` or ``to_pandas()``.
@@ -81,7 +82,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     """
     if not 0 < margin < 1:
         raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
-    checks = [parse(text) for text in fail_if]
+    checks = [parse(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
     (side_a, notes_a), (side_b, notes_b) = side_of("A", open_runs(a)), side_of("B", open_runs(b))
     watched = side_a.watched and side_b.watched
     if side_a.run.kind != side_b.run.kind and not watched:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from jouletrace.above import Above
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Listed, Side
+from jouletrace.errors import unknown
 from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
 from jouletrace.run.parts import ABSENT, STORED_SCATTER
@@ -253,12 +255,18 @@ class Comparison(Shown):
         """A row by metric, and by name below the model.
 
         Raises:
-            KeyError: If there is none.
+            BadInputError: If there is none.
         """
-        for row in self.rows:
-            if row.level == level and row.metric == metric and name in (None, row.name):
+        at_level = [row for row in self.rows if row.level == level]
+        if not at_level:
+            raise unknown("level", level, (row.level for row in self.rows))
+        named = [row for row in at_level if name in (None, row.name)]
+        if not named:
+            raise unknown(level, name, (row.name for row in at_level))
+        for row in named:
+            if row.metric == metric:
                 return row
-        raise KeyError(f"{level} {name or ''} {metric}")
+        raise unknown("metric", metric, (row.metric for row in named))
 
     @property
     def whole(self) -> dict[str, Row]:
@@ -313,6 +321,10 @@ class Comparison(Shown):
             NotPossibleError: If pandas isn't installed.
         """
         return frame([row.to_dict() for row in self.rows])
+
+    def report(self, path: str | Path, *, price: str | None = None, carbon: str | None = None) -> Path:
+        """Write both sides as an HTML page, as ``jouletrace compare --report`` does; as ``Run.report``."""
+        return Above.report(self, path, price, carbon)
 
     def __str__(self) -> str:
         """The tables of the terminal."""

@@ -111,7 +111,17 @@ class Measurement(Shown):
         self._energies: dict[str, Estimate] = {}
 
     def __enter__(self) -> Self:
+        """Begin the block; after its end it begins again, and the figures are those of the last block.
+
+        Raises:
+            BadInputError: If it hasn't ended.
+        """
+        if self.start_ns and self.end_ns is None:
+            raise BadInputError(
+                f"measure: {self.label!r} has not ended; measure a block within it by another jt.measure()"
+            )
         synchronize()
+        self.end_ns, self._energies = None, {}
         self.start_ns = self._recording.session.clock.time_ns()
         return self
 

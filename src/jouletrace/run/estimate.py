@@ -72,6 +72,23 @@ class Estimate:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
         return Above.text_of(self)
 
+    def __format__(self, spec: str) -> str:
+        """The value and its half-width, each by a format of numbers, with the unit: ``f"{energy:.1f}"``."""
+        if not spec or self.value is None:
+            return str(self)
+        numbers = [format(one, spec) for one in (self.value, self.half_width) if one is not None]
+        return f"{' ± '.join(numbers)} {self.unit.strip('1')}".strip()
+
+    def __float__(self) -> float:
+        """The value.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if self.value is None:
+            raise ValueError(f"there is no value: {self}")
+        return float(self.value)
+
     def __repr__(self) -> str:
         return f"Estimate({self})"
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from jouletrace.above import Above
 from jouletrace.arrays import Floats, Ints
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, unknown
 from jouletrace.run import tables
+from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
 from jouletrace.run.frames import to_pandas
@@ -110,9 +111,13 @@ class Run(Shown):
         return any(device.simulated for device in self.devices)
 
     def table(self, name: str) -> pa.Table:
-        """One of the tables by name."""
+        """One of the tables by name.
+
+        Raises:
+            BadInputError: If there is none of that name.
+        """
         if name not in tables.TABLES:
-            raise KeyError(name)
+            raise unknown("table", name, tables.TABLES)
         table: pa.Table = getattr(self, name)
         return table
 
@@ -120,6 +125,7 @@ class Run(Shown):
         """A table as a pandas DataFrame.
 
         Raises:
+            BadInputError: If there is none of that name.
             NotPossibleError: If pandas isn't installed.
         """
         return to_pandas(self.table(name))
@@ -132,8 +138,23 @@ class Run(Shown):
         return None
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
-        """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays."""
-        return self.remember("samples", "index", SampleIndex).series(device, channel)
+        """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays.
+
+        They are empty for a channel of ``run.channels`` that the device of the Run didn't report.
+
+        Raises:
+            BadInputError: If neither this Run nor ``run.channels`` has such a channel, or the Run no such device.
+        """
+        index = self.remember("samples", "index", SampleIndex)
+        stamps, values = index.series(device, channel)
+        if not len(stamps):
+            known = [*(one.id for one in self.devices), *(one.device for one in self.channels), *index.devices]
+            if device not in known:
+                raise unknown("device", device, known)
+            own = [*(one.name for one in self.channels if one.device == device), *index.channels(device)]
+            if channel not in own and channel not in CHANNEL_UNITS:
+                raise unknown(f"channel of {device}", channel, own)
+        return stamps, values
 
     def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
         """The result of ``compute`` on a table, cached until another table of that name replaces it."""
@@ -146,15 +167,20 @@ class Run(Shown):
         found: T = known[1][key]
         return found
 
-    def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
+    def result(self, metric: str, unit: int | str = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it is missing.
+
+        ``unit`` is a row of ``units`` by its number, or by its name or path ("epoch/forward") if only one has that.
 
         Energy, power and time of a recording of devices, which has none as a whole, are those of all devices together.
 
         Raises:
-            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; near ones are named.
+            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric, or the name is that of no
+                unit or of several; near ones are named.
         """
         metric = str(metric)
+        if isinstance(unit, str):
+            unit = Above.number_of(self, unit)
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
             there = set(self.results["metric"].to_pylist()) - {None}
@@ -180,12 +206,13 @@ class Run(Shown):
         """Write the Run as an HTML page that needs no network, as ``jouletrace report`` does; returns the path.
 
         Args:
-            path: The HTML file; an older report that is there is replaced, nothing else is.
+            path: The HTML file, in a folder that exists; an older report that is there is replaced, nothing else is.
             price: Of a kWh, such as "0.30EUR/kWh", which adds the cost.
             carbon: CO2 equivalent of a kWh, such as "400g/kWh", which adds the emissions.
 
         Raises:
-            BadInputError: If another file is there, it can't be written, or the price or mass can't be read.
+            BadInputError: If another file is there, the name doesn't end in ".html", it can't be written, or the price
+                or mass can't be read.
             NotPossibleError: If plotly isn't installed.
         """
         return Above.report(self, path, price, carbon)
@@ -202,7 +229,7 @@ class Run(Shown):
 def _hint(metric: str, there: set[str]) -> str:
     """The metrics of a Run that contain a name that is none, else those near it, else the first of the Run."""
     own = [name for name in METRICS if name in there]
-    near = [name for name in own if metric and metric.lower() in name][:_FEW]
+    near = [name for name in own if metric and all(word in name for word in metric.lower().split("_"))][:_FEW]
     near = near or get_close_matches(metric, sorted(there | set(METRICS)), _FEW)
     return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(own[:_FEW]) or 'none'}"
 
@@ -212,6 +239,9 @@ class SampleIndex:
 
     Args:
         table: The table; its values are not copied.
+
+    Attributes:
+        devices: Those that rows name.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -232,6 +262,7 @@ class SampleIndex:
         self._channels = {name: i for i, name in reversed(list(enumerate(channels)))}
         self._stamps = pc.fill_null(table["time_ns"], 0).to_numpy()
         self._values = table["value"].to_numpy()
+        self.devices: list[str] = devices
 
     def channels(self, device: str | None) -> list[str]:
         """The channels of a device; for None, those of rows without one."""

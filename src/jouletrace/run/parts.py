@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from jouletrace.errors import MOST_NAMED, BadInputError, unknown
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
@@ -272,6 +275,32 @@ class Parts:
         """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
         parts = self.units(level)
         return [parts[n] for n in costliest([part.figures for part in parts])]
+
+
+def number_of(run: Run, name: str) -> int:
+    """The number of the part of a name or path ("rank-0/epoch/forward", or its last step).
+
+    Raises:
+        BadInputError: If there is none, or several; near ones are named.
+    """
+
+    def named(_: pa.Table) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        for part in Parts(run).rows():
+            path = "/".join(step.name for step in part.path) or part.name
+            for text in (part.name, path, path.rpartition("/")[2]):
+                found.setdefault(text, {})[part.id] = path
+        return found
+
+    known = run.remember("units", "named", named)
+    found = known.get(name, {})
+    if not found:
+        raise unknown("unit", name, known)
+    meant = [id for id, path in found.items() if path == name] or list(found)
+    if len(meant) > 1:
+        some = ", ".join(f"{id} ({found[id]})" for id in meant[:MOST_NAMED])
+        raise BadInputError(f"{len(meant)} units are called {name!r}; name one by its path or number: {some}")
+    return meant[0]
 
 
 def costliest(figures: Sequence[Mapping[str, Estimate]]) -> list[int]:

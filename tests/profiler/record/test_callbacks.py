@@ -1,5 +1,6 @@
 """Trainers of other libraries, recorded: their events as they fire them, without much of a training."""
 
+import re
 import sys
 import time
 from types import ModuleType, SimpleNamespace
@@ -188,10 +189,39 @@ def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightnin
     assert logger.lines[1][1]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
 
 
-def test_options_of_record_are_passed_on(lightning):
-    ours = jt.lightning_callback(device=REAL, update_s=0)
-    with pytest.raises(BadInputError, match="update_s=0"):
-        ours.on_fit_start(None, None)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"update_s": 0}, "update_s=0"),
+        ({"device": "nope"}, "unknown device 'nope'"),
+        ({"device": "sim:h100?realtime=0"}, "leave out realtime=0"),
+        ({"kernel": False}, "no option of record 'kernel'; there is label, device, "),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_before_a_model_is_made(lightning, options, said):
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        jt.lightning_callback(**{"device": REAL, **options})
+
+
+def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
+    pytest.importorskip("transformers")
+    ours = jt.trainer_callback("tiny", device=REAL)
+    ours.on_train_begin(None, None, None)
+    first = Recording.active
+    said = pytest.warns(RuntimeWarning, match=r"within the active 'tiny': .*Recording.active.close\(\) ends it")
+    with said, jt.record("cell", device=REAL):
+        pass
+    ours.on_train_begin(None, None, None)
+    assert Recording.active is not first
+    assert ours.run is first.run
+    assert not first.run.complete
+    assert "the training did not end" in first.run.warnings[-1].message
+    Recording.active.close()
+    ours.close()
+    assert Recording.active is None
+    assert ours.run is not first.run
+    assert not ours.run.complete
+    ours.close()  # and does nothing
 
 
 @pytest.mark.parametrize(

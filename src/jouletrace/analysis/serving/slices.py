@@ -19,6 +19,7 @@ from jouletrace.analysis.slices import METHOD, divided, mean_powers, shifted, sl
 from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load, Server
+from jouletrace.run.model import SampleIndex
 from jouletrace.run.spans import spans_of
 
 ACTIVITY = "graphics_active"
@@ -118,9 +119,9 @@ def _pauses(run: Run) -> list[tuple[int, int]]:
 
 def _activity(run: Run, servers: Sequence[Server], start_ns: int, end_ns: int) -> list[float]:
     """Mean activity of each slice in a window; NaN without readings."""
-    found = []
+    found, index = [], run.remember("samples", "index", SampleIndex)  # a slice may have no reading
     for server in servers:
-        stamps, values = run.series(server["slice"], ACTIVITY)
+        stamps, values = index.series(server["slice"], ACTIVITY)
         inside = values[(stamps > start_ns) & (stamps <= end_ns)]
         found.append(float(inside.mean()) if len(inside) else math.nan)
     return found

@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from jouletrace.errors import NotPossibleError
+from jouletrace.errors import NotPossibleError, unknown
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
@@ -36,12 +37,25 @@ class _Loop:
         self._label, self._options = label, options
         if isinstance(place := options.get("save_to"), str | PathLike):
             options["save_to"] = Path(place).absolute()  # resolved now: training may begin in another folder
+        known = signature(live.record).parameters
+        for name in options:
+            if name not in known:
+                raise unknown("option of record", name, known)
+        live.record(label, **options).check()  # now: data and a model are made before the training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
         self.run: Run | None = None
         self.split: Run | None = None
 
+    def close(self) -> None:
+        """End the recording of a training that was interrupted, whose Run is incomplete; else this does nothing.
+
+        The next training does so too: transformers calls no callback after an interruption.
+        """
+        self._end(KeyboardInterrupt("the training did not end"))
+
     def _start(self) -> None:
+        self.close()
         self._recording = live.record(self._label, **self._options)
         self._recording.__enter__()
 
@@ -128,6 +142,7 @@ def trainer_callback(
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
+        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
         NotPossibleError: If transformers isn't installed.
     """
     try:
@@ -207,6 +222,7 @@ def lightning_callback(
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
+        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
     """
     Callback: Any = _lightning_base()

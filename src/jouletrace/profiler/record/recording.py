@@ -17,6 +17,7 @@ from typing import ClassVar, Self
 
 from jouletrace import analysis
 from jouletrace.devices import open_devices
+from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
@@ -129,12 +130,26 @@ class Recording(Shown):
             if opened is not None and Recording.active is opened[0]:  # which may have ended
                 opened[0].marks.end(opened[1])
             return
-        self._check_begun()
-        if threading.current_thread() is self._flusher:
-            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it in the loop")
-        self._close(error)
-        if error is None and self._failed is not None:
-            raise self._failed
+        self._end_with(error)
+
+    def close(self) -> None:
+        """End one that an interruption has left active: ``jt.Recording.active.close()``. Its Run is incomplete.
+
+        After the end it does nothing.
+
+        Raises:
+            BadInputError: If it has not begun, or is to be ended by ``on_update``.
+        """
+        self._end_with(KeyboardInterrupt("its program did not end it"))
+
+    def check(self) -> None:
+        """Open its devices and close them again.
+
+        Raises:
+            BadInputError, NotPossibleError: If they can't be recorded.
+        """
+        for device in self._devices():
+            device.close()
 
     def __str__(self) -> str:
         """The figures so far in a line; after the end the text of its ``run``, that of its ``split``, and its place."""
@@ -254,7 +269,8 @@ class Recording(Shown):
             if self._whole is not None and outer is not self:
                 text += f", and nothing is saved to {shown(self._whole)}"
         if outer is None or "record_within" not in outer._warned:
-            warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
+            way_out = "; if that was interrupted, jt.Recording.active.close() ends it" if outer is not None else ""
+            warnings.warn(text + way_out, RuntimeWarning, stacklevel=3)  # where the program says `with`
         if outer is None:
             return None
         outer.warn("record_within", text)
@@ -295,11 +311,8 @@ class Recording(Shown):
     def _open(self) -> None:
         if self._place is None:
             self._place = self._checked_place()
-        devices = open_devices(self._specs, real_time=True)
+        devices = self._devices()
         try:
-            for device in devices:
-                if device.clock.virtual:
-                    raise BadInputError(f"record: {device.spec}: a loop takes real time; leave out realtime=0")
             zipped = self._place is not None and self._place.suffix.lower() == ".zip"
             rank = self.rank.facts() if self.rank is not None else WorkloadFacts()
             session = self._session = Session(
@@ -321,6 +334,16 @@ class Recording(Shown):
         if self._pick_up:
             self._annotations = Annotations(self._marks)
             self._annotations.attach()
+
+    def _devices(self) -> list[Device]:
+        """Its devices, opened."""
+        devices = open_devices(self._specs, real_time=True)
+        virtual = [device.spec for device in devices if device.clock.virtual]
+        if virtual:
+            for device in devices:
+                device.close()
+            raise BadInputError(f"record: {virtual[0]}: a loop takes real time; leave out realtime=0")
+        return devices
 
     def _launch_marks(self) -> Marks:
         """Begin to trace kernels; marks for them."""
@@ -347,8 +370,8 @@ class Recording(Shown):
             self._started.set()
 
     def _flush_regularly(self) -> None:
-        due = time.monotonic() + self._update_s
         self._start_recorder()
+        due = time.monotonic() + self._update_s  # not before there is a record
         while not self._ending.wait(self._pause_s(due)) and self._failed is None:
             with self._flushing:
                 self._flush()
@@ -360,7 +383,7 @@ class Recording(Shown):
                 if self._sums is not None:
                     self._sums.problem = str(error)
             if self._on_update is not None and time.monotonic() >= due:
-                due += self._update_s
+                due = time.monotonic() + self._update_s
                 self._tell(self._on_update)
 
     def _pause_s(self, due: float) -> float:
@@ -386,6 +409,14 @@ class Recording(Shown):
             self._session.spool_spans(span_columns(spans, self._session.devices[0].info.id))
         except RecorderDiedError as error:
             self._failed = error
+
+    def _end_with(self, error: BaseException | None) -> None:
+        self._check_begun()
+        if threading.current_thread() is self._flusher:
+            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it in the loop")
+        self._close(error)
+        if error is None and self._failed is not None:
+            raise self._failed
 
     def _close(self, error: BaseException | None) -> None:
         """End the recording, also after an error, and compute its figures."""

@@ -38,7 +38,8 @@ def write(
         The path.
 
     Raises:
-        BadInputError: If there is no Run, another file is there, or it can't be written.
+        BadInputError: If there is no Run, another file is there, the name doesn't end in ".html", the folder isn't
+            there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
     return write_page(Path(path), lambda: render(runs, comparisons, notes, tariff))
@@ -48,9 +49,13 @@ def write_page(target: Path, make: Callable[[], str], mode: int | None = None) -
     """Write a page that is made if it may be written: an older one that is there is replaced.
 
     Raises:
-        BadInputError: If another file is there, or it can't be written.
+        BadInputError: If another file is there, its name isn't that of a page, or it can't be written.
     """
     check_replaceable(target, REPORT_MARKS, "a report")
+    if target.suffix.lower() not in (".html", ".htm") and (target.is_file() or not target.exists()):  # or a device
+        raise BadInputError(f"cannot write {target}: a report is HTML, so its name must end in .html")
+    if not target.parent.is_dir():
+        raise BadInputError(f"cannot write {target}: there is no folder {target.parent}")
     page = make()
     try:
         write_whole(target, page.encode(), mode=mode)
