@@ -282,6 +282,7 @@ def test_a_target_that_was_not_met_qualifies_no_clear_verdict():
 
 def test_ab_advises_a_time_that_holds_the_required_blocks():
     assert not_met(15, 121, 40 / 15) == "15 of 121 required blocks fit the time: give --max-time 360"
+    assert not_met(20, 2_411_080, 2.0).endswith("this host is too unsteady for such a difference")
 
 
 def test_loads_of_other_names_are_named():

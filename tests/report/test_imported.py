@@ -1,5 +1,7 @@
 """How Runs of other tools' files are shown: kernels first, lists that end, nothing said that wasn't measured."""
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -50,6 +52,18 @@ def test_kernels_are_listed_and_not_every_frame(tmp_path):
     assert "Not listed" in text
     assert "ranges (--detail range)" in text
     assert "operators (--detail op)" in text
+
+
+def test_the_csv_of_several_gpus_begins_with_the_energy_of_all(tmp_path, capsys):
+    for number, watts in enumerate((61, 87)):
+        (tmp_path / f"gpu{number}.csv").write_text(dmon([watts] * 60).replace("    0  ", f"    {number}  "))
+    files = [str(path) for path in sorted(tmp_path.glob("*.csv"))]
+    said = command(capsys, "import", *files, "-o", str(tmp_path / "run"))
+    assert said.code == 0, said.err
+    run = load(tmp_path / "run")
+    assert run.workload["name"] == "gpu0.csv and 1 more"
+    whole, *parts = csv.DictReader(io.StringIO(report.render([run], form="csv")))
+    assert float(whole["energy_total_j"]) == pytest.approx(sum(float(one["energy_total_j"]) for one in parts))
 
 
 @pytest.mark.parametrize("detail", ["kernel", "range"])

@@ -179,7 +179,7 @@ def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
         "clocks": power and under["throttle_reasons"] is not None,
         "aliasing": power and timed,
         "precision": timed,
-        "inputs and outputs": timed,
+        "inputs and outputs": timed and not run.simulated,  # which knows shapes alone
         "tracing": (run.kind == "program" and gpus) or bool(parts.units("kernel")),
         "parts and whole": any(there[name].value is not None for name in OF_PARTS if name in there),
         "ranges": bool(parts.units("range")) and run.kind in ("record", "monitor", "measure"),

@@ -57,6 +57,11 @@ class Facts:
     # ``together`` counts as the whole's
     absolute_j: Mapping[tuple[int, str], float | None]
 
+    def of_whole(self, parts: Parts) -> dict[str, Estimate]:
+        """Figures of the whole; where it has none, those of all devices together."""
+        there = {name: one for name, one in parts.whole.figures.items() if one.value is not None}
+        return {**parts.whole.figures, **self.of_devices, **there}
+
 
 def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int, str], float | None]:
     whole, gain = parts.whole, gain_pct(run)

@@ -75,9 +75,7 @@ def to_json_object(
     first = headline(run, results, known)
     parts = divisions(run, results)
     whole, *devices = parts["whole"]
-    found_there = {name: one for name, one in whole.figures.items() if one.value is not None}
-    figures = {**whole.figures, **known.of_devices, **found_there} if devices else whole.figures
-    parts["whole"] = [replace(whole, figures=figures), *devices]
+    parts["whole"] = [replace(whole, figures=known.of_whole(results) if devices else whole.figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jouletrace.analysis.facts import facts_of
 from jouletrace.report.content import PROFILE, identity, levels_shown
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -35,7 +36,8 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
         own["device"] = ", ".join(results.gpus)
     ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
-    yield {**own, "level": "model"}, {**stated, **results.whole.figures}
+    whole = facts_of(run, results).of_whole(results) if results.units("device") else results.whole.figures
+    yield {**own, "level": "model"}, {**stated, **whole}
     levels = levels_shown(results, detail)
     for level in levels:
         units = (results.units(level) if top is None else results.ranked(level))[:top]

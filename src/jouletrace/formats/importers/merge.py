@@ -68,6 +68,8 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
             first.samples = first.samples.sort_by("time_ns")
         first.units = _once(first.units)
         first.created_ns = _created_ns(runs)
+        if all(run.workload.get("name") == Path(path).name for run, path in zip(runs, paths, strict=True)):
+            first.workload["name"] = f"{Path(paths[0]).name} and {len(paths) - 1} more"
     if options.latency_s is not None:
         first.settings["latency_s"] = options.latency_s
     for run in runs[1:]:
