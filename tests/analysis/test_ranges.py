@@ -109,6 +109,23 @@ def test_ranges_nested_without_end_are_reported():
     assert max(name.count("/") for name in run.units["name"].to_pylist()) == 99
 
 
+def test_a_mean_of_spans_that_have_nothing_in_common_is_none():
+    """As of a trainer's steps, of which the first compiles."""
+    edges_ns = np.cumsum([0, 7_000_000_000, *[100_000_000] * 15])
+    names = ("id", "lane", "kind", "name", "start_ns", "end_ns")
+    spans = [(id, "main", "iteration", "step", *pair) for id, pair in enumerate(pairwise(edges_ns.tolist()))]
+    rows = [(10**18 + t, 300.0) for t in range(0, 9_000_000_000, 20_000_000)]
+    samples = [{"time_ns": t, "device": DEVICE, "channel": "power_w", "value": w} for t, w in rows]
+    shifted = [
+        dict(zip(names, (*one[:4], one[4] + 10**18 + 10**8, one[5] + 10**18 + 10**8), strict=True)) for one in spans
+    ]
+    run = analyse(make_run(samples, kind="record", spans=shifted, channels=[channel()]))
+    (unit,) = [row["id"] for row in run.units.to_pylist() if row["level"] == "range"]
+    assert run.result("time_s", unit).value == pytest.approx(8.5)
+    assert run.result("energy_total_j", unit).value == pytest.approx(8.5 * 300, rel=0.01)
+    assert run.result("time_mean_s", unit).reason == run.result("energy_each_j", unit).reason == "spans_differ"
+
+
 def unequal_steps(sensor, mean_s, seed, number=30):
     """A simulated GPU's record of steps of 0.5 to 1.5 times a length that cover all of it, and their true energy."""
     rng = np.random.default_rng(seed)

@@ -283,11 +283,12 @@ def test_no_import_is_asked_to_measure_for_longer(said):
     assert "too short" not in words
 
 
-def test_a_log_whose_clock_keeps_stepping_back_has_no_energy_and_says_why(said):
+def test_a_log_in_no_order_of_time_is_sorted_and_says_so(said):
     seconds = (13, 18, 15, 2, 7, 9, 19, 11, 0, 12)
     rows = "".join(f"2024-03-01T12:00:{k:02d}Z,{100 + k}\n" for k in seconds)
     words, _ = said(f"time,power_w\n{rows}", name="shuffled.csv")
-    assert "energy unknown: too few readings" in words
+    assert "2.081 ± 0.019 kJ in 19 s" in words  # 109.5 W
+    assert "trust: with care, 1 remark rows are in no order of time: they were sorted" in words
 
 
 def test_energies_of_three_rows_that_fall_are_no_counter(said):

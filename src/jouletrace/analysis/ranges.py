@@ -61,12 +61,19 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
         flags = [code for code, holds in stated.items() if holds]
         each, seconds = _time(spans), float(spans.seconds.sum())  # the clock knows the sum, however they differ
         of_all = Estimate(seconds, seconds, seconds, each.n, each.method)
-        figures.add_each(unit, dict(zip(_TIMES, (of_all, each), strict=True)), flags)
+        figures.add_each(unit, dict(zip(_TIMES, (of_all, _alike(each)), strict=True)), flags)
         energy = _of_devices(energies.get(path, []))
         known = path in aliased and energy.each.value is not None
         flags += [*energy.each.flags, *([ALIASED] if known else [])]
-        figures.add_each(unit, dict(zip(_ENERGIES, (replace(one, flags=()) for one in energy), strict=True)), flags)
+        both = (replace(energy.total, flags=()), _alike(replace(energy.each, flags=())))
+        figures.add_each(unit, dict(zip(_ENERGIES, both, strict=True)), flags)
     return units
+
+
+def _alike(each: Estimate) -> Estimate:
+    """The mean of spans; null where they differ by so much that its interval holds 0."""
+    holds_none = each.value is not None and (each.half_width or 0.0) >= each.value
+    return Estimate.null("spans_differ", each.method) if holds_none else each
 
 
 def _unit(figures: Figures, units: dict[Path, RangeUnit], path: Path, count: int, *of: str) -> int:

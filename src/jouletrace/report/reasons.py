@@ -28,6 +28,7 @@ REASONS: dict[str, str] = {
     "not_a_counter": "its energies fall again and again: they are no counter's",
     "too_uncertain": "the readings are too few, or too far apart, for a figure",
     "too_few_windows": "too few windows for an interval",
+    "spans_differ": "they differ so much that their mean says nothing of one",
     "context_exists": "deep idle can't be seen once a CUDA context exists",
     "other_processes": "other processes were using the device",
     "no_counter": "the device has no energy counter",
