@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("fits_once")
 
 @pytest.fixture(scope="module")
 def recorded(fits_once):
-    return next(entry.run for entry in bundled_runs() if "layers" in entry.name)
+    return analyse(next(entry.run for entry in bundled_runs() if "layers" in entry.name))
 
 
 def units(run, level):

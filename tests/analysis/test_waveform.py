@@ -33,7 +33,7 @@ def recorded(fits_once):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "table_of", kept)
-        run = next(entry.run for entry in bundled_runs() if "layers" in entry.name)
+        run = analyse(next(entry.run for entry in bundled_runs() if "layers" in entry.name))
     return run, made[0]
 
 

@@ -72,7 +72,7 @@ def test_under_a_power_cap_the_figures_are_those_of_the_capped_gpu(monkeypatch):
 
 @pytest.mark.thorough
 def test_passes_come_in_order_and_do_not_overlap(monkeypatch):
-    run, _ = profiled(monkeypatch, "sim:h100?run=1")
+    run, _ = profiled(monkeypatch, "sim:h100?run=4")
     phases = [row for row in run.spans.to_pylist() if row["kind"] == "phase"]
     apart = [row for row in phases if row["name"] != "latency"]
     names = ["deep idle", "warm-up", "context idle before", "energy", "context idle after"]

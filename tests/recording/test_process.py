@@ -296,6 +296,21 @@ def test_recording_takes_little_of_a_core(record):
 
 
 @pytest.mark.thorough
+def test_pyarrow_alone_does_without_pandas():
+    pytest.importorskip("pandas")
+    script = (
+        "import sys\n"
+        "from jouletrace.without_pandas import hide_pandas_from_pyarrow\n"
+        "hide_pandas_from_pyarrow()\n"
+        "import pyarrow as pa\n"
+        "pa.array([1])\n"
+        "assert 'pandas' not in sys.modules\n"
+        "import pandas\n"
+        "print(pa.table({'a': [1, 2]}).to_pandas().a.sum())\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "3\n"
+
+
 def test_the_worker_does_without_pandas():
     pytest.importorskip("pandas")
     code = (

@@ -43,7 +43,7 @@ class Solved(NamedTuple):
     place: Indices  # in the table, shape (windows,)
     windows: SpanEnergies
     rows: SpanEnergies
-    shifted: bool  # each window pauses for an iteration in all: readings meet all phases (``profiler.passes.shifted``)
+    shifted: bool  # each window pauses in between: readings meet all phases (``profiler.passes.shifted``)
 
     def sources(self) -> dict[str, float]:
         """Relative standard uncertainties, by source, of all of its energy: windows that differ don't show them."""

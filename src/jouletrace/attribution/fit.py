@@ -74,6 +74,7 @@ def fit(
     use: NDArray[np.bool_] | None = None,
     fit_place: bool = True,
     fit_response: bool = False,
+    rounds: int = ROUNDS,
 ) -> Fit:
     """Gauss-Newton on powers, exponent of the clock, drift and the place of the sensor in time, and its response.
 
@@ -84,6 +85,7 @@ def fit(
         use: Mask of the readings to use, shape (r,); all within the timeline if None.
         fit_place: Whether to fit the track of a sampler, or delay and window of a sensor that averages.
         fit_response: Whether to fit the response of a sampler too; only with ``fit_place``.
+        rounds: Most rounds.
 
     Raises:
         BadInputError: With fewer than 10 readings where kernels run.
@@ -96,7 +98,7 @@ def fit(
     above_w, powers = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
     drift, noise_w, found = _drift(time), float(np.std(watts)), None
     seen, moved = seen.scaled(above_w), observer
-    for round_ in range(ROUNDS):
+    for round_ in range(rounds):
         before, observer = found, moved
         if before is not None:
             steady_w, above = before.steady_w() * activity.slowness, before.above_w()

@@ -8,7 +8,7 @@ import numpy as np
 
 from jouletrace.attribution.acquire import Search, Windows, search
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
+from jouletrace.attribution.fit import END_S, LEAD_S, ROUNDS, Fit, enough, fit
 from jouletrace.attribution.follow import follow
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.run.readings import Readings
@@ -89,12 +89,16 @@ def _delayed(activity: Activity, sensor: Means, readings: Readings) -> Fit:
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:
     """Fits to a part of a recording: with the nominal length of the average, and with a better one if there is one."""
-    fits = []
-    for count in dict.fromkeys((observer.sensor.averages, *AVERAGES)):
-        first = fit(part, replace(observer, sensor=replace(observer.sensor, averages=count)), readings)
-        fits.append(fit(part, _tuned(first), readings))
-    best = min(fits, key=lambda one: one.residual_rms_w)
-    return [fits[0]] if best is fits[0] else [fits[0], best]
+
+    def of(count: int, rounds: int = ROUNDS) -> Fit:
+        sensor = replace(observer.sensor, averages=count)
+        return fit(part, replace(observer, sensor=sensor), readings, rounds=rounds)
+
+    nominal = observer.sensor.averages
+    others = [count for count in AVERAGES if count != nominal]
+    likely = sorted(others, key=lambda count: of(count, 1).residual_rms_w)[:1]
+    fits = [fit(part, _tuned(of(count)), readings) for count in (nominal, *likely)]
+    return fits if fits[-1].residual_rms_w < fits[0].residual_rms_w else fits[:1]
 
 
 def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float) -> Fit:

@@ -1,4 +1,4 @@
-"""Runs recorded on real GPUs that ship with the package, analysed again each time they are opened."""
+"""Runs recorded on real GPUs that ship with the package."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
-from jouletrace import analysis
 from jouletrace.errors import NotPossibleError
-from jouletrace.run import Run, load, tables
+from jouletrace.run import Run, load
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class BundledRun:
     Attributes:
         name: File name of the Run.
         command: The command that recorded it.
-        run: The Run, its figures computed just now from its raw tables.
+        run: The Run, with the figures that it states, which are those of this version.
     """
 
     name: str
@@ -28,7 +27,7 @@ class BundledRun:
 
 
 def bundled_runs() -> Iterator[BundledRun]:
-    """All bundled Runs with fresh figures, each analysed when it is asked for.
+    """All bundled Runs, each read when it is asked for.
 
     Raises:
         NotPossibleError: If there are none.
@@ -41,7 +40,4 @@ def bundled_runs() -> Iterator[BundledRun]:
         raise NotPossibleError("no recorded Run ships with this installation: manifest.json is missing") from None
     for entry in manifest["runs"]:
         with resources.as_file(folder / entry["file"]) as path:
-            run = load(path)
-        # What was computed when it was recorded is thrown away: the demo shows the analysis at work.
-        run.results = tables.empty("results")
-        yield BundledRun(entry["file"], entry["command"], analysis.analyse(run))
+            yield BundledRun(entry["file"], entry["command"], load(path))

@@ -20,10 +20,7 @@ def demo(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Analyse a Run recorded on an H100; needs no GPU.
-
-    The figures are recomputed from the raw samples, without torch.
-    """
+    """Show Runs recorded on an H100 and an H200; needs neither a GPU nor torch."""
     from jouletrace.bundled import bundled_runs
 
     form = check_form(form, json)

@@ -41,7 +41,7 @@ Look
   report: Write Runs as one HTML file with charts and a timeline.
     jouletrace report runs/mine -o report.html
     jouletrace report runs/before runs/after
-  demo: Analyse Runs recorded on an H100 and an H200; needs no GPU.
+  demo: Show Runs recorded on an H100 and an H200; needs no GPU.
     jouletrace demo
     jouletrace demo --json
 Compare

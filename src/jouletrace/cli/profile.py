@@ -38,7 +38,9 @@ def profile(
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.recording.session import command_line
+    from jouletrace.without_pandas import hide_pandas_from_pyarrow
     from jouletrace.workloads import resolve
+    from jouletrace.workloads.transformers_models import BuiltInModel
 
     form = check_form(form, json)
     if settings.backend == "trtexec":
@@ -51,6 +53,8 @@ def profile(
         return
     with quiet_output():
         found = resolve(workload)
+    if isinstance(found, BuiltInModel):  # no one else's code
+        hide_pandas_from_pyarrow()
     name = f"{found.name}-b{settings.batch}" if settings.batch else found.name
     resumes = repeats > 1 and output is not None and can_resume(output)
     with Place(output, name, resumes=resumes) as place:

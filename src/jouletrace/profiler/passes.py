@@ -72,7 +72,7 @@ def idle(
     name: str,
     settings: ProfileSettings,
     progress: Progress,
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], object] = lambda: None,
     since_ns: int | None = None,
 ) -> None:
     """Leave the device idle long enough for the sensor's response to the earlier load to decay.
@@ -253,28 +253,34 @@ def window(session: Session, variant: str, step: Step, replays: int, *, block: i
     return (pieces[-1].end_ns - pieces[0].start_ns) / 1e9
 
 
-PIECES = 8
-"""Parts of a window of a profile, each shifted against the sensor's samples."""
+PIECES = 16
+"""Most parts of a window of a profile between which it pauses."""
 
-CYCLE_S, SHORT_S = 0.8e-3, 2e-3
-"""Between momentary samples of a sensor (sensor/kinds.py); iterations up to which a whole one is a cycle."""
+RATE_HZ, SLOW_HZ = 1230.0, 25.0
+"""Momentary samples of a sensor in a second, to 15 Hz (docs/results/sensors-h100.md); and how far from a multiple of it
+iterations repeat so that a window meets all phases by itself."""
 
 
 def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Interval]:
-    """Run ``n`` iterations in pieces, between which the device pauses for one cycle of samples in all.
+    """Run ``n`` iterations, in pieces where they repeat in the rhythm of a sensor's momentary samples.
 
-    A sensor that takes momentary samples meets iterations as long as a cycle, or a multiple, at one phase for seconds:
-    aliased, the readings of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. Each piece begins
-    an eighth of a cycle later, so that a window meets all phases alike.
+    Iterations as long as the time between samples, or a multiple, are met at one phase for seconds: aliased, readings
+    of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. A pause after each piece, of a part of
+    that time, lets the next one begin half a cycle away from where the nominal rate would have it, so that a window
+    meets all phases alike, at any rate within 15 Hz of it (docs/results/first-figure.md).
     """
     many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
     pieces = [step.replay(sizes[0])]
-    iteration_s = pieces[0].seconds / sizes[0]
-    cycle_s = iteration_s if iteration_s <= SHORT_S else iteration_s / round(iteration_s / CYCLE_S)
+    iteration_s = max(pieces[0].seconds / sizes[0], 1e-9)
+    cycle_s = iteration_s / max(1, round(iteration_s * RATE_HZ))
+    off_hz = 1 / cycle_s - RATE_HZ * round(1 / (cycle_s * RATE_HZ))
+    if abs(off_hz) > SLOW_HZ:
+        return pieces + ([step.replay(n - sizes[0])] if n > sizes[0] else [])
+    later = (off_hz * pieces[0].seconds - 0.5) % 1
     paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
-        asked_s = max(i * cycle_s / many - paused_s - late_s, 0.0)
+        asked_s = max(i * later * cycle_s - paused_s - late_s, 0.0)
         if asked_s:
             clock.sleep(asked_s)
         pieces.append(step.replay(size))
@@ -283,11 +289,15 @@ def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Inter
     return pieces
 
 
-BLOCK_S = 0.15
+BLOCK_S = 0.05
 """Target length of one block of iterations, in seconds."""
 
-LEAST_S = 2.2
-"""Shortest warm-up in seconds, if the limit allows it: dies warm up slowly."""
+LEAST_S = 1.2
+"""Shortest warm-up in seconds, if the limit allows it: by then a die has most of its temperature under a load."""
+
+SOON_S, LONG_S = 0.5, 1.0
+"""Lengths of the two means of power that are compared, in seconds: of a sensor that follows within an eighth of one,
+of others."""
 
 SETTLED = 0.01
 """Relative change between the last two intervals below which a quantity counts as settled."""
@@ -323,7 +333,7 @@ def warm_up(
     once when latency has settled, or at the end: it takes the seconds of an iteration, and warms the die as well.
     ``expect`` takes the seconds of the second, before all others.
     """
-    records_power = power_channel(session) is not None
+    power = power_channel(session)
     step.replay(1)
     iteration_s = max(step.replay(1).seconds, 1e-7)
     expect(iteration_s)
@@ -343,8 +353,8 @@ def warm_up(
             waiting = False
             timed(iteration_s)
         elapsed = (session.clock.time_ns() - start_ns) / 1e9
-        power_settled = _power_settled(session, start_ns) if records_power else None
-        if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
+        power_settled = _power_settled(session, power, start_ns) if power is not None else None
+        if latency_settled and (power_settled or power is None) and elapsed >= min(LEAST_S, limit_s):
             break
     if waiting:
         timed(iteration_s)
@@ -353,9 +363,9 @@ def warm_up(
             [float(np.median(times[-i:][:7])) for i in (21, 14, 7) if len(times) >= i], SETTLED
         )
     if power_settled is False:
-        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns, 4), 1.5 * SETTLED)
+        power_settled = not _keeps_changing(_last_levels_w(session, start_ns, 4, LONG_S), 1.5 * SETTLED)
     _warn(session, "latency", latency_settled, elapsed)
-    if records_power:
+    if power is not None:
         _warn(session, "power", power_settled, elapsed)
     return WarmUp(iteration_s, latency_settled, power_settled, elapsed)
 
@@ -392,17 +402,18 @@ def _keeps_changing(levels: Sequence[float], tolerance: float) -> bool:
     return not changes or all(change > tolerance for change in changes) or all(c < -tolerance for c in changes)
 
 
-def _last_seconds_w(session: Session, start_ns: int, most: int) -> list[float]:
-    """Mean power of the last whole seconds since ``start_ns``, so many at most, oldest first."""
+def _last_levels_w(session: Session, start_ns: int, most: int, length_s: float) -> list[float]:
+    """Mean power of the last whole segments since ``start_ns``, so many at most, oldest first."""
     stamps, watts = session.power(start_ns)
-    ends = [int(stamps[-1]) - i * 1_000_000_000 for i in reversed(range(most))] if len(stamps) else []
-    seconds = [
-        watts[(stamps > end - 1_000_000_000) & (stamps <= end)] for end in ends if end - 1_000_000_000 >= start_ns
-    ]
-    return [float(np.mean(one)) for one in seconds if len(one) >= 5]
+    length_ns = round(length_s * 1e9)
+    ends = [int(stamps[-1]) - i * length_ns for i in reversed(range(most))] if len(stamps) else []
+    found = [watts[(stamps > end - length_ns) & (stamps <= end)] for end in ends if end - length_ns >= start_ns]
+    return [float(np.mean(one)) for one in found if len(one) >= 5]
 
 
-def _power_settled(session: Session, start_ns: int) -> bool | None:
-    """True if the last two seconds had the same mean power; None if the record is shorter."""
-    levels = _last_seconds_w(session, start_ns, 2)
+def _power_settled(session: Session, power: ChannelInfo, start_ns: int) -> bool | None:
+    """True if the last two segments had the same mean power; None if the record is shorter."""
+    session.recorder.wait_until(session.clock.time_ns(), timeout_s=0.0)  # asks for what there is
+    quick = max(power.period_s or 0.0, power.window_s or 0.0) <= SOON_S / 4
+    levels = _last_levels_w(session, start_ns, 2, SOON_S if quick else LONG_S)
     return abs(levels[1] - levels[0]) <= 1.5 * SETTLED * levels[1] if len(levels) == 2 else None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from jouletrace.run.places import check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
+
+_FIGURES = "jouletrace.attribution.attribute"
+"""Imported, with scipy in some tenths of a second, while the device rests: the first windows need it."""
 
 
 def profile_workload(
@@ -130,7 +134,7 @@ def _measure(
     workload["warm_up"] = asdict(warm)
     session.save_header()
     progress.expect(passes.expected_s(session, settings, warm.iteration_s))
-    passes.idle(session, "context idle before", settings, progress)
+    passes.idle(session, "context idle before", settings, progress, partial(import_module, _FIGURES))
     if ready is not None:
         ready(session)
     recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")

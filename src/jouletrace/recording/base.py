@@ -68,6 +68,8 @@ class Recorder(ABC):
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
         """Wait until the power record has passed ``time_ns``; False after ``timeout_s``, or without a power record.
 
+        With a timeout of 0 it only asks for the record, which arrives some ten milliseconds later.
+
         Raises:
             RecorderDiedError: If the recorder has ended or a sensor has failed.
         """

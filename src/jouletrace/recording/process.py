@@ -92,10 +92,12 @@ class ProcessRecorder(Recorder):
             if reached is None or reached >= time_ns:
                 return reached is not None
             self.check()
-            if self._stopped or self._process is None or time.monotonic() >= deadline:
+            if self._stopped or self._process is None:
                 return False
             # The end of the record lies in the driver; without a request it arrives up to a second later.
             _write(self._process, b"poll\n")
+            if time.monotonic() >= deadline:
+                return False
             time.sleep(_ASK_EVERY_S)
 
     def check(self) -> None:

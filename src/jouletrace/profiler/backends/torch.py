@@ -19,6 +19,7 @@ from jouletrace.execution.steps.registry import make_generation_steps
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.without_pandas import runs_ours_alone
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.saved_models import LocalFolder
@@ -36,7 +37,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
         import torch  # noqa: F401
 
         if isinstance(workload, BuiltInModel | LocalFolder):
-            with _absent("sklearn"):
+            with _absent("sklearn", *(("scipy",) if runs_ours_alone() else ())):
                 import transformers  # noqa: F401
 
                 if isinstance(workload, BuiltInModel):
@@ -44,19 +45,19 @@ def load_libraries(workload: Workload, device: Device) -> None:
 
 
 @contextmanager
-def _absent(library: str) -> Iterator[None]:
-    """Lets a library look as if it weren't installed, unless it is imported already.
+def _absent(*libraries: str) -> Iterator[None]:
+    """Lets libraries look as if they weren't installed, but for those that are imported already.
 
-    Transformers imports scikit-learn, in 1.4 s, for one criterion of assisted generation.
+    Transformers imports scikit-learn, in 1.4 s, for one criterion of assisted generation, and ``scipy.optimize``, in
+    0.4 s, for losses of detectors, which then are missing for as long as the process lives.
     """
-    if library in sys.modules:
-        yield
-        return
-    sys.modules[library] = cast("ModuleType", None)
+    hidden = [library for library in libraries if library not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden, cast("ModuleType", None)))
     try:
         yield
     finally:
-        del sys.modules[library]
+        for library in hidden:
+            del sys.modules[library]
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
