@@ -41,6 +41,11 @@ def import_(
     ] = None,
     device: Annotated[str | None, typer.Option(help="Name of the device, if no file states it.")] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Keep the readings of a log from then on: a time, or its seconds."),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Keep those up to then.")] = None,
     price: options.Price = None,
     carbon: options.Carbon = None,
     verbose: options.Verbose = False,
@@ -65,6 +70,8 @@ def import_(
         "latency_s": _seconds(latency) if latency is not None else None,
         "device": device,
         "time_zone": time_zone,
+        "since": since,
+        "until": until,
     }
     if output is not None:
         check_free(output)

@@ -1,6 +1,8 @@
 """Times of imported logs: forms of dates, the hour that occurs twice, stamps far from all others."""
 
+import json
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -9,7 +11,8 @@ import pytest
 
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import read_files
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import import_files, read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
 from places import DATA
@@ -265,3 +268,59 @@ def test_rows_in_no_order_are_sorted_with_a_remark(tmp_path, digits):
     assert run.result("energy_total_j", 1).value == pytest.approx(60 * 300 + 40 * 60, rel=0.02)
     assert "rows_sorted" in {one.code for one in run.warnings}
     assert not {"clock_stepped", "record_clock_stepped_back", "record_hole"} & {one.code for one in run.warnings}
+
+
+# A part of a log
+
+
+@pytest.fixture
+def night(tmp_path):
+    """A log from 22:00 to 02:00, a reading every ten seconds: 70 W, from 23:00 on 300 W."""
+    rows = [
+        f"2026/11/{25 + s // 86400} {s // 3600 % 24:02d}:{s // 60 % 60:02d}:{s % 60:02d}.000, 0, "
+        f"{300 if s >= 23 * 3600 else 70}.{s // 10 % 3}0 W"
+        for s in range(22 * 3600, 26 * 3600, 10)
+    ]
+    path = tmp_path / "smi.csv"
+    path.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "joules"),
+    [
+        ("23:00", "01:00", 300.1 * 7200),
+        ("2026-11-25 23:30", "2026-11-26T00:30:00", 300.1 * 3600),
+        (None, "3590", 70.1 * 3590),
+        ("7200", None, 300.1 * 7190),
+        ("01:00", "01:30", 300.1 * 1800),
+    ],
+)
+def test_a_part_of_a_log_has_the_energy_of_its_readings(night, since, until, joules):
+    run = import_files(night, time_zone="UTC", since=since, until=until)
+    assert run.result("energy_total_j").value == pytest.approx(joules, rel=2e-3)
+    assert "readings were kept" in run.settings["imported"][0]["aligned"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"since": "noon"}, "--from 'noon': write a time as the log has it"),
+        ({"until": "nan"}, "--to 'nan': write a time"),
+        ({"since": "05:00"}, "no reading lies there; the log has 2026-11-25 22:00:00"),
+        ({"since": "3600", "until": "60"}, "--from 3600 --to 60: no reading lies there"),
+    ],
+)
+def test_a_part_that_a_log_lacks_is_refused(night, given, said):
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        import_files(night, time_zone="UTC", **given)
+
+
+def test_only_logs_are_cut(tmp_path, night):
+    trace = tmp_path / "trace.json"
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 5.0, "pid": 0, "tid": 7, "args": {"device": 0}}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    with pytest.raises(
+        BadInputError, match=r"--from 23:00: cuts logs of power, and .*trace.json has more than readings"
+    ):
+        import_files(night, trace, since="23:00")

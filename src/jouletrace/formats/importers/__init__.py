@@ -139,7 +139,8 @@ def import_files(*paths: Path | str, save_to: Path | str | None = None, **option
         save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
         **options: Fields of ``formats.importers.base.ImportOptions``: ``format`` of all files, ``offset_s`` (seconds
             to add to the times of all files but the first), ``offsets_s`` (by file), ``map`` (columns of a table, such
-            as ``{"power_w": "P [W]"}``), ``latency_s`` of an iteration, ``device`` (its name), ``time_zone``.
+            as ``{"power_w": "P [W]"}``), ``latency_s`` of an iteration, ``device`` (its name), ``time_zone``,
+            ``since`` and ``until`` (the part of a log).
 
     Returns:
         The Run, with its figures.

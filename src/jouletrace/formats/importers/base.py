@@ -46,6 +46,7 @@ class ImportOptions:
         latency_s: Latency of an iteration in seconds, from another source.
         device: Name of the device, where the file doesn't report it.
         time_zone: IANA zone ("Europe/Berlin") of local times; None for UTC, which is then flagged.
+        since, until: Times between which readings of logs are kept, as ``merge.moment`` reads them; None for all.
     """
 
     format: str | None = None
@@ -55,6 +56,8 @@ class ImportOptions:
     latency_s: float | None = None
     device: str | None = None
     time_zone: str | None = None
+    since: str | None = None
+    until: str | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,10 +19,13 @@ from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.formats.importers.power_sensor import describe_joined
-from jouletrace.formats.importers.stamps import zone_of
+from jouletrace.formats.importers.stamps import read_stamps, zone_of
+from jouletrace.option import number
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.forms import Load
 from jouletrace.run.sound import sound_rows
+
+_FIRST_NS, _LAST_NS, _DAY_NS = -(1 << 62), 1 << 62, 86_400_000_000_000
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
@@ -52,6 +56,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     if len(measured) > 1:
         raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
     _align(runs, paths, options)
+    _cut(runs, paths, options)
     _warn_of_gaps(runs, paths)
     order = sorted(range(len(runs)), key=lambda k: runs[k].kind == "import")
     runs, paths = [runs[k] for k in order], [paths[k] for k in order]
@@ -351,6 +356,66 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
             said += f"; {offset_s:+g} s were added"
         _shift(run, by_ns)
         about(run)["aligned"] = said
+
+
+def _cut(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
+    """Keep the readings of logs between two times, and state which in each file's ``aligned``.
+
+    Raises:
+        BadInputError: If a file has more than readings, a time can't be read, or no reading lies between.
+    """
+    asked = " ".join(
+        f"--{n} {text}" for n, text in (("from", options.since), ("to", options.until)) if text is not None
+    )
+    if not asked:
+        return
+    for run, path in zip(runs, paths, strict=True):
+        if run.kind != "import" or any(len(run.table(name)) for name in _TIMES if name != "samples"):
+            raise BadInputError(f"{asked}: cuts logs of power, and {path} has more than readings")
+    clock = UNIX if any(about(run)["clock"] == UNIX for run in runs) else RELATIVE
+    known = [one for one in map(extent, runs) if one.start_ns is not None and one.end_ns is not None]
+    whole = (
+        Extent(min(one.start_ns or 0 for one in known), max(one.end_ns or 0 for one in known))
+        if known
+        else Extent(0, 0)
+    )
+    since_ns = moment(options.since, "--from", clock, whole, options) if options.since is not None else None
+    until_ns = moment(options.until, "--to", clock, whole, options, since_ns) if options.until is not None else None
+    kept = 0
+    for run in runs:
+        time = run.samples["time_ns"]
+        use = pc.and_(pc.greater_equal(time, since_ns or _FIRST_NS), pc.less_equal(time, until_ns or _LAST_NS))
+        run.samples = run.samples.filter(use)
+        kept += len(run.samples)
+        about(run)["aligned"] += f"; {len(run.samples)} of {len(time)} readings were kept ({asked})"
+    if not kept:
+        raise BadInputError(f"{asked}: no reading lies there; the log has {whole.said()}")
+
+
+def moment(text: str, name: str, clock: str, whole: Extent, options: ImportOptions, after_ns: int | None = None) -> int:
+    """A time in ns on the clock of a log: with a date, a time of day ("10:30"), or seconds since the log begins.
+
+    A time of day is on the first day of the log, or on the next if it lies before the log begins or ``after_ns``.
+
+    Raises:
+        BadInputError: If it is none of these, or has a date where the log has none.
+    """
+    start_ns = whole.start_ns or 0
+    with suppress(ValueError, OverflowError):
+        return start_ns + round(number(text) * 1e9)  # of nan and inf one of these
+    of_day = f"{text}:00" if text.count(":") == 1 and len(text) <= len("10:30") else text
+    found = read_stamps([of_day], options.time_zone)
+    if not found.valid[0] or (found.clock == UNIX) > (clock == UNIX):
+        raise BadInputError(
+            f"{name} {text!r}: write a time as the log has it, a time of day (10:30), or seconds since it begins"
+        )
+    time_ns = int(found.time_ns[0])
+    if found.clock == UNIX:
+        return time_ns
+    if clock == UNIX:
+        day = datetime.fromtimestamp(start_ns / 1e9, zone_of(options.time_zone))
+        time_ns += round(day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()) * 10**9
+    return time_ns + (_DAY_NS if time_ns < (start_ns if after_ns is None else after_ns) else 0)
 
 
 def _midnight(daily: Extent, reference: Extent, options: ImportOptions) -> int | None:
