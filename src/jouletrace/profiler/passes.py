@@ -256,9 +256,11 @@ def window(session: Session, variant: str, step: Step, replays: int, *, block: i
 PIECES = 16
 """Most parts of a window of a profile between which it pauses."""
 
-RATE_HZ, SLOW_HZ = 1230.0, 25.0
-"""Momentary samples of a sensor in a second, to 15 Hz (docs/results/sensors-h100.md); and how far from a multiple of it
-iterations repeat so that a window meets all phases by itself."""
+RATE_HZ = 1225.0
+"""Momentary samples of a sensor in a second: 1207 to 1246 on most boards (docs/results/sensors-h100.md)."""
+
+SHORT_S = 0.4e-3
+"""Iterations up to which a sample shows the mean of one, whatever its phase."""
 
 
 def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Interval]:
@@ -267,17 +269,16 @@ def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Inter
     Iterations as long as the time between samples, or a multiple, are met at one phase for seconds: aliased, readings
     of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. A pause after each piece, of a part of
     that time, lets the next one begin half a cycle away from where the nominal rate would have it, so that a window
-    meets all phases alike, at any rate within 15 Hz of it (docs/results/first-figure.md).
+    meets all phases alike, at any rate within 25 Hz of it (docs/results/first-figure.md).
     """
     many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
     pieces = [step.replay(sizes[0])]
     iteration_s = max(pieces[0].seconds / sizes[0], 1e-9)
     cycle_s = iteration_s / max(1, round(iteration_s * RATE_HZ))
-    off_hz = 1 / cycle_s - RATE_HZ * round(1 / (cycle_s * RATE_HZ))
-    if abs(off_hz) > SLOW_HZ:
+    if iteration_s < SHORT_S:
         return pieces + ([step.replay(n - sizes[0])] if n > sizes[0] else [])
-    later = (off_hz * pieces[0].seconds - 0.5) % 1
+    later = ((1 / cycle_s - RATE_HZ) * pieces[0].seconds - 0.5) % 1
     paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
         asked_s = max(i * later * cycle_s - paused_s - late_s, 0.0)
