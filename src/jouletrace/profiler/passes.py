@@ -256,8 +256,8 @@ def window(session: Session, variant: str, step: Step, replays: int, *, block: i
 PIECES = 16
 """Most parts of a window of a profile between which it pauses."""
 
-RATE_HZ = 1225.0
-"""Momentary samples of a sensor in a second: 1207 to 1246 on most boards (docs/results/sensors-h100.md)."""
+RATES_HZ, NEAR_HZ = (1207.0, 1246.0), 5.0
+"""Momentary samples in a second of most GPUs (docs/results/sensors-h100.md), and how near to them a window is aliased."""
 
 SHORT_S = 0.4e-3
 """Iterations up to which a sample shows the mean of one, whatever its phase."""
@@ -268,17 +268,18 @@ def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Inter
 
     Iterations as long as the time between samples, or a multiple, are met at one phase for seconds: aliased, readings
     of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. A pause after each piece, of a part of
-    that time, lets the next one begin half a cycle away from where the nominal rate would have it, so that a window
-    meets all phases alike, at any rate within 25 Hz of it (docs/results/first-figure.md).
+    that time, moves the difference of rates at which a window is aliased out of the range that it can have
+    (docs/results/first-figure.md).
     """
     many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
     pieces = [step.replay(sizes[0])]
     iteration_s = max(pieces[0].seconds / sizes[0], 1e-9)
-    cycle_s = iteration_s / max(1, round(iteration_s * RATE_HZ))
-    if iteration_s < SHORT_S:
+    low_hz, high_hz = RATES_HZ[0] - NEAR_HZ, RATES_HZ[1] + NEAR_HZ
+    cycle_s = iteration_s / max(1, round(iteration_s * (low_hz + high_hz) / 2))
+    if iteration_s < SHORT_S or not low_hz < 1 / cycle_s < high_hz:
         return pieces + ([step.replay(n - sizes[0])] if n > sizes[0] else [])
-    later = ((1 / cycle_s - RATE_HZ) * pieces[0].seconds - 0.5) % 1
+    later = (1 / cycle_s - low_hz) * pieces[0].seconds % 1
     paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
         asked_s = max(i * later * cycle_s - paused_s - late_s, 0.0)
