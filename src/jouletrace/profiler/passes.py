@@ -257,7 +257,7 @@ PIECES = 16
 """Most parts of a window of a profile between which it pauses."""
 
 RATES_HZ, NEAR_HZ = (1207.0, 1246.0), 5.0
-"""Momentary samples of most GPUs in a second (docs/results/sensors-h100.md), and how near to them windows are aliased."""
+"""Momentary samples of most GPUs in a second (docs/results/sensors-h100.md); windows are aliased so near to them."""
 
 SHORT_S = 0.4e-3
 """Iterations up to which a sample shows the mean of one, whatever its phase."""
