@@ -6,6 +6,7 @@ less idle power, by the counter too, for the rest of that bracket. The gain erro
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end:
     return np.array(means) * (end - start) / 1e9
 
 
+@cache
 def table(place: Path) -> dict[str, list[float]]:
     """By length of burst: of each way the mean, sd and worst of the errors, %; half-width and the truth's sd, %.
 

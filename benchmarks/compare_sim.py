@@ -22,7 +22,6 @@ runs' by 0.5 to 0.8 of that, as seen on real hosts. Single runs state a stored s
     python benchmarks/compare_sim.py --scatter 0.1 0.3 1 --pairs 400 --parts 0
 """
 
-import argparse
 import time
 from math import sqrt
 
@@ -36,6 +35,7 @@ from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.simulator.boards.presets import PRESETS, draw
 from jouletrace.stats.quantiles import student
+from judging import options
 
 PRESET = PRESETS["h100-80"]
 WINDOWS, WINDOW_S = 8, 0.5
@@ -191,10 +191,7 @@ def trial(seed, pairs, parts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--parts", type=int, nargs="+", default=[0, 40])
+    parser = options(__doc__, pairs=1000, seeds=[1, 2, 3], parts=[0, 40])
     parser.add_argument("--scatter", type=float, nargs="+", help="instead, null comparisons at these scatters, in %%")
     arguments = parser.parse_args()
     if arguments.scatter:
