@@ -187,26 +187,22 @@ def main() -> None:
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
     keep = Path(arguments.keep or tempfile.mkdtemp())
     keep.mkdir(parents=True, exist_ok=True)
-    began = time.time()
-    table, calibrations, together = list(HEAD), list(RECOVERY_HEAD), {}
-    for seed in arguments.seeds:
-        for preset in arguments.presets:
-            boards = []
-            for number in range(1000 * seed, 1000 * seed + max(arguments.cases // WINDOWS_A_BOARD, 1)):
-                file = keep / f"{preset}-{number}.json"
-                if not file.exists():
-                    file.write_text(json.dumps(one_board(preset, number)))
-                boards.append(json.loads(file.read_text()))
-            kinds = [(preset, [one for board in boards for one in board["windows"]], LEAST_S[preset])]
-            if preset in SAMPLED:
-                kinds.append((f"{preset}, 25 ms repeated", [one for board in boards for one in board["repeated"]], 0.0))
-            for name, outcomes, least_s in kinds:
-                table += rows(f"{name}, seed {seed}", outcomes, least_s)
-                together.setdefault(name, ([], least_s))[0].extend(outcomes)
-            calibrations.append(recovery(f"{preset}, seed {seed}", boards))
-            print(f"{preset}, seed {seed}: {time.time() - began:.0f} s", flush=True)
-    whole = [line for name, (outcomes, least_s) in together.items() for line in rows(name, outcomes, least_s)]
-    print("All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations, sep="\n")
+    began, each = time.time(), max(arguments.cases // WINDOWS_A_BOARD, 1)
+    table, calibrations = list(HEAD), list(RECOVERY_HEAD)
+    for preset in arguments.presets:
+        boards = []
+        for number in [1000 * seed + i for seed in arguments.seeds for i in range(each)]:
+            file = keep / f"{preset}-{number}.json"
+            if not file.exists():
+                file.write_text(json.dumps(one_board(preset, number)))
+            boards.append(json.loads(file.read_text()))
+        table += rows(preset, [one for board in boards for one in board["windows"]], LEAST_S[preset])
+        if preset in SAMPLED:
+            blocks = [one for board in boards for one in board["repeated"]]
+            table += rows(f"{preset}, 25 ms repeated", blocks, 0.0)
+        calibrations.append(recovery(preset, boards))
+        print(f"{preset}: {time.time() - began:.0f} s", flush=True)
+    print("", *table, "", *calibrations, sep="\n")
 
 
 if __name__ == "__main__":

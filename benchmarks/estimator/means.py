@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from loads import Burst, Floats, Record
-from sampled import ar1
+from sampled import wandering
 
 from jouletrace.run import ChannelInfo
 
@@ -48,9 +48,7 @@ def record(kind: Kind, burst: Burst, rng: np.random.Generator, before_s: float =
     delay = kind.delay_sd_s * rng.standard_normal()
     idle, end = rng.uniform(80, 135), before_s + burst.length_s + after_s
     ends = before_s + np.array([0.0, burst.length_s])
-    knots = np.arange(0, end, 2e-3)
-    wobble = ar1(rng, len(knots), 2e-3 / rng.uniform(0.02, 0.2)) * rng.uniform(0.001, 0.006)
-    drift = np.cumsum(rng.standard_normal(len(knots))) * 0.3 * np.sqrt(2e-3)
+    knots, wobble, drift = wandering(rng, end)
     edges = before_s + np.append(0, np.cumsum(burst.seconds))
     time = np.unique(np.concatenate([knots, edges, [-2.0, end + 2.0]]))
     middle = (time[1:] + time[:-1]) / 2

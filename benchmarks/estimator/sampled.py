@@ -5,7 +5,8 @@ Momentary samples at the GPU's own rate, each the power of about 0.12 ms; ``y +=
 """
 
 import numpy as np
-from loads import Burst, Floats, Record
+from loads import Burst, Floats, Record, ar1
+from scipy.signal import lfilter
 
 OFFSETS_S = np.array([-80, -55, -35, -10, 10, 30, 45, 75]) * 1e-6
 """Where one sample looks, about its middle: two lobes 65 us apart with a tail; standard deviation 50 us."""
@@ -17,10 +18,7 @@ def record(burst: Burst, rng: np.random.Generator, before_s: float = 1.2, after_
     idle, length = rng.uniform(115, 135), burst.length_s
     end = before_s + length + after_s
     edges = before_s + np.append(0, np.cumsum(burst.seconds))
-    step = 2e-3
-    knots = np.arange(0, end + 0.1, step)
-    wobble = ar1(rng, len(knots), step / rng.uniform(0.02, 0.2)) * rng.uniform(0.001, 0.006)
-    drift = np.cumsum(rng.standard_normal(len(knots))) * 0.3 * np.sqrt(step)
+    knots, wobble, drift = wandering(rng, end + 0.1)
 
     def power(time: Floats) -> Floats:
         piece = np.searchsorted(edges, time, side="right") - 1
@@ -30,10 +28,7 @@ def record(burst: Burst, rng: np.random.Generator, before_s: float = 1.2, after_
 
     at = (np.arange(int(end * rate)) + rng.random()) / rate
     seen = power(at[:, None] + OFFSETS_S).mean(1)
-    state, states = seen[0], np.empty(len(seen))
-    for i, x in enumerate(seen.tolist()):
-        state += (x - state) / 16
-        states[i] = state
+    states = seen[0] + lfilter([1 / 16], [1, -15 / 16], seen - seen[0])
     reads = np.arange(0.01 + 0.02 * rng.random(), at[-1], 0.0200002)
     values = states[np.searchsorted(at, reads, side="right") - 1]
     values = np.round(values + 0.3 * rng.standard_normal(len(values)), 3)
@@ -46,11 +41,9 @@ def record(burst: Burst, rng: np.random.Generator, before_s: float = 1.2, after_
     )
 
 
-def ar1(rng: np.random.Generator, count: int, rate: float) -> Floats:
-    """Unit variance, exponential memory of 1 / rate steps."""
-    keep, out = np.exp(-rate), np.empty(count)
-    noise = rng.standard_normal(count)
-    out[0] = noise[0]
-    for i in range(1, count):
-        out[i] = keep * out[i - 1] + np.sqrt(1 - keep**2) * noise[i]
-    return out
+def wandering(rng: np.random.Generator, end_s: float) -> tuple[Floats, Floats, Floats]:
+    """Times 2 ms apart, relative fluctuation of a load's power, and drift of idle power in W."""
+    step = 2e-3
+    knots = np.arange(0, end_s, step)
+    wobble = ar1(rng, len(knots), step / rng.uniform(0.02, 0.2)) * rng.uniform(0.001, 0.006)
+    return knots, wobble, np.cumsum(rng.standard_normal(len(knots))) * 0.3 * np.sqrt(step)

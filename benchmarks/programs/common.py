@@ -6,7 +6,7 @@ import time
 
 
 def loop(step, wait) -> None:
-    """Call ``step`` for as long as each turn lasts, and state iterations and seconds; ``wait`` returns when all is done.
+    """Call ``step`` for as long as each turn lasts, and state iterations and seconds; ``wait`` ends with all work.
 
     A line is sent before the first turn: the program has loaded.
     """
