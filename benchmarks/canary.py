@@ -248,17 +248,12 @@ def row(found: dict) -> dict[str, float | str]:
     cells: dict[str, float | str] = {"device": found["device"], "first figure (s)": found["first"][0]}
     for length in LENGTHS_S:
         own = [one for one in found["bursts"] if one["length_s"] == length]
-        errors, widths, truths, held, asked = [], [], [], 0, 0
-        for one in own:
-            stated = [s for s in one["stated"] if s[0] is not None]
-            errors += [100 * (s[0] / one["truth_j"] - 1) for s in stated]
-            widths += [50 * (s[2] - s[1]) / s[0] for s in stated]
-            truths.append(100 * one["truth_half_j"] / one["truth_j"])
-            held += sum(s[1] <= one["truth_j"] <= s[2] for s in stated)
-            asked += len(stated)
-        name = f"bursts {1e3 * length:g} ms"
-        cells |= {f"{name}, hold": held, f"{name}, of": asked, f"{name}, truth ± (%)": float(np.max(truths))}
-        if asked:
+        each = [(s, one["truth_j"]) for one in own for s in one["stated"] if s[0] is not None]
+        errors, widths = ([100 * (s[0] / true - 1) for s, true in each], [50 * (s[2] - s[1]) / s[0] for s, _ in each])
+        truth = max(100 * one["truth_half_j"] / one["truth_j"] for one in own)
+        held, name = sum(s[1] <= true <= s[2] for s, true in each), f"bursts {1e3 * length:g} ms"
+        cells |= {f"{name}, hold": held, f"{name}, of": len(each), f"{name}, truth ± (%)": truth}
+        if each:
             cells |= {f"{name}, error (%)": float(np.mean(errors)), f"{name}, rms error (%)": _rms(errors)}
             cells |= {f"{name}, half-width (%)": float(np.median(widths))}
     errors, widths, held = _chain(found)
