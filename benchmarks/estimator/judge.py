@@ -17,21 +17,19 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import continuous
 import loads
-import means
 import numpy as np
-import sampled
 from loads import Floats, Record
 
+import records
 from jouletrace.attribution.attribute import attribute
 from jouletrace.sensor.kinds import readings_of
 from jouletrace.sensor.shares import Response
 from jouletrace.sensor.stamps import find_grid
 from judging import options, percents, written
 
-SIMULATORS = {"sampled": sampled.record, "continuous": continuous.record}
-MEANS = {name: functools.partial(means.record, kind) for name, kind in means.KINDS.items()}
+SIMULATORS = {"sampled": records.sampled, "continuous": records.continuous}
+MEANS = {name: functools.partial(records.means, kind) for name, kind in records.KINDS.items()}
 LENGTHS_S = (0.02, 0.05, 0.2, 1.0, 3.0)
 EXACT = ("exact 10 ms", "exact 20 ms", "exact 40 ms")
 DELAY_S, BEFORE_S = 0.0034, 0.7
@@ -59,7 +57,7 @@ class Group:
             burst = loads.drawn(self.shape, self.length_s, rng)
             if self.simulator in MEANS:
                 found = MEANS[self.simulator](burst, rng)
-                response = readings_of(means.channel(self.simulator))
+                response = readings_of(records.channel(self.simulator))
                 yield found, (found.stamps_s, found.watts), {"response": response}
                 continue
             found = SIMULATORS[self.simulator](burst, rng)
