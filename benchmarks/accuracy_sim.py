@@ -10,14 +10,16 @@ the result of ``calibrate`` and the record, nothing else. Truth is the energy th
 With ``--keep`` what has been done already is taken from the folder.
 """
 
-import argparse
 import json
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, readings
 from jouletrace.attribution.short_spans import short_span_energies
@@ -26,6 +28,7 @@ from jouletrace.profiler.calibrate import calibrate
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.sensor.kinds import response_of
+from judging import options
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
@@ -65,26 +68,18 @@ def windows(spec: str, preset: str, seed: int, found: ChannelInfo) -> tuple[list
     rng = np.random.default_rng([seed, 100])
     least_s = 0.03 if preset not in SAMPLED else 1.0
     cap = device.info.power_limit_w or 300.0
-    session = Session("measure", [device])
-    spans = []
-    with session:
-        device.board.load(0.6 * cap, float(rng.uniform(0.5, 20)))  # some GPUs are warm, some cold
-        session.clock.sleep(1.0)
+
+    def drawn() -> Iterator[tuple[float, float]]:
         for _ in range(WINDOWS_A_BOARD):
             seconds = float(np.exp(rng.uniform(np.log(least_s), np.log(LONGEST_S))))
-            spans.append(device.board.load(float(rng.uniform(0.3, 0.95)) * cap, seconds))
-            session.clock.sleep(float(rng.uniform(0.02, 1.0)))
-        session.clock.sleep(1.0)
-        run = session.finish()
-    calibrated(run, found)
-    start, end = np.array(spans).T
+            yield float(rng.uniform(0.3, 0.95)) * cap, seconds
+
+    warm = 0.6 * cap, float(rng.uniform(0.5, 20))  # some GPUs are warm, some cold
+    run, start, end, truth = loaded(device, warm, drawn(), lambda: rng.uniform(0.02, 1.0), found)
     ours = energies(run, run.devices[0].id, start, end)
     assert ours is not None
-    outcomes = []
-    for i, (a, b) in enumerate(spans):
-        truth = device.truth.caused_energy_j(int(a), int(b))
-        value = ours.energy_j[i] if ours.reason[i] is None else None
-        outcomes.append(outcome((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i]))
+    value = [joules if reason is None else None for joules, reason in zip(ours.energy_j, ours.reason, strict=True)]
+    each = zip((end - start) / 1e9, truth, value, ours.low_j, ours.high_j, ours.flags, strict=True)
     p, response = device.truth.parameters(), response_of(found)
     of_board = (1 - p.slow_share) * p.fast_s + p.slow_share * p.slow_s
     # A reading that is polled is seen half a poll late on average.
@@ -97,62 +92,69 @@ def windows(spec: str, preset: str, seed: int, found: ChannelInfo) -> tuple[list
         "stated_delay": response.uncertainty["delay_s"],
     }
     device.close()
-    return outcomes, off
+    return [outcome(*one) for one in each], off
 
 
 def repeated(spec: str, seed: list[int], found: ChannelInfo) -> list[float]:
     """25 ms of load repeated under a sensor that sees a quarter of the time."""
     device = open_device(spec)
     rng = np.random.default_rng(seed)
-    session = Session("measure", [device])
-    spans = []
     watts = float(rng.uniform(0.4, 0.95)) * (device.info.power_limit_w or 300.0)
-    with session:
-        device.board.load(watts, 3.0)
+    loads = int(rng.integers(10, 60)) * [(watts, 0.025)]
+    run, start, end, truth = loaded(device, (watts, 3.0), loads, lambda: rng.uniform(0.02, 0.1), found)
+    estimate = short_span_energies(*readings(run, run.devices[0].id), start, end, np.zeros(len(start), np.int64))[0]
+    device.close()
+    return outcome(0.025, np.mean(truth), estimate.value, estimate.low, estimate.high, ())
+
+
+def loaded(
+    device: Any,
+    warm: tuple[float, float],
+    loads: Iterable[tuple[float, float]],
+    pause_s: Callable[[], float],
+    found: ChannelInfo,
+) -> tuple[Run, NDArray[np.int64], NDArray[np.int64], list[float]]:
+    """Loads (W, s) after one to warm up: the Run with the response from calibration, start, end and true joules."""
+    spans = []
+    with Session("measure", [device]) as session:
+        device.board.load(*warm)
         session.clock.sleep(1.0)
-        for _ in range(int(rng.integers(10, 60))):
-            spans.append(device.board.load(watts, 0.025))
-            session.clock.sleep(float(rng.uniform(0.02, 0.1)))
+        for watts, seconds in loads:
+            spans.append(device.board.load(watts, seconds))
+            session.clock.sleep(float(pause_s()))
         session.clock.sleep(1.0)
         run = session.finish()
-    calibrated(run, found)
-    start, end = np.array(spans).T
-    estimate = short_span_energies(*readings(run, run.devices[0].id), start, end, np.zeros(len(start), np.int64))[0]
-    truth = np.mean([device.truth.caused_energy_j(int(a), int(b)) for a, b in spans])
-    device.close()
-    return outcome(0.025, truth, estimate.value, estimate.low, estimate.high, ())
-
-
-def calibrated(run: Run, found: ChannelInfo) -> None:
-    """Give the Run the response from calibration."""
     for channel in run.channels:
         if channel.name == "power_w":
             channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
+    start, end = np.array(spans).T
+    return run, start, end, [device.truth.caused_energy_j(int(a), int(b)) for a, b in spans]
 
 
 def rows(name: str, outcomes: list, least_s: float) -> list[str]:
     """Lines of the table, by length of windows."""
-    seconds, error, half, covered, flagged = np.array(outcomes).T
-    covered, flagged, null = covered > 0, flagged > 0, np.isnan(error)
+    found = np.array(outcomes)
+    seconds, null = found[:, 0], np.isnan(found[:, 1])
+    buckets = [b for b in BUCKETS if ((seconds >= b[0]) & (seconds < b[1])).any()]
     lines = []
-    buckets = [b for b in BUCKETS if ((seconds >= b[0]) & (seconds < b[1])).any()] or [(0.0, 1.0)]
-    for low, high in [*buckets, (0.0, 99.0)] if len(buckets) > 1 else buckets:
+    for low, high in [*buckets, (0.0, 99.0)] if len(buckets) > 1 else buckets or [(0.0, 1.0)]:
         mine = (seconds >= low) & (seconds < high)
-        good = mine & ~null
-        if not good.any():
+        if not (mine & ~null).any():
             continue
-        label = f"{low:g}–{high:g} s" if high < 99 else "all"
-        rmse = np.sqrt(np.mean(error[good] ** 2))
-        missed = good & ~covered
-        lines.append(
-            f"| {name} | {label} | {mine.sum()} | {100 * np.mean(error[good]):+.2f} "
-            f"| {100 * np.quantile(np.abs(error[good]), 0.99):.2f} | {100 * np.mean(covered[good]):.1f} "
-            f"| {f'{np.median(half[good]) / rmse:.2f}' if high < 99 else '–'} "
-            f"| {(mine & null & (seconds >= least_s)).sum()} "
-            f"| {100 * np.mean(flagged[good]):.0f} | "
-            + (f"{100 * np.mean(flagged[missed]):.0f}" if missed.any() else "–")
-            + " |"
-        )
+        _, error, half, covered, flagged = found[mine & ~null].T
+        missed, whole = flagged[covered == 0], high == 99
+        cells = [
+            f"{low:g}–{high:g} s" if not whole else "all",
+            mine.sum(),
+            f"{100 * np.mean(error):+.2f}",
+            f"{100 * np.quantile(np.abs(error), 0.99):.2f}",
+            f"{100 * np.mean(covered):.1f}",
+            "–" if whole else f"{np.median(half) / np.sqrt(np.mean(error**2)):.2f}",
+            (mine & null & (seconds >= least_s)).sum(),
+            f"{100 * np.mean(flagged):.0f}",
+            f"{100 * np.mean(missed):.0f}" if len(missed) else "–",
+        ]
+        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     return lines
 
 
@@ -172,8 +174,6 @@ HEAD = [
     "| nulls | flagged unmodelled % | of those missed flagged % |",
     "|---|---|---|---|---|---|---|---|---|---|",
 ]
-
-
 RECOVERY_HEAD = [
     "| GPUs | n | period, worst error % | window, ms | lag, ms | mean delay, ms | delay: rms error / stated |",
     "|---|---|---|---|---|---|---|",
@@ -181,35 +181,28 @@ RECOVERY_HEAD = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--presets", nargs="*", default=[*GAPLESS, *SAMPLED])
-    parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
+    parser = options(__doc__, presets=[*GAPLESS, *SAMPLED], cases=2000, seeds=[1, 2, 3])
     parser.add_argument("--keep", help="keep each GPU's outcome in this folder, and resume from there")
     arguments = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
     keep = Path(arguments.keep or tempfile.mkdtemp())
     keep.mkdir(parents=True, exist_ok=True)
-    began = time.time()
-    table, calibrations, together = list(HEAD), list(RECOVERY_HEAD), {}
-    for seed in arguments.seeds:
-        for preset in arguments.presets:
-            boards = []
-            for number in range(1000 * seed, 1000 * seed + max(arguments.cases // WINDOWS_A_BOARD, 1)):
-                file = keep / f"{preset}-{number}.json"
-                if not file.exists():
-                    file.write_text(json.dumps(one_board(preset, number)))
-                boards.append(json.loads(file.read_text()))
-            kinds = [(preset, [one for board in boards for one in board["windows"]], LEAST_S[preset])]
-            if preset in SAMPLED:
-                kinds.append((f"{preset}, 25 ms repeated", [one for board in boards for one in board["repeated"]], 0.0))
-            for name, outcomes, least_s in kinds:
-                table += rows(f"{name}, seed {seed}", outcomes, least_s)
-                together.setdefault(name, ([], least_s))[0].extend(outcomes)
-            calibrations.append(recovery(f"{preset}, seed {seed}", boards))
-            print(f"{preset}, seed {seed}: {time.time() - began:.0f} s", flush=True)
-    whole = [line for name, (outcomes, least_s) in together.items() for line in rows(name, outcomes, least_s)]
-    print("All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations, sep="\n")
+    began, each = time.time(), max(arguments.cases // WINDOWS_A_BOARD, 1)
+    table, calibrations = list(HEAD), list(RECOVERY_HEAD)
+    for preset in arguments.presets:
+        boards = []
+        for number in [1000 * seed + i for seed in arguments.seeds for i in range(each)]:
+            file = keep / f"{preset}-{number}.json"
+            if not file.exists():
+                file.write_text(json.dumps(one_board(preset, number)))
+            boards.append(json.loads(file.read_text()))
+        table += rows(preset, [one for board in boards for one in board["windows"]], LEAST_S[preset])
+        if preset in SAMPLED:
+            blocks = [one for board in boards for one in board["repeated"]]
+            table += rows(f"{preset}, 25 ms repeated", blocks, 0.0)
+        calibrations.append(recovery(preset, boards))
+        print(f"{preset}: {time.time() - began:.0f} s", flush=True)
+    print("", *table, "", *calibrations, sep="\n")
 
 
 if __name__ == "__main__":

@@ -112,13 +112,9 @@ def group_of(name: str, pooled: bool) -> str:
     return next((group for group, form in GROUPS.items() if re.search(form, name, re.I)), "elementwise, other")
 
 
-def _three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
-    """Figures and the ends of their intervals."""
-    return [end for one in estimates for end in (one.value, one.low, one.high)]
-
-
-def _scaled(estimates: Iterable[Estimate], factor: float) -> list[float | None]:
-    return _three_cells(one.scaled(factor) for one in estimates)
+def _cells(*figures: Estimate, times: float = 1.0) -> list[float | None]:
+    """Figures times a factor, and the ends of their intervals."""
+    return [end for one in figures for end in (one.scaled(times).value, one.scaled(times).low, one.scaled(times).high)]
 
 
 def rows(run: Run) -> tuple[list[object], list[list[object]]]:
@@ -127,13 +123,12 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     name = printable(str(workload.get("name"))).rpartition(":")[2]
     items = int(workload.get("items") or workload.get("batch") or 1)
     key: list[object] = [printable(device.name), name, items, workload.get("mode"), workload.get("dtype"), run.id]
-    energy, parts, judged = results.get("energy_total_j"), results.get("closure_kernels"), outcomes(run, results)
+    energy, judged = results.get("energy_total_j"), outcomes(run, results)
     row = [
         *key,
-        *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
-        *_three_cells([results.get("power_w"), energy, energy.scaled(1 / items)]),
-        *_three_cells([results.get("energy_active_over_context_idle_j")]),
-        *_three_cells([results.get("baseline_context_idle_w"), parts]),
+        *_cells(results.get("latency_s"), results.get("iteration_time_s"), times=1e3),
+        *_cells(results.get("power_w"), energy, energy.scaled(1 / items)),
+        *_cells(*map(results.get, ("energy_active_over_context_idle_j", "baseline_context_idle_w", "closure_kernels"))),
         judged.level,
         ", ".join(dict.fromkeys(f.code for f in judged.failed)),
         ", ".join(energy.flags),
@@ -154,14 +149,12 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     for unit in results.units("op") + [u for u in results.units("kernel") if u.level == "kernel"]:
         if unit.parent != MODEL_UNIT:
             continue
-        spent = {metric: unit.get(metric) for metric in ("time_s", "power_w", "energy_total_j")}
-        own, seconds = printable(printed(unit.name)), spent["time_s"].value
-        pooled = unit.level == "op" and not unit.op
-        cells = [own, group_of(unit.op or own, pooled), unit.module, unit.shapes, unit.count]
-        milliseconds = None if seconds is None else 1e3 * seconds
-        figures = [milliseconds, *_three_cells([spent["power_w"], spent["energy_total_j"]])]
-        shares = [*_scaled([spent["energy_total_j"]], 1 / whole_j), None if seconds is None else seconds / whole_s]
-        found.append([*key, *cells, *figures, *shares, spent["energy_total_j"].reason])
+        own, seconds, joules = printable(printed(unit.name)), unit.get("time_s").value, unit.get("energy_total_j")
+        group = group_of(unit.op or own, unit.level == "op" and not unit.op)
+        about = [*key, own, group, unit.module, unit.shapes, unit.count]
+        milliseconds, of_time = (None, None) if seconds is None else (1e3 * seconds, seconds / whole_s)
+        figures = [milliseconds, *_cells(unit.get("power_w"), joules), *_cells(joules, times=1 / whole_j), of_time]
+        found.append([*about, *figures, joules.reason])
     place = [column for column, *_ in OPERATORS].index("time_share")
     return row, sorted(found, key=lambda r: -(r[place] or 0.0))
 

@@ -6,6 +6,7 @@ less idle power, by the counter too, for the rest of that bracket. The gain erro
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +30,12 @@ def inner_bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | 
 
 def true_energies(steps: CounterSteps, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Energy of each burst by the counter, above the idle level of the pause on either side, and its sd."""
-    truth, sd = np.full(len(start), np.nan), np.full(len(start), np.nan)
+    truth, sd = np.full((2, len(start)), np.nan)
+    since = np.append(start[0] - 1_500_000_000, end[:-1] + TAIL_NS)
+    until = np.append(start[1:], end[-1] + 1_200_000_000)
     for i, (a, b) in enumerate(zip(start, end, strict=True)):
         around = bracket(steps, int(a) - MARGIN_NS, int(b) + TAIL_NS)
-        since = int(end[i - 1]) + TAIL_NS if i else int(a) - 1_500_000_000
-        until = int(start[i + 1]) if i + 1 < len(start) else int(b) + 1_200_000_000
-        pauses = [inner_bracket(steps, since, int(a)), inner_bracket(steps, int(b) + TAIL_NS, until)]
+        pauses = [inner_bracket(steps, since[i], a), inner_bracket(steps, b + TAIL_NS, until[i])]
         if around is None or None in pauses:
             continue
         energy, variance = around.energy_j, 0.0
@@ -59,6 +60,7 @@ def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end:
     return np.array(means) * (end - start) / 1e9
 
 
+@cache
 def table(place: Path) -> dict[str, list[float]]:
     """By length of burst: of each way the mean, sd and worst of the errors, %; half-width and the truth's sd, %.
 
@@ -74,18 +76,17 @@ def table(place: Path) -> dict[str, list[float]]:
     (power, _), ours = power_record(run, device), energies(run, device, start, end)
     ways = [
         as_held(at, joules, end) - as_held(at, joules, start),
-        polled_energy(*run.series(device, "power_average_w"), start, end),
-        polled_energy(*run.series(device, "power_instant_w"), start, end),
+        *(polled_energy(*run.series(device, f"power_{name}_w"), start, end) for name in ("average", "instant")),
         integrate(power.time_ns, power.value, start, end),
         ours.energy_j,
     ]
+    widths = (ours.high_j - ours.low_j) / 2 / ours.energy_j, truth_sd / truth
+    held = (ours.low_j <= truth) & (truth <= ours.high_j)
     found = {}
     for length in rows["name"].unique():
         mine = (rows["name"] == length).to_numpy() & np.isfinite(truth)
         errors = [100 * (way[mine] / truth[mine] - 1) for way in ways]
         cells = [float(cell) for e in errors for cell in (e.mean(), e.std(ddof=1), np.abs(e).max())]
-        half = (ours.high_j - ours.low_j) / 2 / ours.energy_j
-        cells += [100 * float(np.median(one[mine])) for one in (half, truth_sd / truth)]
-        held = (ours.low_j <= truth) & (truth <= ours.high_j)
+        cells += [100 * float(np.median(one[mine])) for one in widths]
         found[str(length)] = [*cells, int(held[mine].sum()), int(mine.sum())]
     return found

@@ -9,10 +9,9 @@ energy that the burst caused.
     python benchmarks/bursts_sim.py --rates 1230 --each 5
 """
 
-import argparse
 import os
 import tempfile
-from dataclasses import dataclass
+from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -24,10 +23,10 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.simulator.boards import Schedule, SimKernel
+from judging import Case, judged, options
 
 RATES = (1190, 1203, 1216, 1230, 1243, 1255)
 LENGTHS = (0.05, 0.2, 1.0, 3.0)
-GOALS = (5.0, 2.0, 1.0, 1.0)
 STATED_S = 1 / 1230
 """Time between samples, as documented; a GPU's own is hidden."""
 
@@ -52,34 +51,8 @@ def elsewhere(rng: np.random.Generator) -> float:
             return samples
 
 
-@dataclass
-class Burst:
-    """One burst, measured; energies in J."""
-
-    kind: str
-    length_s: float
-    rate_hz: float
-    swing: float
-    period_s: float
-    truth: float
-    energy: Estimate
-    flags: list[str]
-
-    @property
-    def error(self) -> float:
-        return 100 * (self.energy.value / self.truth - 1)
-
-    @property
-    def half(self) -> float:
-        return 100 * self.energy.half_width / self.truth
-
-    @property
-    def covered(self) -> bool:
-        return self.energy.low <= self.truth <= self.energy.high
-
-
 def recorded(rate_hz: float, seed: int, each: int, calibrated: bool) -> tuple[Run, list[tuple]]:
-    """The recording of all bursts on one GPU; of each kind, length, rate, swing, period and truth."""
+    """The recording of all bursts on one GPU; kind, length and truth of each."""
     spec = f"sim:h100-80?seed={seed}&sensor=sampled&given=sample_rate_hz:{rate_hz}"
     if calibrated:
         calibrate(spec, seed=seed)
@@ -93,12 +66,11 @@ def recorded(rate_hz: float, seed: int, each: int, calibrated: bool) -> tuple[Ru
         for kind, length_s in (plan[i] for i in rng.permutation(len(plan))):
             phases = np.exp(KINDS[kind](rng))
             watts = np.array([rng.uniform(280, 500), rng.uniform(10, 250)])[:: rng.choice([1, -1])]
-            mean_w = device.truth.idle_w(device.clock.time_ns()) + phases @ watts / phases.sum()
             count = max(1, round(length_s / phases.sum()))
             schedule = Schedule([SimKernel("phase", float(s), float(w)) for s, w in zip(phases, watts, strict=True)])
             start, end = device.board.run(schedule, count)
             add(session, f"burst {len(ran)}", start + np.arange(count + 1) * (end - start) // count)
-            ran.append((kind, length_s, rate_hz, 100 * np.ptp(watts) / mean_w, phases.sum(), start, end))
+            ran.append((kind, length_s, start, end))
             session.clock.sleep(float(rng.uniform(0.5, 1.0)))
         session.clock.sleep(1.0)
         run = analyse(session.finish())
@@ -113,13 +85,6 @@ def energies(run: Run, count: int) -> list[Estimate]:
     return [run.result("energy_total_j", units[f"burst {number}"]) for number in range(count)]
 
 
-def bursts_of(rate_hz: float, seed: int, each: int) -> list[Burst]:
-    """All bursts on one GPU, which was calibrated."""
-    run, ran = recorded(rate_hz, seed, each, calibrated=True)
-    each_j = energies(run, len(ran))
-    return [Burst(*what, energy, energy.flags) for what, energy in zip(ran, each_j, strict=True)]
-
-
 def add(session: Session, name: str, edges: np.ndarray) -> None:
     """A range with its steps, as ``jouletrace.record`` marks them."""
     about = {"name": "step", "lane": "main"}
@@ -129,43 +94,45 @@ def add(session: Session, name: str, edges: np.ndarray) -> None:
     session.add_spans(rows)
 
 
-def table(found: list[Burst]) -> list[str]:
-    """Rows by length."""
-    lines = [
-        "| burst | n | error ± sd % | worst % | median half-width % | covered | of it unflagged | flagged | null |",
-        "|" + "---|" * 9,
+def cells(cases: list[Case]) -> list[str]:
+    """Of bursts of one length: how many, errors and half-widths in %, how many hold, how many are flagged and null."""
+    found, plain = judged(cases), judged([case for case in cases if ALIASED not in case[0].flags])
+    error = 100 * found.error
+    shares = [f"{one.held.sum()} of {one.n} ({100 * one.held.sum() / max(one.n, 1):.0f} %)" for one in (found, plain)]
+    return [
+        str(len(cases)),
+        f"{error.mean():+.2f} ± {error.std():.2f}",
+        f"{np.abs(error).max():.1f}",
+        f"{100 * np.median(found.half):.2f}",
+        *shares,
+        str(found.n - plain.n),
+        str(len(cases) - found.n),
     ]
-    for length_s in LENGTHS:
-        mine = [one for one in found if one.length_s == length_s]
-        good = [one for one in mine if one.energy.value is not None]
-        plain = [one for one in good if ALIASED not in one.flags]
-        error = np.array([one.error for one in good])
-        lines.append(
-            f"| {length_s:g} s | {len(mine)} | {error.mean():+.2f} ± {error.std():.2f} | {np.abs(error).max():.1f} "
-            f"| {np.median([one.half for one in good]):.2f} | {share(good)} | {share(plain)} "
-            f"| {len(good) - len(plain)} | {len(mine) - len(good)} |"
-        )
-    return lines
 
 
-def share(some: list[Burst]) -> str:
-    covered = sum(one.covered for one in some)
-    return f"{covered} of {len(some)} ({100 * covered / max(len(some), 1):.0f} %)"
+HEAD = (
+    "| burst | n | error ± sd % | worst % | median half-width % | covered | of it unflagged | flagged | null |\n"
+    + "|"
+    + "---|" * 9
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, each=8, seed=1)
     parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")], default=list(RATES))
-    parser.add_argument("--each", type=int, default=8, help="bursts of each kind and length on each GPU")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the first GPU")
-    arguments = parser.parse_args()
+    asked = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
-    found = []
-    for number, rate_hz in enumerate(arguments.rates):
-        found += bursts_of(rate_hz, arguments.seed + number, arguments.each)
-        print(f"board {number}: {rate_hz:g} Hz, {len(found)} bursts", flush=True)
+    found: dict[tuple[str, float], list[Case]] = defaultdict(list)
+    for number, rate_hz in enumerate(asked.rates):
+        run, ran = recorded(rate_hz, asked.seed + number, asked.each, calibrated=True)
+        for (kind, length_s, truth), energy in zip(ran, energies(run, len(ran)), strict=True):
+            found[kind, length_s].append((energy, truth))
+        print(f"board {number}: {rate_hz:g} Hz, {sum(map(len, found.values()))} bursts", flush=True)
     for kind in KINDS:
-        print(f"### Steps with {kind}", "", *table([one for one in found if one.kind == kind]), "", sep="\n")
+        print(f"### Steps with {kind}\n\n{HEAD}")
+        for length_s in LENGTHS:
+            print(f"| {length_s:g} s | {' | '.join(cells(found[kind, length_s]))} |")
+        print()
 
 
 if __name__ == "__main__":

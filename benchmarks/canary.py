@@ -28,7 +28,6 @@ from pathlib import Path
 import numpy as np
 
 import slowdown
-from slowdown import Counter
 
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "docs" / "results" / "canary.csv"
@@ -40,6 +39,28 @@ TRAIN, PAUSES_S = 20, (0.30, 0.06, 0.06, 0.30, 0.06, 0.06)
 
 ALONE_S, WARM_S = 1.5, 0.7
 """How long an operator is looped alone, and before that to warm up."""
+
+
+class Counter:
+    """The energy counter of the first GPU."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._read, self._gpu = pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByIndex(0)
+        self.name = pynvml.nvmlDeviceGetName(self._gpu)
+
+    def joules(self) -> float:
+        """The counter's present value."""
+        return self._read(self._gpu) / 1e3
+
+    def stepped(self) -> tuple[float, float]:
+        """Seconds and joules of the next step of the counter."""
+        before = now = self.joules()
+        while now == before:
+            now = self.joules()
+        return time.perf_counter(), now
 
 
 def captured(torch, call):
@@ -168,18 +189,12 @@ def chain(counter: Counter) -> dict[str, float]:
     return alone
 
 
-def _command(*words: str) -> tuple[float, subprocess.CompletedProcess]:
-    """Seconds of a command of jouletrace in a fresh process, and how it ended."""
-    began = time.perf_counter()
+def _json(out: Path, *words: str) -> tuple[float, dict]:
+    """Seconds of a command of jouletrace in a fresh process, and the JSON that it prints; its Run goes to ``out``."""
+    words, began = (*words, "--json", "-o", str(out)), time.perf_counter()
     ended = subprocess.run([sys.executable, "-m", "jouletrace", *words], capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     print(f"$ jouletrace {' '.join(words)}   [{ended.returncode}, {seconds:.1f} s]\n{ended.stderr}")
-    return seconds, ended
-
-
-def _json(out: Path, *words: str) -> tuple[float, dict]:
-    """Seconds of a command that prints JSON, and the document; its Run goes to ``out``."""
-    seconds, ended = _command(*words, "--json", "-o", str(out))
     return seconds, json.loads(ended.stdout) if ended.returncode == 0 else {}
 
 
@@ -233,17 +248,12 @@ def row(found: dict) -> dict[str, float | str]:
     cells: dict[str, float | str] = {"device": found["device"], "first figure (s)": found["first"][0]}
     for length in LENGTHS_S:
         own = [one for one in found["bursts"] if one["length_s"] == length]
-        errors, widths, truths, held, asked = [], [], [], 0, 0
-        for one in own:
-            stated = [s for s in one["stated"] if s[0] is not None]
-            errors += [100 * (s[0] / one["truth_j"] - 1) for s in stated]
-            widths += [50 * (s[2] - s[1]) / s[0] for s in stated]
-            truths.append(100 * one["truth_half_j"] / one["truth_j"])
-            held += sum(s[1] <= one["truth_j"] <= s[2] for s in stated)
-            asked += len(stated)
-        name = f"bursts {1e3 * length:g} ms"
-        cells |= {f"{name}, hold": held, f"{name}, of": asked, f"{name}, truth ± (%)": float(np.max(truths))}
-        if asked:
+        each = [(s, one["truth_j"]) for one in own for s in one["stated"] if s[0] is not None]
+        errors, widths = ([100 * (s[0] / true - 1) for s, true in each], [50 * (s[2] - s[1]) / s[0] for s, _ in each])
+        truth = max(100 * one["truth_half_j"] / one["truth_j"] for one in own)
+        held, name = sum(s[1] <= true <= s[2] for s, true in each), f"bursts {1e3 * length:g} ms"
+        cells |= {f"{name}, hold": held, f"{name}, of": len(each), f"{name}, truth ± (%)": truth}
+        if each:
             cells |= {f"{name}, error (%)": float(np.mean(errors)), f"{name}, rms error (%)": _rms(errors)}
             cells |= {f"{name}, half-width (%)": float(np.median(widths))}
     errors, widths, held = _chain(found)
@@ -256,7 +266,7 @@ def row(found: dict) -> dict[str, float | str]:
             cells[f"host {what} (J)"] = figure["value"]
             cells[f"host {what} ± (%)"] = 50 * (figure["high"] - figure["low"]) / figure["value"]
     for name, rows in found.get("slowdown", {}).items():
-        more, low, high = slowdown.ratios(rows)["time", "run"]
+        more, low, high = slowdown.more(rows)
         cells |= {f"{name} under run (%)": more, f"{name} under run, low (%)": low, f"{name} under run, high (%)": high}
     known = {name: value for name, value in cells.items() if value == value}
     return {name: value if isinstance(value, str | int) else round(value, 4) for name, value in known.items()}
@@ -303,8 +313,6 @@ def add(found: dict, commit: str) -> None:
 
 
 def _rows() -> list[dict[str, str]]:
-    if not TABLE.exists():
-        return []
     with TABLE.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -332,25 +340,21 @@ def draw() -> None:
 
 def main() -> None:
     """Parse the command and do it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("measure", "bursts", "alone"):
-        commands.add_parser(name).add_argument("out", type=Path)
-    adding = commands.add_parser("add")
-    adding.add_argument("found", type=Path)
-    adding.add_argument("commit")
-    commands.add_parser("draw")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("measure", "add", "draw", "bursts", "alone"))
+    parser.add_argument("place", type=Path, nargs="?", default=Path("canary"))
+    parser.add_argument("commit", nargs="?")
     chosen = parser.parse_args()
+    if chosen.command == "add" and chosen.commit is None:
+        parser.error("add: name canary.json and the commit")
     if chosen.command == "measure":
-        print(json.dumps(row(measure(chosen.out)), indent=1))
-    elif chosen.command == "bursts":
-        chosen.out.write_text(json.dumps(bursts(Counter())))
-    elif chosen.command == "alone":
-        chosen.out.write_text(json.dumps(chain(Counter())))
+        print(json.dumps(row(measure(chosen.place)), indent=1))
     elif chosen.command == "add":
-        add(json.loads(chosen.found.read_text()), chosen.commit)
-    else:
+        add(json.loads(chosen.place.read_text()), chosen.commit)
+    elif chosen.command == "draw":
         draw()
+    else:
+        chosen.place.write_text(json.dumps({"bursts": bursts, "alone": chain}[chosen.command](Counter())))
 
 
 if __name__ == "__main__":

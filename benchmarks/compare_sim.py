@@ -22,7 +22,6 @@ runs' by 0.5 to 0.8 of that, as seen on real hosts. Single runs state a stored s
     python benchmarks/compare_sim.py --scatter 0.1 0.3 1 --pairs 400 --parts 0
 """
 
-import argparse
 import time
 from math import sqrt
 
@@ -36,26 +35,31 @@ from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.simulator.boards.presets import PRESETS, draw
 from jouletrace.stats.quantiles import student
+from judging import options
 
 PRESET = PRESETS["h100-80"]
 WINDOWS, WINDOW_S = 8, 0.5
 
 
 class World:
-    """A GPU and a workload on it.
+    """A GPU, drawn by its seed, and a workload on it of so many operators; of the model alone if ``parts`` is 0."""
 
-    Args:
-        rng: Source of all randomness.
-        board: Seed of the GPU.
-        parts: Operators of the model; 0 for a profile of the model alone.
-    """
+    level = "op"
 
-    def __init__(self, rng, board, parts):
-        self.rng, self.parameters = rng, draw(PRESET, board)
+    def __init__(self, rng, parts):
+        self.rng, board = rng, int(rng.integers(1 << 30))
+        self.parameters = draw(PRESET, board)
         self.device = DeviceInfo(f"SIM-{board}", "SIMULATED H100", simulated=True)
         self.time_s, self.watts = rng.uniform(0.5e-3, 20e-3), rng.uniform(250, 650)
         self.time_sd = rng.uniform(0.0005, 0.002)
-        self.share, self.own_sd, self.noise = drawn_parts(rng, parts)
+        self.draw_parts(parts)
+
+    def draw_parts(self, parts):
+        """Shares of parts in the energy, the standard deviation of each between runs, and the experiment's noise."""
+        rng = self.rng
+        self.share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
+        self.own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
+        self.noise = np.clip(0.01 / np.sqrt(np.maximum(self.share, 1e-4) * max(parts, 1)), 0.01, 0.05)
 
     def run(self, more=0.0, part_more=None):
         """One run whose energy is ``more`` higher than that of others, or that of single parts."""
@@ -72,17 +76,22 @@ class World:
         common = watts * time_s / (self.watts * self.time_s * shift) - 1
         rows = figures(0, {"latency_s": (time_s * (1 + rng.normal(0, 3e-4)), 3e-4), "iteration_time_s": (time_s, 2e-4)})
         rows += figures(0, {"power_w": (watts, within), "energy_total_j": (watts * time_s, within)})
-        units = [{"id": 0, "level": "model", "name": "thing"}]
         for i, share in enumerate(self.share):
-            name = f"aten.op{i}"
-            units.append(
-                {"id": i + 1, "parent": 0, "level": "op", "name": name, "op": name, "module": f"layer.{i % 7}"}
-            )
             off = 1 + common + rng.normal(0, self.own_sd[i]) + rng.normal(0, self.noise[i])
             seconds = share * self.time_s * (1 + slow + rng.normal(0, self.own_sd[i]) + rng.normal(0, self.noise[i]))
             joules = share * self.watts * self.time_s * off * (1 + more + part_more[i])
             rows += figures(i + 1, {"time_s": (seconds, self.noise[i]), "energy_total_j": (joules, self.noise[i])})
-        return finished(units, rows, self.device)
+        return self.finished(rows)
+
+    def finished(self, rows):
+        """The Run of these results."""
+        run = Run(workload={"name": "thing", "items": 1}, devices=[self.device])
+        units = [{"id": 0, "level": "model", "name": "thing"}]
+        for i in range(len(self.share)):
+            about = {"op": f"aten.op{i}", "module": f"layer.{i % 7}"} if self.level == "op" else {}
+            units.append({"id": i + 1, "parent": 0, "level": self.level, "name": f"aten.op{i}", **about})
+        run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+        return run
 
     def side(self, n=3, **keys):
         """Runs of one side of a comparison, with their names."""
@@ -92,11 +101,14 @@ class World:
 class Scattering(World):
     """A workload at idle power of 127 W whose runs scatter by a share in work and in time, on a late host or not."""
 
+    level = "kernel"
+
     def __init__(self, rng, scatter, late, parts):
         self.rng, self.scatter, self.work_j = rng, scatter, rng.uniform(0.1, 2.0)
+        self.device = DeviceInfo("SIM-1", "SIMULATED H100")
         self.windows = np.exp(rng.uniform(np.log(0.025), np.log(0.12))) if late else 0.0
         self.time_sd = rng.uniform(0.5, 0.8) * self.windows if late else scatter
-        self.share, self.own_sd, self.noise = drawn_parts(rng, parts)
+        self.draw_parts(parts)
 
     def run(self):
         """One run: total energy is work and idle power over its time."""
@@ -114,32 +126,15 @@ class Scattering(World):
         }
         rows = figures(0, {"latency_s": (time_s * (1 + 3e-4 * rng.standard_normal()), 3e-4)})
         rows += figures(0, stated, student(0.975, SCATTER["runs"] - 1), 10, STORED_SCATTER)
-        units = [{"id": 0, "level": "model", "name": "thing"}]
         for i, share in enumerate(self.share):
-            units.append({"id": i + 1, "parent": 0, "level": "kernel", "name": f"kernel{i}"})
-            joules = (
-                share * work_j * (1 + self.own_sd[i] * rng.standard_normal() + self.noise[i] * rng.standard_normal())
-            )
+            off = 1 + self.own_sd[i] * rng.standard_normal() + self.noise[i] * rng.standard_normal()
+            joules = share * work_j * off
             seconds = share * 4e-3 * (1 + 0.3 * (self.scatter + self.own_sd[i]) * rng.standard_normal())
             own = {"time_s": (seconds, 1e-3), "energy_total_j": (joules, self.noise[i])}
             rows += figures(i + 1, {**own, "power_w": (joules / seconds, self.noise[i])})
-        run = finished(units, rows, DeviceInfo("SIM-1", "SIMULATED H100"))
+        run = self.finished(rows)
         run.stored["between_runs"] = SCATTER
         return run
-
-
-def drawn_parts(rng, parts):
-    """Shares of parts in the energy, the standard deviation of each between runs, and the experiment's noise of it."""
-    share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
-    own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
-    return share, own_sd, np.clip(0.01 / np.sqrt(np.maximum(share, 1e-4) * max(parts, 1)), 0.01, 0.05)
-
-
-def finished(units, rows, device):
-    """The Run of these units and results."""
-    run = Run(workload={"name": "thing", "items": 1}, devices=[device])
-    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    return run
 
 
 def figures(unit, values, quantile=1.96, n=30, flags=""):
@@ -177,7 +172,7 @@ def trial(seed, pairs, parts):
     rng = np.random.default_rng([seed, parts])
     wrong, found, largest, detectable, same = [], [], [], [], []
     for _ in range(pairs):
-        world = World(rng, int(rng.integers(1 << 30)), parts)
+        world = World(rng, parts)
         null = compare(world.side(), world.side())
         wrong.append(alarms(null))
         same.append(null.row("energy_total_j").verdict == SAME)
@@ -191,10 +186,7 @@ def trial(seed, pairs, parts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--parts", type=int, nargs="+", default=[0, 40])
+    parser = options(__doc__, pairs=1000, seeds=[1, 2, 3], parts=[0, 40])
     parser.add_argument("--scatter", type=float, nargs="+", help="instead, null comparisons at these scatters, in %%")
     arguments = parser.parse_args()
     if arguments.scatter:

@@ -149,16 +149,13 @@ def frontier() -> Figure:
     """Energy per output token against latency of a server at four rates, in two runs."""
     figure, axis = plt.subplots(figsize=(6.5, 3.0))
     for name, color, label in (("a", REAL, "first run"), ("b", SIMULATED, "second run")):
-        results = Parts(load(RUNS / f"serving-rates-{name}-h200.zip"))
-        loads = results.units("load")
-        joules, latency = (
-            [unit.get(metric) for unit in loads] for metric in ("energy_per_output_token_j", "e2e_p95_s")
-        )
+        loads = Parts(load(RUNS / f"serving-rates-{name}-h200.zip")).units("load")
+        joules = [unit.get("energy_per_output_token_j") for unit in loads]
+        at, y = ([one.value for one in some] for some in ([unit.get("e2e_p95_s") for unit in loads], joules))
         half = [one.half_width for one in joules]
-        at = [one.value for one in latency]
-        axis.errorbar(at, [one.value for one in joules], half, fmt="o", color=color, ms=4, lw=1, label=label)
-        for unit, x, y in zip(loads, at, joules, strict=True):
-            axis.annotate(unit.name, (x, y.value), (5, 3), textcoords="offset points", color=color, fontsize=7)
+        axis.errorbar(at, y, half, fmt="o", color=color, ms=4, lw=1, label=label)
+        for unit, *place in zip(loads, at, y, strict=True):
+            axis.annotate(unit.name, place, (5, 3), textcoords="offset points", color=color, fontsize=7)
     axis.set(xlabel="end-to-end latency, 95th percentile, s", ylabel="J per output token", ylim=(0, None))
     axis.legend()
     return figure
@@ -174,13 +171,9 @@ def _isolated(source: Recording, way: int) -> tuple[np.ndarray, np.ndarray]:
     edge = source.edge_ns
     gap = np.diff(edge, prepend=edge[0] - 10**9, append=edge[-1] + 10**9)
     quiet = np.flatnonzero((gap[:-1] > 120_000_000) & (gap[1:] > 120_000_000))
-    delays, powers = [], []
-    for i in quiet[quiet % 2 == way]:
-        delay = (source.read_ns - edge[i]) / 1e9
-        near = (delay > -0.01) & (delay < 0.12)
-        delays.append(delay[near])
-        powers.append(source.power_w[near])
-    return np.concatenate(delays), np.concatenate(powers)
+    delay = (source.read_ns - edge[quiet[quiet % 2 == way]][:, None]) / 1e9
+    near = (delay > -0.01) & (delay < 0.12)
+    return delay[near], np.broadcast_to(source.power_w, delay.shape)[near]
 
 
 def _power_by_time(source: Recording, at_ns: np.ndarray) -> np.ndarray:

@@ -9,15 +9,12 @@ can); "any run" compares the same figures with the GPU's mean over all runs.
     python benchmarks/generation_sim.py --seeds 245 --modes graph
 """
 
-import argparse
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from jouletrace import analysis
 from jouletrace.analysis.iterations import SEGMENT
 from jouletrace.devices import open_device
@@ -32,6 +29,7 @@ from jouletrace.stats.interval import standard_error
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
+from judging import judged, options
 from step_truth import mean_step, steady_step
 
 WORKLOAD, QUIET = "llama-1b", Progress()
@@ -99,33 +97,23 @@ def compared(run: Run, gpu, step, pieces) -> list[tuple]:
 
 
 def summary(title: str, rows: list[tuple]) -> str:
-    estimates, here, anywhere = ([row[i] for row in rows] for i in (1, 2, 3))
-    covered, of_any = (
-        np.mean([e.low <= value <= e.high for e, value in zip(estimates, truth, strict=True)])
-        for truth in (here, anywhere)
-    )
-    errors = np.array([e.value - value for e, value in zip(estimates, here, strict=True)])
-    own = np.array([standard_error(e)[0] for e in estimates])
-    width = np.median([e.half_width / value for e, value in zip(estimates, here, strict=True)])
-    rms = np.sqrt(np.mean((errors / np.array(here)) ** 2))
-    ratio = np.sqrt(np.mean((errors / own) ** 2))
-    return f"| {title} | {len(rows)} | {covered:.1%} | {of_any:.1%} | {width:.2%} | {rms:.2%} | {ratio:.2f} |"
+    here, anywhere = (judged([(row[1], row[place]) for row in rows]) for place in (2, 3))
+    own = np.array([standard_error(row[1])[0] for row in rows])
+    ratio = np.sqrt(np.mean(((here.value - here.truth) / own) ** 2))
+    shares = f"{here.held.mean():.1%} | {anywhere.held.mean():.1%} | {np.median(here.half):.2%} | {here.rms:.2%}"
+    return f"| {title} | {len(rows)} | {shares} | {ratio:.2f} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20, help="GPUs")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--modes", nargs="+", default=["graph", "eager"])
-    arguments = parser.parse_args()
+    asked = options(__doc__, seeds=20, first_seed=0, modes=["graph", "eager"]).parse_args()
     print(HEADER, flush=True)
-    options, workload = WorkloadOptions(task="generate", batch=1, seq_len=32, max_new_tokens=12), resolve(WORKLOAD)
-    for mode in arguments.modes:
+    options_ = WorkloadOptions(task="generate", batch=1, seq_len=32, max_new_tokens=12)
+    for mode in asked.modes:
         rows = defaultdict(list)
-        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
             spec = f"sim:h100?seed={seed}"
             settings = ProfileSettings(task="generate", device=spec, mode=mode, seed=seed, latency_s=0.1)
-            for row in measured(workload, options, spec, settings):
+            for row in measured(resolve(WORKLOAD), options_, spec, settings):
                 rows[row[0]].append(row)
         rows["all phases"] = [row for name in ("prefill", "decode", "between forwards") for row in rows[name]]
         for name, some in rows.items():

@@ -11,13 +11,8 @@ the mean of all. A t-interval of what the runs really drew shows what chance alo
 ``--drawn`` makes it alone, of many GPUs.
 """
 
-import argparse
-import sys
-from pathlib import Path
-
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from jouletrace.analysis import analyse
 from jouletrace.campaign.repeats import merge
 from jouletrace.execution.steps.base import Interval
@@ -31,6 +26,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
 from jouletrace.stats.interval import mean_estimate
+from judging import Case, judged, options
 from step_truth import steady_step
 
 SETTINGS = ProfileSettings(warmup_s=2.0, idle_s=1.0, calibrated=False)
@@ -70,9 +66,6 @@ def joules_drawn(device: SimulatedGpu, run: Run) -> np.ndarray:
     return whole - idle_w * ((end - start) / 1e9 - seconds)
 
 
-Case = tuple[Estimate, float]
-
-
 class LateStep(SimulatedStep):
     """A step whose host is late: between iterations the GPU idles, in each window for another share of the time."""
 
@@ -98,12 +91,9 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     step.rng = np.random.default_rng(seed)
     run = recorded(device, step, idle_after=True)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
-    edges, drawn, seconds = (
-        list(zip(start, end, strict=True)),
-        joules_drawn(device, run),
-        run.windows["time_s"].to_numpy(),
-    )
-    idle_w = [np.mean([device.truth.idle_w(int(at)) for at in np.linspace(*one, 5)]) for one in edges]
+    drawn, seconds = joules_drawn(device, run), run.windows["time_s"].to_numpy()
+    within = zip(start, end, strict=True)
+    idle_w = [np.mean([device.truth.idle_w(int(at)) for at in np.linspace(*one, 5)]) for one in within]
     truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * seconds}
     device.close()
     analyse(run)
@@ -138,22 +128,16 @@ def energy(run: Run, stored: dict | None) -> Estimate:
     return analyse(run).result("energy_total_j")
 
 
-def of_gpu(board: str, seed: int, *, repeats: int = 1) -> dict[str, Case]:
-    """Intervals of a GPU and what they are of, by name; on request of repeats."""
-    gpu = f"sim:{board}?seed={seed}"
-    run, here, anywhere = profiled(f"{gpu}&run=1")
-    found = {
-        "this run": (energy(run, None), here),
-        "this workload, without the term": (energy(run, None), anywhere),
-        "this workload, stored figure": (energy(run, SIMULATED_SCATTER), anywhere),
+def of_gpu(board: str, seed: int) -> dict[str, Case]:
+    """Intervals of a GPU and of three runs on it, and what they are of, by name."""
+    runs, here, anywhere = zip(*(profiled(f"sim:{board}?seed={seed}&run={n}") for n in (1, 2, 3)), strict=True)
+    return {
+        "this run": (energy(runs[0], None), here[0]),
+        "this workload, without the term": (energy(runs[0], None), anywhere[0]),
+        "this workload, stored figure": (energy(runs[0], SIMULATED_SCATTER), anywhere[0]),
+        "this workload, --repeats 3": (energy(merge(list(runs)), SIMULATED_SCATTER), anywhere[0]),
+        "the same, by what these 3 runs really drew": (mean_estimate(np.array(here)), anywhere[0]),
     }
-    if repeats > 1:
-        further = [profiled(f"{gpu}&run={n}") for n in range(2, repeats + 1)]
-        repeated = merge([run, *(one for one, _, _ in further)])
-        found[f"this workload, --repeats {repeats}"] = (energy(repeated, SIMULATED_SCATTER), anywhere)
-        drawn = np.array([here, *(one for _, one, _ in further)])
-        found[f"the same, by what these {repeats} runs really drew"] = (mean_estimate(drawn), anywhere)
-    return found
 
 
 def of_fleets(cases: list[dict[str, Case]], fleets: int, rng: np.random.Generator) -> list[Case]:
@@ -164,44 +148,27 @@ def of_fleets(cases: list[dict[str, Case]], fleets: int, rng: np.random.Generato
     return [(mean_estimate(measured[some]), truth) for some in drawn]
 
 
-def covered(cases: list[Case]) -> float:
-    """Share of the intervals that hold what they are of."""
-    return float(np.mean([one.low <= truth <= one.high for one, truth in cases]))
-
-
 def row(name: str, cases: list[Case]) -> str:
     """A line of the table."""
-    cases = [case for case in cases if case[0].value is not None]
-    errors = np.array([one.value / truth - 1 for one, truth in cases])
-    width = np.median([one.half_width / one.value for one, _ in cases])
-    rms = float(np.sqrt(np.mean(errors**2)))
-    return f"| {name} | {len(cases)} | {100 * covered(cases):.1f} % | {100 * width:.2f} % | {100 * rms:.2f} % |"
+    found = judged(cases)
+    width = np.median(found.half * found.truth / found.value)
+    return f"| {name} | {found.n} | {100 * found.held.mean():.1f} % | {100 * width:.2f} % | {100 * found.rms:.2f} % |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=200)
-    parser.add_argument("--fleets", type=int, default=1000)
-    parser.add_argument("--late", type=int, default=0, help="instead, that many GPUs whose host is late")
-    parser.add_argument("--drawn", type=int, default=0, help="instead, what three runs of that many GPUs draw")
-    parser.add_argument("--board", default="h100")
-    parser.add_argument("--first", type=int, default=1)
-    asked = parser.parse_args()
+    asked = options(__doc__, gpus=200, fleets=1000, late=0, drawn=0, board="h100", first=1).parse_args()
     seeds = range(asked.first, asked.first + (asked.late or asked.drawn or asked.gpus))
     if asked.drawn:
         runs = ([drawn(f"sim:{asked.board}?seed={seed}&run={n}") for n in (1, 2, 3)] for seed in seeds)
         print(row("what three runs drew", [(mean_estimate(three), 1.0) for three in runs]))
         return
-    if asked.late:
-        late = [of_late_host(asked.board, seed) for seed in seeds]
-        for name in late[0]:
-            print(row(name, [one[name] for one in late]))
-        return
-    cases = [of_gpu(asked.board, seed, repeats=3) for seed in seeds]
-    print("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
+    cases = [of_late_host(asked.board, seed) if asked.late else of_gpu(asked.board, seed) for seed in seeds]
+    if not asked.late:
+        print("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
     for name in cases[0]:
-        print(row(name, [one[name] for one in cases if name in one]))
-    print(row(f"such GPUs, fleets of {FLEET}", of_fleets(cases, asked.fleets, np.random.default_rng(1))))
+        print(row(name, [one[name] for one in cases]))
+    if not asked.late:
+        print(row(f"such GPUs, fleets of {FLEET}", of_fleets(cases, asked.fleets, np.random.default_rng(1))))
 
 
 if __name__ == "__main__":

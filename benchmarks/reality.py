@@ -36,46 +36,31 @@ LEARNT_EDGES = 4
 
 @dataclass(frozen=True)
 class Board:
-    """A simulated GPU with the calibrated parameters of a real one.
+    """A simulated GPU with the calibrated parameters of a real one."""
 
-    Attributes:
-        given: Its parameters, as in ``sim:h100?given=``.
-        cap: Power limit in watts, or "off".
-    """
-
-    given: tuple[tuple[str, float], ...]
-    cap: str = "off"
+    given: dict[str, float]  # its parameters, as in ``sim:h100?given=``
+    cap: str = "off"  # power limit in watts, or "off"
 
     def with_given(self, **changes: float) -> "Board":
-        return Board(tuple({**dict(self.given), **changes}.items()), self.cap)
+        return Board(self.given | changes, self.cap)
 
     @property
     def spec(self) -> str:
-        given = ",".join(f"{name}:{value:.9g}" for name, value in self.given)
+        given = ",".join(f"{name}:{value:.9g}" for name, value in self.given.items())
         return f"sim:h100?noise=0&cap={self.cap}&given={given}"
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How near the simulated readings come to the real ones.
+    """How near the simulated readings come to the real ones."""
 
-    Attributes:
-        name: Which readings.
-        n: How many were compared.
-        swing_w: Standard deviation of the real ones.
-        rms_w: Root mean square of the difference.
-        on_time_rms_w: The same of readings whose time is beyond doubt.
-        median_w: Median of its size.
-        explained: Share of the real readings' variance that the simulated ones explain.
-    """
-
-    name: str
-    n: int
-    swing_w: float
-    rms_w: float
-    on_time_rms_w: float
-    median_w: float
-    explained: float
+    name: str  # which readings
+    n: int  # how many were compared
+    swing_w: float  # standard deviation of the real ones
+    rms_w: float  # root mean square of the difference
+    on_time_rms_w: float  # the same of readings whose time is beyond doubt
+    median_w: float  # median of its size
+    explained: float  # share of the real readings' variance that the simulated ones explain
 
     def row(self) -> str:
         return (
@@ -102,7 +87,7 @@ def board(cap: str = "off") -> Board:
         "fast_s": 1e-6,
         "slow_share": 1e-9,
     }
-    return Board(tuple(given.items()), cap)
+    return Board(given, cap)
 
 
 def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: int | None = None) -> Floats:
@@ -164,9 +149,8 @@ def capped() -> tuple[Board, float]:
 
     def moved(x: Floats) -> tuple[Board, float]:
         ask, tick, gain, idle = x.tolist()
-        return start.with_given(governor_s=1e-2 * abs(tick), governor_gain=abs(gain), context_idle_w=100 * idle), (
-            1000 * ask
-        )
+        changes = {"governor_s": 1e-2 * abs(tick), "governor_gain": abs(gain), "context_idle_w": 100 * idle}
+        return start.with_given(**changes), 1000 * ask
 
     def misfit(x: Floats) -> float:
         on, ask = moved(x)
@@ -181,17 +165,9 @@ def capped() -> tuple[Board, float]:
 
 def likeness(name: str, source: Recording, found: Floats, test: NDArray[np.bool_]) -> Likeness:
     error, real = (source.power_w - found)[test], source.power_w[test]
-    sure = source.on_time[test]
-    rms = float(np.sqrt(np.mean(error**2)))
-    return Likeness(
-        name,
-        len(error),
-        float(real.std()),
-        rms,
-        float(np.sqrt(np.mean(error[sure] ** 2))),
-        float(np.median(np.abs(error))),
-        1 - rms**2 / float(real.var()),
-    )
+    rms, on_time = (float(np.sqrt(np.mean(some**2))) for some in (error, error[source.on_time[test]]))
+    explained = 1 - rms**2 / float(real.var())
+    return Likeness(name, len(error), float(real.std()), rms, on_time, float(np.median(np.abs(error))), explained)
 
 
 def copies() -> Likeness:
@@ -219,24 +195,19 @@ def squares() -> list[Likeness]:
     ]
 
 
-def table() -> str:
-    """Everything, as Markdown."""
+def main() -> None:
+    """Print everything, as Markdown."""
     rows = [copies(), segments(), *squares()]
     response = calibrated()
     on, ask = capped()
-    loop = dict(on.given)
-    return "\n".join(
-        [
-            "| recording | readings | their sd, W | RMS difference, W | of those on time, W | median, W | explained |",
-            "|---" * 7 + "|",
-            *(row.row() for row in rows),
-            "",
-            f"Response: lag {1e3 * response.lag_s:.2f} ms, window {1e3 * response.window_s:.2f} ms, "
-            f"rise {1e3 * response.rise_s:.2f} ms. Under the cap the product asks for {ask:.0f} W; "
-            f"the loop ticks every {1e3 * loop['governor_s']:.1f} ms with gain {loop['governor_gain']:.3f}.",
-        ]
+    print("| recording | readings | their sd, W | RMS difference, W | of those on time, W | median, W | explained |")
+    print("|---" * 7 + "|", *(row.row() for row in rows), "", sep="\n")
+    print(
+        f"Response: lag {1e3 * response.lag_s:.2f} ms, window {1e3 * response.window_s:.2f} ms, "
+        f"rise {1e3 * response.rise_s:.2f} ms. Under the cap the product asks for {ask:.0f} W; "
+        f"the loop ticks every {1e3 * on.given['governor_s']:.1f} ms with gain {on.given['governor_gain']:.3f}."
     )
 
 
 if __name__ == "__main__":
-    print(table())
+    main()

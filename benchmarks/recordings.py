@@ -20,25 +20,14 @@ RECORDS = ("h100_copies", "h100_squares", "h100_segments")
 
 @dataclass(frozen=True)
 class Recording:
-    """Readings of one power channel under a load that changed at known times.
+    """Readings of one power channel under a load that changed at known times."""
 
-    Attributes:
-        name: Name of the file.
-        channel: Which readings.
-        time_ns: Their stamps, shape (n,).
-        power_w: Shape (n,).
-        edge_ns: When the load changed, shape (m,).
-        level: Which load ran before, between and after the edges, shape (m + 1,).
-        labels: What each level is; 0 is rest.
-    """
-
-    name: str
-    channel: str
-    time_ns: NDArray[np.int64]
-    power_w: NDArray[np.float64]
-    edge_ns: NDArray[np.int64]
-    level: NDArray[np.int64]
-    labels: tuple[str, ...]
+    channel: str  # which readings
+    time_ns: NDArray[np.int64]  # their stamps, shape (n,)
+    power_w: NDArray[np.float64]  # shape (n,)
+    edge_ns: NDArray[np.int64]  # when the load changed, shape (m,)
+    level: NDArray[np.int64]  # which load ran before, between and after the edges, shape (m + 1,)
+    labels: tuple[str, ...]  # what each level is; 0 is rest
 
     @cached_property
     def grid(self) -> Grid:
@@ -71,4 +60,4 @@ def recording(name: str, channel: str = "power_w") -> Recording:
         else:
             time, power = updates(data[f"{channel}_ns"], data[channel])
         labels = tuple(str(label) for label in data["labels"])
-        return Recording(name, channel, time, power, data["edge_ns"], data["level"].astype(np.int64), labels)
+        return Recording(channel, time, power, data["edge_ns"], data["level"].astype(np.int64), labels)

@@ -41,9 +41,8 @@ class Levels:
         self.time = (source.read_ns - origin) / 1e9
         edges = (source.edge_ns - origin) / 1e9
         self.features = load_features(edges, source.level, self.time[0] - 1, self.time[-1] + 0.3, PERIOD_S)
-        swing = float(np.subtract(*np.percentile(self.power, [95, 5])))
         self.ridge = np.diag(1 / (self.features.prior_sd * 20) ** 2) + 1e-9 * np.eye(len(self.features.mean))
-        self.scale = swing
+        self.scale = float(np.subtract(*np.percentile(self.power, [95, 5])))
 
     def residual(self, shape: Floats, fit: NDArray[np.bool_]) -> Floats:
         """Readings less the model's, its amplitudes fitted to some of them."""
@@ -78,7 +77,5 @@ class Levels:
             for start in STARTS
         ]
         best = shape(min(tries, key=lambda found: found.cost).x)
-        left = [self.residual(best, fit)[~fit] for fit in (self.test, ~self.test)]
-        lost = sum(float(part @ part) for part in left)
-        explained = 1 - lost / (len(self.power) * float(np.var(self.power)))
-        return Found(*best.tolist(), explained)
+        lost = sum(float(np.sum(self.residual(best, fit)[~fit] ** 2)) for fit in (self.test, ~self.test))
+        return Found(*best.tolist(), 1 - lost / (len(self.power) * float(np.var(self.power))))

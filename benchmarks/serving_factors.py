@@ -3,17 +3,11 @@
 PYTHONPATH=src python benchmarks/serving_factors.py --first 1000 --seeds 120
 """
 
-import argparse
-import sys
-from collections import defaultdict
-from pathlib import Path
-
 import numpy as np
 
 from jouletrace.analysis import analyse
 from jouletrace.run.parts import Parts
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from judging import judged, options
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import Truth, level_of, serving_run
 
@@ -49,29 +43,16 @@ def by_requests(seed: int, noise_w: float):
 
 
 def main() -> None:
-    """Print a line for each kind of server, noise and factor."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=120)
-    parser.add_argument("--first", type=int, default=1000)
-    parser.add_argument(
-        "--noise", type=float, nargs="+", default=[1.0, 5.0, 30.0], help="W; above 5 the sensor states it"
-    )
-    options = parser.parse_args()
+    """Print a line for each kind of server, noise and factor; above 5 W the sensor states the noise."""
+    asked = options(__doc__, seeds=120, first=1000, noise=[1.0, 5.0, 30.0]).parse_args()
     print("| by | noise | factor | n | holds | RMS error | median half-width |\n" + 7 * "|---" + "|")
     for made, truths in ((by_steps, OF_STEPS), (by_requests, OF_REQUESTS)):
-        for noise_w in options.noise:
-            found = defaultdict(list)
-            for seed in range(options.first, options.first + options.seeds):
-                results = Parts(analyse(made(seed, noise_w)))
-                for metric, truth in truths.items():
-                    if (one := results.get(metric)).value is not None:
-                        found[metric].append(
-                            (one.low <= truth <= one.high, one.value / truth - 1, one.half_width / truth)
-                        )
-            for metric, rows in found.items():
-                held, error, half = np.array(rows, float).T
-                rms = np.sqrt((error**2).mean())
-                line = f"{len(rows)} | {held.mean():.1%} | {rms:.2%} | {np.median(half):.2%}"
+        for noise_w in asked.noise:
+            seeds = range(asked.first, asked.first + asked.seeds)
+            runs = [Parts(analyse(made(seed, noise_w))) for seed in seeds]
+            for metric, truth in truths.items():
+                found = judged([(run.get(metric), truth) for run in runs])
+                line = f"{found.n} | {found.held.mean():.1%} | {found.rms:.2%} | {np.median(found.half):.2%}"
                 print(f"| {made.__name__[3:]} | {noise_w:g} W | {metric} | {line} |", flush=True)
 
 

@@ -6,7 +6,6 @@ each slice in the window of each load, by the division of the GPU's power, is co
     python benchmarks/serving_slices_sim.py --seeds 8
 """
 
-import argparse
 from contextlib import closing
 
 import numpy as np
@@ -16,13 +15,14 @@ from jouletrace.addons.mig.serving import bench_slices, open_servers
 from jouletrace.analysis.serving.steady import requests_of
 from jouletrace.profiler.serving.bench import BenchSettings
 from jouletrace.profiler.serving.load import Lengths, open_levels
+from judging import Case, judged, options
 
 MODELS = ("llama-1b", "gpt2-large", "gpt2")
 GPUS = {"sim:h100": ("3g.40gb", "2g.20gb", "1g.10gb"), "sim:a100-80": ("3g.40gb", "2g.20gb", "1g.10gb")}
 
 
-def measured(spec: str, profiles: tuple[str, ...], seed: int) -> list[tuple[float, bool, float]]:
-    """Of each load: relative error, whether the interval holds the truth, relative half-width."""
+def measured(spec: str, profiles: tuple[str, ...], seed: int) -> list[Case]:
+    """Energy above idle of each load on each slice, and its truth."""
     rng = np.random.default_rng(seed)
     names = rng.choice(MODELS, len(profiles)).tolist()
     lengths = Lengths(64, 64), Lengths(32, 32)
@@ -42,29 +42,22 @@ def measured(spec: str, profiles: tuple[str, ...], seed: int) -> list[tuple[floa
         elapsed, _, joules = np.array(queues[load["server"]].reached).T
         at_s = (requests.nanoseconds(start_s) - begin_ns) / 1e9
         first, last = np.interp([at_s, at_s + run.result("time_s", unit).value], elapsed, joules)
-        one = run.result("energy_active_j", unit)
-        found.append((one.value / (last - first) - 1, one.low <= last - first <= one.high, one.half_width / one.value))
+        found.append((run.result("energy_active_j", unit), float(last - first)))
     return found
 
 
 def main() -> None:
     """Print a line for each GPU."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    asked = options(__doc__, seeds=8, first=0).parse_args()
     print(
         "| GPU | loads on a slice | covered | median error | largest error | median half-width |\n" + 6 * "|---" + "|"
     )
     for gpu, profiles in GPUS.items():
-        seeds = range(options.first, options.first + options.seeds)
-        rows = [row for seed in seeds for row in measured(f"{gpu}?seed={seed}", profiles, seed)]
-        errors = np.abs([error for error, _, _ in rows])
-        covered, half = np.mean([held for _, held, _ in rows]), np.median([width for _, _, width in rows])
-        print(
-            f"| `{gpu}` | {len(rows)} | {covered:.0%} | {np.median(errors):.1%} | {errors.max():.1%} | {half:.1%} |",
-            flush=True,
-        )
+        seeds = range(asked.first, asked.first + asked.seeds)
+        found = judged([case for seed in seeds for case in measured(f"{gpu}?seed={seed}", profiles, seed)])
+        errors, half = np.abs(found.error), np.median(found.half * found.truth / found.value)
+        cells = f"{found.held.mean():.0%} | {np.median(errors):.1%} | {errors.max():.1%} | {half:.1%}"
+        print(f"| `{gpu}` | {found.n} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,24 +7,21 @@ recorded on an H200 with its server's log of steps. Ratios of bills of single re
 energy, all loads together; and bills by the timeline of requests.
 """
 
-import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+import judging  # noqa: F401  # makes scheduled_runs importable
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.streams import Stream, add_streams
 from jouletrace.run import Run, load, tables
 from jouletrace.run.parts import Parts
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving import bills
 
 RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
-
 DELAYS_S = (0.0, 0.001, 0.003)
 
 

@@ -9,18 +9,19 @@ power of the model, and energies of layers and operators; of a program the whole
 ranges.
 """
 
-import argparse
 import csv
 import os
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from jouletrace.analysis.checks import outcomes
 from jouletrace.run.parts import Parts
+from judging import options
 from trust_runs import HEALTHY, OTHERS
 
 
@@ -52,15 +53,10 @@ def cell(rows: list[dict[str, Any]]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Lines by group, and of all; Runs that are healthy apart from others."""
-    lines = [
-        "| Runs | n | trust: yes, % | hold under yes, % | with care | no | codes |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["group"]].append(row)
-    groups["**healthy**"] = [row for row in rows if int(row["healthy"])]
-    groups["**others**"] = [row for row in rows if not int(row["healthy"])]
+    lines = ["| Runs | n | trust: yes, % | hold under yes, % | with care | no | codes |", "|---" * 7 + "|"]
+    groups = {row["group"]: [one for one in rows if one["group"] == row["group"]] for row in rows}
+    for name, healthy in (("**healthy**", 1), ("**others**", 0)):
+        groups[name] = [row for row in rows if int(row["healthy"]) == healthy]
     for name, some in groups.items():
         by = {level: [row for row in some if row["level"] == level] for level in ("yes", "with care", "no")}
         codes = Counter(code for row in some for code in row["codes"].split())
@@ -72,27 +68,22 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     """Judge, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seeds=2, first=1, groups=[""])
     parser.add_argument("rows", type=Path, help="CSV of rows; what it has isn't made again")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--groups", nargs="*", default=[""], help="only those whose names begin so")
     asked = parser.parse_args()
-    place = asked.rows
-    rows = list(csv.DictReader(place.open())) if place.exists() else []
+    rows = list(csv.DictReader(asked.rows.open())) if asked.rows.exists() else []
     done = {(row["group"], int(row["seed"])) for row in rows}
-    wanted = [(name, name in HEALTHY) for name in (*HEALTHY, *OTHERS) if name.startswith(tuple(asked.groups))]
-    for name, healthy in wanted:
-        for seed in range(asked.first, asked.first + asked.seeds):
-            if (name, seed) in done:
-                continue
-            rows.append(judged(name, healthy, seed))
-            with place.open("a", newline="") as out:
-                writer = csv.DictWriter(out, list(rows[-1]), lineterminator="\n")
-                if len(rows) == 1:
-                    writer.writeheader()
-                writer.writerow(rows[-1])
-            print(*rows[-1].values(), sep=" | ", file=sys.stderr, flush=True)
+    names = [name for name in (*HEALTHY, *OTHERS) if name.startswith(tuple(asked.groups))]
+    for name, seed in product(names, range(asked.first, asked.first + asked.seeds)):
+        if (name, seed) in done:
+            continue
+        rows.append(judged(name, name in HEALTHY, seed))
+        with asked.rows.open("a", newline="") as out:
+            writer = csv.DictWriter(out, list(rows[-1]), lineterminator="\n")
+            if len(rows) == 1:
+                writer.writeheader()
+            writer.writerow(rows[-1])
+        print(*rows[-1].values(), sep=" | ", file=sys.stderr, flush=True)
     print("\n".join(table(rows)))
 
 

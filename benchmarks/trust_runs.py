@@ -5,9 +5,9 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,7 +40,8 @@ from serving_runs import START_NS, energy_between
 from step_truth import mean_step, steady_step
 from two_gpus import part
 
-Made = tuple[Run, list[tuple[str, Estimate, float]]]
+Judged = tuple[str, Estimate, float]
+Made = tuple[Run, list[Judged]]
 """A Run, and of each judged figure a name, the figure and the truth."""
 
 QUICK: dict[str, Any] = {"latency_s": 0.2, "detail_time_s": 10.0}
@@ -48,31 +49,24 @@ QUICK: dict[str, Any] = {"latency_s": 0.2, "detail_time_s": 10.0}
 
 def profiled(seed: int, spec: str, workload: Any, *, late: bool = False, kernels: Any = None, **changes: Any) -> Made:
     """A profile on a simulated GPU; of another host that is late between iterations, or of other kernels."""
-    kept: dict[str, Any] = {}
     spec += f"{'&' if '?' in spec else '?'}seed={seed}"
-
-    def opened(name: str) -> Any:
-        kept["device"] = open_simulated(name)
-        return kept["device"]
+    device, kept, making = open_simulated(spec), [], profiling.prepare
 
     def prepared(*arguments: Any) -> Any:
         found = making(*arguments)
         if late or kernels:
-            step = (LateStep if late else type(found.step))(kept["device"], kernels or found.step.schedule.kernels)
+            step = (LateStep if late else type(found.step))(device, kernels or found.step.schedule.kernels)
             step.rng, step.at_once = np.random.default_rng(seed), 4
             found = replace(found, step=step)
-        kept["step"] = found.step
+        kept.append(found.step)
         return found
 
-    making = profiling.prepare
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(profiling, "open_device", opened))
-        stack.enter_context(patch.object(profiling, "prepare", prepared))
+    with patch.object(profiling, "open_device", lambda _: device), patch.object(profiling, "prepare", prepared):
         run = profiling.profile_workload(workload, ProfileSettings(device=spec, seed=seed, **QUICK | changes))
-    return run, of_profile(run, kept["device"], kept["step"], late)
+    return run, of_profile(run, device, kept[-1], late)
 
 
-def of_profile(run: Run, device: Any, step: Any, late: bool) -> list[tuple[str, Estimate, float]]:
+def of_profile(run: Run, device: Any, step: Any, late: bool) -> list[Judged]:
     """Figures of the model by what it draws at the temperature of its windows; of parts by what they drew in them."""
     truth = device.truth
     windows = [row for row in run.windows.to_pylist() if row["variant"] == "untouched"]
@@ -94,21 +88,19 @@ def of_profile(run: Run, device: Any, step: Any, late: bool) -> list[tuple[str, 
     if not late and any(level in ("layer", "op", "kernel") for level in run.units["level"].to_pylist()):
         steps = [mean_step(device, step.schedule, *one) for one in edges]
         kernel_j = np.mean([one.kernel_j for one in steps], axis=0)
-        found += of_parts(run, step.schedule.kernels, kernel_j, steady.energy_j - float(kernel_j.sum()))
+        found += of_parts(run, step.schedule.kernels, kernel_j)
     device.close()
     return found
 
 
-def of_parts(run: Run, kernels: Any, joules: Any, rest_j: float) -> list[tuple[str, Estimate, float]]:
+def of_parts(run: Run, kernels: Any, joules: Any) -> list[Judged]:
     """Energies of layers, operators and kernels of a profile, each once."""
-    modules = [str(kernel.module) for kernel in kernels]
-    folded = [".".join("*" if name.isdigit() else name for name in module.split(".")) for module in modules]
     sums: Counter[tuple] = Counter()
-    for kernel, module, place, own in zip(kernels, modules, folded, joules, strict=True):
-        names = module.split(".")
+    for kernel, own in zip(kernels, joules, strict=True):
+        names = str(kernel.module).split(".")
         for depth in range(1, len(names) + 1):
             sums["layer", ".".join(names[:depth])] += own
-        sums["op", place, kernel.op, kernel.shapes] += own
+        sums["op", ".".join("*" if name.isdigit() else name for name in names), kernel.op, kernel.shapes] += own
     found = {}
     for row in run.units.to_pylist():
         key = ("layer", row["module"]) if row["level"] == "layer" else ("op", row["module"], row["op"], row["shapes"])
@@ -123,10 +115,8 @@ def program(seed: int, group: str, seconds: float = 10.0) -> Made:
     scene, recorded, truth = make(seed, seconds)
     run = part(scene, recorded, 0, "GPU-0")
     run.devices[0].power_limit_w = 700.0
-    named, zeros = (
-        [("", ""), *zip(recorded.operators, recorded.modules, strict=True)],
-        np.zeros(len(recorded.kind), int),
-    )
+    named = [("", ""), *zip(recorded.operators, recorded.modules, strict=True)]
+    zeros = np.zeros(len(recorded.kind), int)
     work = Launched.from_columns(recorded.names, recorded.kind, recorded.start_ns, recorded.end_ns)
     unmarked = np.zeros(len(named), np.int64)
     owners = Owners(named, unmarked, recorded.kind + 1, zeros == 0, zeros, [(), ("train",)], zeros + 1)
@@ -217,53 +207,51 @@ def plan(seed: int) -> str:
     return ",".join(f"{rng.uniform(0.3, 3):.2f}:{watts:.0f}" for watts in (rng.uniform(90, 150), rng.uniform(180, 290)))
 
 
-RANDOM_S, PERIODS_S = logs.EDGES_S["random"], (0.95, 1.05, 1.7, 3.3, 10.0)
-BOARDS = ("h100", "h200", "a100-80", "v100")
-DETAIL = {"mode": "graph", "batch": 32, "detail": "kernel"}
-HEALTHY: dict[str, Callable[[int], Made]] = {}
-"""Groups by name, of Runs that nothing is wrong with; then of those whose load, sensor or settings are bad."""
+def groups() -> dict[str, Callable[[int], Made]]:
+    """Groups by name, of Runs that nothing is wrong with."""
+    found: dict[str, Callable[[int], Made]] = {}
+    resnet = partial(profiled, workload="resnet50")
+    for board in ("h100", "h200", "a100-80", "v100"):
+        spec = f"sim:{board}"
+        found |= {
+            f"profile, {board}": lambda seed, spec=spec: resnet(seed, spec, mode=("eager", "graph")[seed % 2]),
+            f"profile, late host, {board}": partial(resnet, spec=spec, late=True),
+            f"monitor, {board}": lambda seed, spec=spec: watched(seed, f"{spec}?load={plan(seed)}"),
+        }
+    for board in ("h100", "a100-80", "v100"):
+        at = {"spec": f"sim:{board}", "mode": "graph"}
+        found |= {
+            f"profile --detail kernel, {board}": partial(profiled, workload="deit-t", batch=32, detail="kernel", **at),
+            f"profile --task train, {board}": partial(resnet, task="train", detail="phase", **at),
+        }
+    for apart in (0.1, 1.0):
+        for name, mode, edges_s in (
+            ("edges at random", "random", logs.EDGES_S["random"]),
+            ("periods", "periodic", PERIODS_S),
+        ):
+            found[f"log, {name}, {apart:g} s"] = partial(logged, mode=mode, periods_s=edges_s, spacing_s=apart)
+    found["bursts"] = bursts
+    found |= {f"bench, steps of {most}": partial(served, most_new=most) for most in (512, 4096)}
+    return found | {f"program, {name}": partial(program, group=name) for name in programs.ALL if name not in FOREIGN}
 
-for board in BOARDS:
-    spec = f"sim:{board}"
-    HEALTHY |= {
-        f"profile, {board}": lambda seed, spec=spec: profiled(
-            seed, spec, "resnet50", mode=("eager", "graph")[seed % 2]
-        ),
-        f"profile, late host, {board}": lambda seed, spec=spec: profiled(seed, spec, "resnet50", late=True),
-        f"monitor, {board}": lambda seed, spec=spec: watched(seed, f"{spec}?load={plan(seed)}"),
-    }
-for board in ("h100", "a100-80", "v100"):
-    spec = f"sim:{board}"
-    HEALTHY |= {
-        f"profile --detail kernel, {board}": lambda seed, spec=spec: profiled(seed, spec, "deit-t", **DETAIL),
-        f"profile --task train, {board}": lambda seed, spec=spec: profiled(
-            seed, spec, "resnet50", task="train", mode="graph", detail="phase"
-        ),
-    }
-for apart in (0.1, 1.0):
-    HEALTHY |= {
-        f"log, edges at random, {apart:g} s": lambda seed, apart=apart: logged(seed, "random", RANDOM_S, apart),
-        f"log, periods, {apart:g} s": lambda seed, apart=apart: logged(seed, "periodic", PERIODS_S, apart),
-    }
-HEALTHY["bursts"] = bursts
-for most in (512, 4096):
-    HEALTHY[f"bench, steps of {most}"] = lambda seed, most=most: served(seed, most)
+
+PERIODS_S = (0.95, 1.05, 1.7, 3.3, 10.0)
 FOREIGN = (*programs.BAD, "near_locked", "foreign_response")
-for name in programs.ALL:
-    if name not in FOREIGN:
-        HEALTHY[f"program, {name}"] = lambda seed, name=name: program(seed, name)
-
+HEALTHY = groups()
 OTHERS: dict[str, Callable[[int], Made]] = {
-    f"program, {name}": lambda seed, name=name: program(seed, name) for name in FOREIGN
-} | {
-    "log, in its own rhythm": lambda seed: logged(seed, "periodic", (1.0,), 1.0),
-    "profile, noise × 4": lambda seed: profiled(seed, "sim:h100?noise=4", "resnet50"),
-    "profile, others at work": lambda seed: profiled(seed, "sim:h100?load=0.7:180,0.4:400", "resnet50"),
-    "profile, drift of 2 %": lambda seed: profiled(seed, "sim:h100?given=drift:0.02,drift_s:20", "resnet50"),
-    "profile, 2 s": lambda seed: profiled(seed, "sim:a100-80", "resnet50", max_time_s=2.0),
-    "profile, warm-up of 0.3 s": lambda seed: profiled(seed, "sim:v100", "resnet50", warmup_s=0.3),
-    "profile, swings of 20 ms": lambda seed: profiled(seed, "sim:v100", "resnet50", kernels=swing(0.02003)),
-    "profile, swings of a sample": lambda seed: profiled(
-        seed, "sim:h100?sensor=sampled&given=sample_rate_hz:1230", "resnet50", kernels=swing(2.0005 / 1230)
-    ),
+    **{f"program, {name}": partial(program, group=name) for name in FOREIGN},
+    "log, in its own rhythm": partial(logged, mode="periodic", periods_s=(1.0,), spacing_s=1.0),
+    **{
+        f"profile, {name}": partial(profiled, spec=f"sim:{spec}", workload="resnet50", **changes)
+        for name, spec, changes in (
+            ("noise × 4", "h100?noise=4", {}),
+            ("others at work", "h100?load=0.7:180,0.4:400", {}),
+            ("drift of 2 %", "h100?given=drift:0.02,drift_s:20", {}),
+            ("2 s", "a100-80", {"max_time_s": 2.0}),
+            ("warm-up of 0.3 s", "v100", {"warmup_s": 0.3}),
+            ("swings of 20 ms", "v100", {"kernels": swing(0.02003)}),
+            ("swings of a sample", "h100?sensor=sampled&given=sample_rate_hz:1230", {"kernels": swing(2.0005 / 1230)}),
+        )
+    },
 }
+"""Groups whose load, sensor or settings are bad."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 Floats = NDArray[np.float64]
 
@@ -66,6 +67,13 @@ def drawn(shape: str, length_s: float, rng: np.random.Generator) -> Burst:
     return repeated(period * phases, watts, length_s, rng, jitter=0.0 if exact else 0.005, whole=whole)
 
 
+def ar1(rng: np.random.Generator, count: int, rate: float) -> Floats:
+    """Unit variance, exponential memory of 1 / rate steps."""
+    noise, keep = rng.standard_normal(count), np.exp(-rate)
+    noise[1:] *= np.sqrt(1 - keep**2)
+    return np.asarray(lfilter([1.0], [1.0, -keep], noise))
+
+
 def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
@@ -100,11 +108,7 @@ def capped(length_s: float, rng: np.random.Generator) -> Burst:
     count = max(5, round(length_s / 1e-3))
     step = length_s / count
     time = (np.arange(count) + 0.5) * step
-    keep = np.exp(-step / CAP_MEMORY_S)
-    wander = np.empty(count)
-    wander[0] = rng.standard_normal()
-    for i in range(1, count):
-        wander[i] = keep * wander[i - 1] + np.sqrt(1 - keep**2) * rng.standard_normal()
+    wander = ar1(rng, count, step / CAP_MEMORY_S)
     over = rng.uniform(100, 240) * np.exp(-time / rng.uniform(0.03, 0.06))
     settled = -np.expm1(-time / CAP_MEMORY_S)
     shape = 1 + CAP_SD * settled * wander

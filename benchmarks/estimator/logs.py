@@ -5,12 +5,14 @@ python benchmarks/estimator/logs.py energies --n 200 -o FILE.json
 python benchmarks/estimator/logs.py levels --n 200 -o FILE.json
 """
 
-import argparse
 import json
+import sys
 import time
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from scipy.signal import lfilter
 
@@ -20,6 +22,7 @@ from jouletrace.formats.importers.power_sensor import polled_response
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.kinds import USAGE, readings_of, sensor_behind
 from jouletrace.sensor.power_record import clean
+from judging import options, percents, written
 
 READINGS, EDGE = 300, 3
 EDGES_S = {
@@ -54,28 +57,16 @@ def log(mode: str, value_s: float, spacing_s: float, rng: np.random.Generator) -
     return times, np.round(values, 2), edges, energy
 
 
-def estimate(times: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
-    """Mean, low and high by the estimator."""
-    mean, low, high = log_energies(times, values, [[times[EDGE], times[-EDGE]]]).interval()
-    return mean[0], low[0], high[0]
-
-
-def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> dict:
+def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> dict[str, Any]:
     """One row of the table."""
-    row: dict = {"mode": mode, "edges_s": value_s, "read_s": spacing_s, "n": n}
     rng = [np.random.default_rng([seed, i, int(1e3 * value_s), int(1e3 * spacing_s), len(mode)]) for i in range(n)]
     logs = [log(mode, value_s, spacing_s, one) for one in rng]
     began = time.perf_counter()
-    mean, low, high = np.array([estimate(times, values) for times, values, *_ in logs]).T
-    truth = np.array([np.diff(np.interp(times[[EDGE, -EDGE]], *load))[0] for times, _, *load in logs])
-    given = np.isfinite(mean)
-    known: dict = {"null": float(1 - given.mean()), "seconds": (time.perf_counter() - began) / n}
-    if given.any():
-        error = np.abs(mean / truth - 1)[given]
-        known["holds"] = float(((low <= truth) & (truth <= high))[given].mean())
-        known["half_pct"] = float(100 * np.median(((high - low) / 2 / truth)[given]))
-        known["error95_pct"] = float(100 * np.quantile(error, 0.95))
-    return row | {"library": known}
+    found = [log_energies(times, read, [[times[EDGE], times[-EDGE]]]).interval() for times, read, *_ in logs]
+    seconds = (time.perf_counter() - began) / n
+    truth = [np.diff(np.interp(times[[EDGE, -EDGE]], *load))[0] for times, _, *load in logs]
+    row = {"mode": mode, "edges_s": value_s, "read_s": spacing_s, "n": n, "seconds": seconds}
+    return row | percents(*np.array(found)[:, :, 0].T, truth)
 
 
 SENSORS = {"25 of 100 ms": ("NVIDIA A100", 0.025), "mean over 1 s": ("NVIDIA H100", 1.0)}
@@ -169,25 +160,15 @@ def judged_levels(sensor: str, noise: str, step_s: float, n: int, seed: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, n=200, seed=1)
     parser.add_argument("what", choices=("energies", "levels"))
-    parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", help="write the rows here, as JSON, after each")
-    arguments = parser.parse_args()
-    if arguments.what == "levels":
-        judge, groups = judged_levels, [*product(SENSORS, NOISE, (0.1, 1.0, 5.0))]
-    else:
+    asked = parser.parse_args()
+    judge, groups = judged_levels, [*product(SENSORS, NOISE, (0.1, 1.0, 5.0))]
+    if asked.what == "energies":
         judge = judged
-        groups = [
-            (mode, value_s, step_s) for mode, each in EDGES_S.items() for value_s in each for step_s in (0.1, 1.0)
-        ]
-    rows = []
-    for group in groups:
-        rows.append(judge(*group, arguments.n, arguments.seed))
-        print(json.dumps(rows[-1]), flush=True)
-        if arguments.output:
-            Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n")
+        groups = [(mode, value_s, step_s) for mode in EDGES_S for value_s in EDGES_S[mode] for step_s in (0.1, 1.0)]
+    written((judge(*group, asked.n, asked.seed) for group in groups), asked.output, json.dumps)
 
 
 if __name__ == "__main__":

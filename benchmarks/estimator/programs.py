@@ -11,7 +11,6 @@ exact, and 5 and 20 % too wide. A lock is false if the rate is off by more than 
 tenth of a period; it is unflagged if the recording passes all checks.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -24,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.attribute import attribute
@@ -34,6 +33,7 @@ from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response
 from jouletrace.simulator.sensors import SamplingSensor
+from judging import Judged, options
 from scenarios import GROUPS as DRAWN
 from scenarios import draw, simulate
 from simulated_power import Board
@@ -105,7 +105,7 @@ def phase_off(truth, readings, track):
 WRONG = {"exact": 1.0, "5 % off": 1.05, "20 % off": 1.2}
 
 
-def judged(group, seed, seconds):
+def rows_of(group, seed, seconds):
     """Lines of one recording: way, what, truth, mean, low, high, and whether it is resolved."""
     _, recording, truth = OWN[group](seed, seconds) if group in OWN else draw(seed, group, seconds=seconds)
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
@@ -122,8 +122,10 @@ def judged(group, seed, seconds):
     names = ["whole", *(f"{length:g} s" for length in SPANS_S for _ in range(EACH))]
     lines = []
 
-    def add(way, what, true, found, good):
-        lines.append({"way": way, "what": what, "true": float(true), "found": [float(x) for x in found], "good": good})
+    def add(way, names, truth, ends, good=None):
+        good = np.ones(len(truth), bool) if good is None else good
+        for what, true, of, ok in zip(names, truth, np.transpose(ends), good, strict=True):
+            lines.append({"way": way, "what": what, "true": float(true), "found": of.tolist(), "good": bool(ok)})
 
     locked, asked = trusted(activity, HOPPER_SENSOR.searches(None), readings, len(recording.kind), 0)
     sampled, rate = locked.fit.observer, truth.sensor.rate_hz
@@ -143,23 +145,18 @@ def judged(group, seed, seconds):
             readings.time_s[inside], readings.value[inside], spans, activity, response=response, sampled=observer
         )
         took = time.process_time() - begun
-        each = np.transpose(found.energies.interval(np.eye(len(names), found.energies.mean_j.shape[1])))
-        for name, true, ends in zip(names, spans_j, each, strict=True):
-            add(way, name, true, ends, True)
+        add(way, names, spans_j, found.energies.interval(np.eye(len(names), found.energies.mean_j.shape[1])))
         ran = np.flatnonzero(found.seconds > 0)
         rows = np.eye(len(found.seconds))[ran]
         sums = (rng.random((6, len(ran))) < 0.5) @ rows
         for what, amounts in (("row", rows), ("half of the rows", sums), ("all rows", rows.sum(axis=0)[None])):
-            good = resolved(found, amounts)
-            ends = np.transpose(found.energies.interval(found.together(amounts)))
-            for true, ok, one in zip(amounts @ truth.kind_j, good, ends, strict=True):
-                add(way, what, true, one, bool(ok))
+            ends = found.energies.interval(found.together(amounts))
+            add(way, len(amounts) * [what], amounts @ truth.kind_j, ends, resolved(found, amounts))
         lines.append({"way": way, "seconds": took})
     for name, by in WRONG.items():
         response = replace(nominal, rise_s=nominal.rise_s * by)
-        found = attribute(readings.time_s, readings.value, spans[1:], response=response, bursts=spans[:1]).interval()
-        for what, true, *ends in zip(names[1:], spans_j[1:], *found, strict=True):
-            add(f"no timeline, {name}", what, true, ends, True)
+        found = attribute(readings.time_s, readings.value, spans[1:], response=response, bursts=spans[:1])
+        add(f"no timeline, {name}", names[1:], spans_j[1:], found.interval())
     return lines
 
 
@@ -170,44 +167,34 @@ def table(path):
         locks[line["group"]] += [one for one in line["lines"] if "false" in one]
         for one in line["lines"]:
             if "what" in one and one["true"] > 0:
-                mean, low, high = one["found"]
-                cell = (
-                    low <= one["true"] <= high,
-                    50 * (high - low) / max(abs(mean), 1e-9),
-                    100 * (mean / one["true"] - 1),
-                )
                 for group in ("all", line["group"]):
-                    cells[one["way"], one["what"], group].append(cell)
+                    cells[one["way"], one["what"], group].append((*one["found"], one["true"]))
                     if one["what"] == "row" and one["good"]:
-                        cells[one["way"], "resolved row", group].append(cell)
+                        cells[one["way"], "resolved row", group].append((*one["found"], one["true"]))
     for group, each in locks.items():
         trusted_of = [one for one in each if one["way"] == "trusted"]
         false, unflagged = (sum(one["false"] for one in some) for some in (each, trusted_of))
         print(f"{group:17s} trusted {len(trusted_of)} of {len(each)}, false locks {false}, unflagged {unflagged}")
-    for (way, what, group), found in sorted(cells.items()):
-        held, half, off = np.array(found, float).T
-        cell = f"{way:22s} {what:17s} {group:17s} n {len(held):5d}  hold {100 * held.mean():5.1f} %"
-        print(f"{cell}  ± {np.median(half):6.2f} %  error (95 %) {np.quantile(np.abs(off), 0.95):7.2f} %")
+    for (way, what, group), rows in sorted(cells.items()):
+        found = Judged(*np.transpose(rows))
+        half = 50 * np.median((found.high - found.low) / np.maximum(np.abs(found.value), 1e-9))
+        cell = f"{way:22s} {what:17s} {group:17s} n {found.n:5d}  hold {100 * found.held.mean():5.1f} %"
+        print(f"{cell}  ± {half:6.2f} %  error (95 %) {100 * np.quantile(np.abs(found.error), 0.95):7.2f} %")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, groups=list(GROUPS), seeds=8, first=500, seconds=10.0)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--groups", nargs="*", default=list(GROUPS))
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first", type=int, default=500)
-    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--table", action="store_true")
-    options = parser.parse_args()
-    if options.table:
-        table(options.out)
+    asked = parser.parse_args()
+    if asked.table:
+        table(asked.out)
         return
-    with options.out.open("a") as out:
-        for seed in range(options.first, options.first + options.seeds):
-            for group in options.groups:
-                line = {"group": group, "seed": seed, "lines": judged(group, seed, options.seconds)}
-                out.write(json.dumps(line) + "\n")
-                out.flush()
+    with asked.out.open("a") as out:
+        for seed in range(asked.first, asked.first + asked.seeds):
+            for group in asked.groups:
+                line = {"group": group, "seed": seed, "lines": rows_of(group, seed, asked.seconds)}
+                print(json.dumps(line), file=out, flush=True)
 
 
 if __name__ == "__main__":
