@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,11 +31,15 @@ _DEPTH, _SAMPLE = 6, 12
 
 def walked(call: Callable[[], object], see: Callable[[FrameType, str, Any], None]) -> None:
     """Call ``see`` with each frame of ours, "call" or "return", and the returned value while ``call`` runs."""
+    collects = gc.isenabled()
+    gc.disable()  # finalisers of what earlier tests left would be frames of ours
     sys.setprofile(lambda frame, event, value: see(frame, event, value) if event in ("call", "return") else None)
     try:
         call()
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
 
 
 def package(frame: FrameType) -> str | None:
