@@ -259,17 +259,14 @@ PIECES = 16
 RATES_HZ, NEAR_HZ = (1207.0, 1246.0), 5.0
 """Momentary samples of most GPUs in a second (docs/results/sensors-h100.md); windows are aliased so near to them."""
 
-SHORT_S = 0.4e-3
-"""Iterations up to which a sample shows the mean of one, whatever its phase."""
-
 
 def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Interval]:
-    """Run ``n`` iterations, in pieces where they repeat in the rhythm of a sensor's momentary samples.
+    """Run ``n`` iterations in pieces, between which the device pauses for parts of a cycle.
 
     Iterations as long as the time between samples, or a multiple, are met at one phase for seconds: aliased, readings
     of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. A pause after each piece, of a part of
     that time, moves the difference of rates at which a window is aliased out of the range that it can have
-    (docs/results/first-figure.md).
+    (docs/results/first-figure.md). Other iterations begin at all phases of one cycle.
     """
     many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
@@ -277,9 +274,8 @@ def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Inter
     iteration_s = max(pieces[0].seconds / sizes[0], 1e-9)
     low_hz, high_hz = RATES_HZ[0] - NEAR_HZ, RATES_HZ[1] + NEAR_HZ
     cycle_s = iteration_s / max(1, round(iteration_s * (low_hz + high_hz) / 2))
-    if iteration_s < SHORT_S or not low_hz < 1 / cycle_s < high_hz:
-        return pieces + ([step.replay(n - sizes[0])] if n > sizes[0] else [])
-    later = (1 / cycle_s - low_hz) * pieces[0].seconds % 1
+    in_rhythm = low_hz < 1 / cycle_s < high_hz
+    later = (1 / cycle_s - low_hz) * pieces[0].seconds % 1 if in_rhythm else 1 / many
     paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
         asked_s = max(i * later * cycle_s - paused_s - late_s, 0.0)
