@@ -23,6 +23,9 @@ def hide_pandas() -> None:
     sys.meta_path.insert(0, _Hidden())
 
 
+_in_pyarrow: list[str] = []
+
+
 def hide_pandas_from_pyarrow() -> None:
     """Let pyarrow, which looks for pandas once, believe that there is none; other libraries find it."""
     import pyarrow as pa
@@ -33,9 +36,6 @@ def hide_pandas_from_pyarrow() -> None:
     finally:
         del sys.meta_path[0]
         _in_pyarrow.append("pandas")
-
-
-_in_pyarrow: list[str] = []
 
 
 def runs_ours_alone() -> bool:

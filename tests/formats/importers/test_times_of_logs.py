@@ -316,6 +316,13 @@ def test_a_part_that_a_log_lacks_is_refused(night, given, said):
         import_files(night, time_zone="UTC", **given)
 
 
+def test_a_part_ends_at_the_first_reading_of_a_log_that_counts_from_zero(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("time_s,power_w\n" + "".join(f"{k},{100 + k % 3}\n" for k in range(60)))
+    assert len(read_files([path], ImportOptions(until="0")).samples) == 1
+    assert len(read_files([path], ImportOptions(since="0", until="9")).samples) == 10
+
+
 def test_only_logs_are_cut(tmp_path, night):
     trace = tmp_path / "trace.json"
     event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 5.0, "pid": 0, "tid": 7, "args": {"device": 0}}

@@ -25,7 +25,7 @@ from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.forms import Load
 from jouletrace.run.sound import sound_rows
 
-_FIRST_NS, _LAST_NS, _DAY_NS = -(1 << 62), 1 << 62, 86_400_000_000_000
+_DAY_NS = 86_400_000_000_000
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
@@ -383,11 +383,12 @@ def _cut(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
     until_ns = moment(options.until, "--to", clock, whole, options, since_ns) if options.until is not None else None
     kept = 0
     for run in runs:
-        time = run.samples["time_ns"]
-        use = pc.and_(pc.greater_equal(time, since_ns or _FIRST_NS), pc.less_equal(time, until_ns or _LAST_NS))
-        run.samples = run.samples.filter(use)
+        before = len(run.samples)
+        for edge_ns, within in ((since_ns, pc.greater_equal), (until_ns, pc.less_equal)):
+            if edge_ns is not None:
+                run.samples = run.samples.filter(within(run.samples["time_ns"], edge_ns))
         kept += len(run.samples)
-        about(run)["aligned"] += f"; {len(run.samples)} of {len(time)} readings were kept ({asked})"
+        about(run)["aligned"] += f"; {len(run.samples)} of {before} readings were kept ({asked})"
     if not kept:
         raise BadInputError(f"{asked}: no reading lies there; the log has {whole.said()}")
 
