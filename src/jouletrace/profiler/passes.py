@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +25,7 @@ from jouletrace.run.forms import StoredLevel
 from jouletrace.stats.stopping import windows_needed
 
 RAMP_S = 0.4
-"""Seconds of load before the first energy window, so that it starts in steady state."""
+"""Seconds of load between a rest and the first energy window, so that it starts in steady state."""
 
 LONG_PERIOD_S = 0.05
 """Update period in seconds from which a sensor counts as slow."""
@@ -37,6 +38,8 @@ LEAST_WINDOWS = 3
 """Fewest windows, whatever they cost, also after a recording: fewer don't determine the spread."""
 
 LOOK_EVERY_S = 0.25
+
+_FIGURES = "jouletrace.attribution.attribute"
 
 IDLE_AFTER = "context idle after"
 """The phase in which a device rests after a load."""
@@ -150,11 +153,14 @@ def energy(
     iteration_s: float,
     progress: Progress,
     between: Callable[[], None] | None = None,
+    *,
+    hot: bool = False,
 ) -> None:
     """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
-    The device rests after each stage, while that number is computed. ``between`` runs between the stages; its record is
-    compared with windows on both sides, since a die that warms from pass to pass draws more.
+    The device rests after each stage, while that number is computed; it is ``hot`` if the load has run until now.
+    ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
+    pass to pass draws more.
     """
     power = power_channel(session)
     if power is None:
@@ -167,7 +173,7 @@ def energy(
     replays = max(1, math.ceil(window_seconds(settings, power) / iteration_s))
     affordable = round(most_seconds(settings, power) / (replays * iteration_s))
     first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
-    _stage(session, step, "energy", first, replays, iteration_s, progress)
+    _stage(session, step, "energy", first, replays, iteration_s, progress, hot=hot)
     more = 0
 
     def decide() -> None:
@@ -186,6 +192,7 @@ def energy(
 def windows_after(session: Session, power: ChannelInfo, first: int, affordable: int, settings: ProfileSettings) -> int:
     """Number of further windows for the requested interval, computed once the sensor's tail has arrived."""
     last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
+    import_module(_FIGURES)  # which takes as long as the sensor's tail
     session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
     values = analysis.energies_per_iteration(session.snapshot())
     if len(values) < first:
@@ -217,12 +224,21 @@ def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
 
 
 def _stage(
-    session: Session, step: Step, name: str, windows: int, replays: int, iteration_s: float, progress: Progress
+    session: Session,
+    step: Step,
+    name: str,
+    windows: int,
+    replays: int,
+    iteration_s: float,
+    progress: Progress,
+    *,
+    hot: bool = False,
 ) -> None:
-    progress.begin(name, RAMP_S + windows * replays * iteration_s)
+    progress.begin(name, (0.0 if hot else RAMP_S) + windows * replays * iteration_s)
     with session.phase("energy"):
-        ramp, _ = counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
-        progress.advance(ramp.seconds)
+        if not hot:
+            ramp, _ = counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
+            progress.advance(ramp.seconds)
         for _ in range(windows):
             progress.advance(_window(session, step, replays))
     session.recorder.check()
@@ -253,29 +269,29 @@ def window(session: Session, variant: str, step: Step, replays: int, *, block: i
     return (pieces[-1].end_ns - pieces[0].start_ns) / 1e9
 
 
-PIECES = 16
-"""Most parts of a window of a profile between which it pauses."""
+PIECES = 22
+"""Most parts of a window of a profile between which it pauses: 88 a second, which spans all sampling rates known."""
 
-RATES_HZ, NEAR_HZ = (1207.0, 1246.0), 5.0
-"""Momentary samples of most GPUs in a second (docs/results/sensors-h100.md); windows are aliased so near to them."""
+MIDDLE_HZ = 1222.5
+"""Middle of the known sampling rates of GPUs, 1191 to 1254 Hz (docs/results/accuracy-programs.md)."""
 
 
 def shifted(step: Step, n: int, clock: Clock, parts: int = PIECES) -> list[Interval]:
     """Run ``n`` iterations in pieces, between which the device pauses for parts of a cycle.
 
     Iterations as long as the time between samples, or a multiple, are met at one phase for seconds: aliased, readings
-    of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. A pause after each piece, of a part of
-    that time, moves the difference of rates at which a window is aliased out of the range that it can have
-    (docs/results/first-figure.md). Other iterations begin at all phases of one cycle.
+    of DeiT-B at batch 1 swing by a tenth within a second, and windows by 5 %. Pauses that grow by a constant part of
+    that time alias two rates in place of it, as far apart as there are pieces in a second: here as far below the middle
+    of the rates that GPUs have as above it (docs/results/first-figure.md). Other iterations begin at all phases of one
+    cycle.
     """
     many = min(parts, n)
     sizes = [n // many + (i < n % many) for i in range(many)]
     pieces = [step.replay(sizes[0])]
     iteration_s = max(pieces[0].seconds / sizes[0], 1e-9)
-    low_hz, high_hz = RATES_HZ[0] - NEAR_HZ, RATES_HZ[1] + NEAR_HZ
-    cycle_s = iteration_s / max(1, round(iteration_s * (low_hz + high_hz) / 2))
-    in_rhythm = low_hz < 1 / cycle_s < high_hz
-    later = (1 / cycle_s - low_hz) * pieces[0].seconds % 1 if in_rhythm else 1 / many
+    cycle_s = iteration_s / max(1, round(iteration_s * MIDDLE_HZ))
+    off_middle = (1 / cycle_s - MIDDLE_HZ) * iteration_s * n / many
+    later = off_middle + 0.5 if abs(off_middle) < 0.5 else 1 / many
     paused_s = late_s = 0.0  # a sleep and a launch take longer than is asked for
     for i, size in enumerate(sizes[1:], 1):
         asked_s = max(i * later * cycle_s - paused_s - late_s, 0.0)

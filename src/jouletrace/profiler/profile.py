@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,6 @@ from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
 
-_FIGURES = "jouletrace.attribution.attribute"
-"""Imported, with scipy in some tenths of a second, while the device rests: the first windows need it."""
-
 
 def profile_workload(
     workload: str | Workload,
@@ -47,8 +43,8 @@ def profile_workload(
 ) -> Run:
     """Measure latency, power and energy of a workload; returns the analysed Run.
 
-    ``ready`` is called after the warm-up; the first pass starts when it returns. After an interruption ``folder`` holds
-    the recorded data, marked incomplete.
+    ``ready`` is called after the warm-up and a rest, and the load then begins with a step; without it, windows follow
+    the warm-up at once. After an interruption ``folder`` holds the recorded data, marked incomplete.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``, and for the device.
@@ -134,8 +130,8 @@ def _measure(
     workload["warm_up"] = asdict(warm)
     session.save_header()
     progress.expect(passes.expected_s(session, settings, warm.iteration_s))
-    passes.idle(session, "context idle before", settings, progress, partial(import_module, _FIGURES))
     if ready is not None:
+        passes.idle(session, "context idle before", settings, progress)
         ready(session)
     recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
     between = None
@@ -143,7 +139,8 @@ def _measure(
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
         left = passes.within(session, settings, begun_ns)
-        passes.energy(session, step, left, warm.iteration_s, progress, between)
+        hot = ready is None and warm.power_settled is True
+        passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
     else:
         generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
         passes.idle(session, passes.IDLE_AFTER, settings, progress)
