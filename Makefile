@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick figures check words docs slow mutants wheel dist try-wheel clean
+.PHONY: demo test quick figures check words docs slow mutants dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
@@ -53,9 +53,6 @@ build/docs/.ready: pyproject.toml
 	build/docs/bin/python -m pip install --quiet --requirement build/docs/requirements.txt
 	touch $@
 
-wheel: $(READY)
-	$(BIN)/python -m build --wheel --outdir dist .
-
 # What a release holds: the source, and the wheel that is built from it.
 dist: $(READY)
 	rm -rf dist
@@ -63,10 +60,11 @@ dist: $(READY)
 
 # The wheel in an environment of its own, without torch.
 try-wheel: dist
+	$(PYTHON) -m zipfile --list dist/*.whl | grep jouletrace/tracer/native.so
 	rm -rf build/clean
 	$(PYTHON) -m venv build/clean
 	build/clean/bin/python -m pip install --quiet dist/*.whl
-	cd build/clean && bin/jouletrace --version && bin/jouletrace --help > help.txt && bin/jouletrace doctor
+	cd build/clean && bin/jouletrace --version && bin/jouletrace --help > help.txt && bin/jouletrace doctor && bin/jouletrace demo
 	cd build/clean && bin/jouletrace demo --json > demo.json
 	build/clean/bin/python -c 'import json; assert all(run["model"]["energy_j"]["total"]["value"] > 0 for run in json.load(open("build/clean/demo.json")))'
 
