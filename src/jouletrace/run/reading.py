@@ -164,7 +164,7 @@ def _readable(source: Path) -> Iterator[None]:
     try:
         yield
     except _NOT_A_ZIP as error:
-        text = str(error) or type(error).__name__
+        text = f"{str(error) or type(error).__name__}; files of other tools are read by jouletrace import"
         raise BadInputError(f"{source} is neither a folder nor a readable zip file: {text}") from None
 
 

@@ -1,6 +1,7 @@
-"""Reports of DCGM: scrapes of its exporter, dcgmi dmon, and CSV."""
+"""Reports of DCGM: scrapes of its exporter, answers of Prometheus, dcgmi dmon, and CSV."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -118,3 +119,42 @@ def test_columns_of_text_are_labels_and_name_the_gpu(tmp_path):
     assert "sensor_unknown" not in codes(run)
     (sparse,) = [one.message for one in run.warnings if one.code == "sparse_readings"]
     assert sparse == "a reading every 60 s is a mean over 1 s: 1.7 % of the time was seen"
+
+
+def answer(*series) -> str:
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": list(series)}})
+
+
+def test_an_answer_of_prometheus_has_each_series_on_its_gpu_and_host(tmp_path):
+    labels = {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": "0", "modelName": "NVIDIA H100 80GB HBM3"}
+    series = [
+        {"metric": labels | {"Hostname": "n1"}, "values": [[1786553852.5, "200"], [1786553867.5, "210"]]},
+        {"metric": labels | {"Hostname": "n2"}, "values": [[1786553852.5, "300"], [1786553867.5, "NaN"]]},
+        {
+            "metric": labels | {"Hostname": "n1", "__name__": "DCGM_FI_DEV_GPU_TEMP"},
+            "values": [[1786553852.5, "61"], [1786553867.5, "62"]],
+        },
+    ]
+    run = read(tmp_path, "dcgm", answer(*series))
+    one, two = run.devices
+    assert [(device.name, device.host) for device in run.devices] == [
+        (labels["modelName"], host) for host in ("n1", "n2")
+    ]
+    time, watts = run.series(one.id, "power_w")
+    assert (list(watts), list(run.series(one.id, "temperature_c")[1])) == ([200, 210], [61, 62])
+    assert list(time) == [1786553852500000000, 1786553867500000000]
+    assert list(run.series(two.id, "power_w")[1]) == [300]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (answer({"metric": {"gpu": "0"}, "values": [[1, "2"]]}), "a series without a name"),
+        (answer({"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE"}, "values": [1, 2]}), "not a whole answer"),
+        (answer({"values": []}), "not a whole answer"),
+        (answer()[:-3], "not a whole answer"),
+    ],
+)
+def test_a_damaged_answer_is_refused_in_one_line(tmp_path, text, said):
+    with pytest.raises(BadInputError, match=said):
+        read(tmp_path, "dcgm", text)

@@ -1,8 +1,10 @@
-"""Logs of DCGM: scrapes of dcgm-exporter (pages in Prometheus' text format), and its fields as CSV."""
+"""Logs of DCGM: scrapes of dcgm-exporter, answers of a Prometheus that scraped it, and its fields as CSV."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,20 +93,22 @@ _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def sniff(head: bytes) -> bool:
-    """True if the beginning of a file is that of scrapes or of such a CSV."""
+    """True if the beginning of a file is that of scrapes, of an answer or of such a CSV."""
     text = decode_text(head)
-    return _is_scrape(text) or _is_csv(text)
+    return _is_scrape(text) or _is_answer(text) or _is_csv(text)
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read scrapes, or a CSV with a time in each row.
+    """Read scrapes, an answer, or a CSV with a time in each row.
 
     Raises:
-        BadInputError: If it is neither, holds no reading, or the time zone is unknown.
+        BadInputError: If it is none of them, holds no reading, or the time zone is unknown.
     """
     head = decode_text(read_head(path))
     if _is_scrape(head):
         return _read_scrapes(path, options)
+    if _is_answer(head):
+        return _read_answer(path, options)
     if _is_csv(head):
         return read_csv(path, options)
     raise BadInputError(f"{path}: not recognised as a file of dcgm")
@@ -112,6 +116,10 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _is_scrape(head: str) -> bool:
     return re.search(r"^(# (HELP|TYPE) )?(DCGM_FI|dcgm)_\w+[ {]", head, re.M) is not None and "{" in head
+
+
+def _is_answer(head: str) -> bool:
+    return re.search(r'"resultType"\s*:\s*"(matrix|vector)"', head) is not None
 
 
 def _is_csv(head: str) -> bool:
@@ -155,6 +163,20 @@ class _DcgmLog(Log):
         name = f"{parent.name} MIG {profile or number}"
         return self.device(f"{board}/{number}", name, kind="mig", index=parent.index, details=about)
 
+    def labelled(self, name: str, labels: Mapping[str, str], row: int, text: str, place: str) -> None:
+        """Add a reading with the labels of dcgm-exporter, their names in lower case."""
+        board = self.board(
+            *(labels.get(key, "") for key in ("gpu", "uuid", "modelname")),
+            **{fact: labels.get(key, "") for fact, key in _FACTS.items()},
+        )
+        value = self.left.number(text, ".", place)
+        if value is None:
+            self.empty(board, _field(name).channel, name)
+            return
+        part = labels.get("gpu_i_id")
+        instance = self.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
+        self.take(name, board, instance, row, value)
+
     def take(self, name: str, board: str, instance: str | None, row: int, value: float) -> None:
         """Add a reading of a field; the GPU's own reading, repeated for each instance, is added once."""
         what = _field(name)
@@ -188,21 +210,39 @@ def _read_scrapes(path: Path, options: ImportOptions) -> Run:
             row, stamp, seen = log.row(stamp or own), "", set()
         seen.add(series)
         labels = {key.lower(): text for key, text in _LABEL.findall(found["labels"])}
-        board = log.board(
-            *(labels.get(key, "") for key in ("gpu", "uuid", "modelname")),
-            **{fact: labels.get(key, "") for fact, key in _FACTS.items()},
-        )
-        value = log.left.number(found["value"], ".", f"line {line}")
-        if value is None:
-            log.empty(board, _field(found["name"]).channel, found["name"])
-            continue
-        part = labels.get("gpu_i_id")
-        instance = log.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
-        log.take(found["name"], board, instance, row, value)
+        log.labelled(found["name"], labels, row, found["value"], f"line {line}")
+    return _with_power(log).run("dcgm", "scrapes", dialect="dcgm-exporter")
+
+
+def _with_power(log: _DcgmLog) -> _DcgmLog:
+    """The log, in which a GPU without power beside others that have it lacks it: an exporter leaves out such fields."""
     boards = [device.id for device in log.devices.values() if device.kind != "mig"]
     for board in boards if any(POWER in log.channels(board) for board in boards) else ():
-        log.empty(board, POWER, "power")  # an exporter leaves out what a GPU doesn't report
-    return log.run("dcgm", "scrapes", dialect="dcgm-exporter")
+        log.empty(board, POWER, "power")
+    return log
+
+
+def _read_answer(path: Path, options: ImportOptions) -> Run:
+    """Read the answer to ``/api/v1/query_range?query={__name__=~"DCGM_FI_.*"}``, or to a query of single fields."""
+    log = _DcgmLog(path, options)
+    try:
+        series = [
+            ({key.lower(): str(text) for key, text in one["metric"].items()}, one.get("values") or [one["value"]])
+            for one in json.loads(read_text(path, log.left))["data"]["result"]
+        ]
+        readings = [(float(time), labels, str(text)) for labels, values in series for time, text in values]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{path}: not a whole answer of Prometheus ({type(error).__name__}: {error})") from None
+    if any("__name__" not in labels for labels, _ in series):
+        raise BadInputError(
+            f"{path}: a series without a name: query fields as they are, such as DCGM_FI_DEV_POWER_USAGE"
+        )
+    row, before = -1, -1.0
+    for time, labels, text in sorted(readings, key=lambda one: one[0]):
+        if time != before:
+            row, before = log.row(f"{time:.3f}"), time
+        log.labelled(labels["__name__"], labels, row, text, f"{labels['__name__']} at {time:.3f}")
+    return _with_power(log).run("dcgm", "readings", dialect="prometheus")
 
 
 def _time(text: str) -> str | None:

@@ -63,7 +63,6 @@ _UNREAD = (
         "log `xpu-smi dump -d -1 -m 1`, whose rows have times",
         r"^\|\s*(GPU Power \(W\)|Device ID)\s*\|",
     ),
-    Unread("an answer of Prometheus", f"{_TABLE}, or import scrapes of dcgm-exporter", r'"resultType"\s*:\s*"\w+"'),
     Unread(
         "a log of MLPerf's power meter",
         f"{_TABLE}, without labels between its values",
