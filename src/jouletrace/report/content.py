@@ -144,8 +144,9 @@ def summary(run: Run) -> str:
     """The verdict as ``print`` shows it of what a program has just measured, behind its name."""
     results = Parts(run)
     name = f"{'SIMULATED ' if run.simulated else ''}{run.workload.get('name') or run.kind}"
-    first, *rest = verdict_lines(run, results, facts_of(run, results))
-    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *rest))
+    known = facts_of(run, results)
+    first, *rest = verdict_lines(run, results, known)
+    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *_unfinished(known), *rest))
 
 
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
