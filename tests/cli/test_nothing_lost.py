@@ -252,7 +252,7 @@ def test_what_another_has_recorded_there_meanwhile_stays(capsys, workspace, monk
     said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "same")
     assert (said.code, said.complaint) == (
         2,
-        "jouletrace: same/run.json exists; results are never overwritten: name another place",
+        "jouletrace: same/run.json exists; results are never overwritten: name another place, or remove it",
     )
     assert load("same") == OTHER
 
