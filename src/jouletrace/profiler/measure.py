@@ -97,7 +97,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Measurement(Shown):
-    """One measured block; see the module.
+    """One measured block; see the module. Reading an energy waits for the sensor, 0.4 s: read it after the loop.
 
     Attributes:
         label: The block's name.
@@ -200,6 +200,8 @@ def measure(
     device: str | Sequence[str] | None = None,
 ) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
+
+    Read its figures after the loop: reading waits for the sensor, 0.4 s, and an outer block counts that.
 
     Args:
         label: The block's name.
