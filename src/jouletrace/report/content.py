@@ -107,7 +107,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
-        listed = [parts.sections(run, results, level, top, NoFootnotes(), brief=True) for level in levels]
+        marks = Footnotes() if level == "range" else NoFootnotes()
+        listed = [parts.sections(run, results, level, top, marks, brief=True) for level in levels]
         found.sections = [section for sections in listed for section in sections if section.rows]
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
