@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jouletrace.formats.importers import import_files
     from jouletrace.profiler.ab import ab
     from jouletrace.profiler.detail.part_profiler import KernelProfiler, LayerProfiler
+    from jouletrace.profiler.loading import load
     from jouletrace.profiler.measure import Measurement, measure
     from jouletrace.profiler.profile import profile
     from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from jouletrace.profiler.record.magic import load_ipython_extension as load_ipython_extension
     from jouletrace.profiler.record.ranks import merge_ranks
     from jouletrace.profiler.record.recording import Recording
-    from jouletrace.run import Estimate, Run, load
+    from jouletrace.run import Estimate, Run
 
 _HOMES = {
     "BadInputError": "jouletrace.errors",
@@ -55,7 +56,7 @@ _HOMES = {
     "compare": "jouletrace.comparing.compare",
     "import_files": "jouletrace.formats.importers",
     "lightning_callback": "jouletrace.profiler.record.callbacks",
-    "load": "jouletrace.run",
+    "load": "jouletrace.profiler.loading",
     "load_ipython_extension": "jouletrace.profiler.record.magic",
     "measure": "jouletrace.profiler.measure",
     "merge_ranks": "jouletrace.profiler.record.ranks",

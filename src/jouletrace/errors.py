@@ -3,14 +3,26 @@
 Anything else that escapes is a bug and keeps its traceback.
 """
 
+import os
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "site-packages", "dist-packages")
+"""Parts of the paths of files that no user wrote."""
 
 
 class JouletraceError(Exception):
     """Base of every expected failure: its text is one line that says what and where."""
 
     exit_code = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython shows in place of a traceback: the user's own code down to the failure, and the text."""
+        chain: list[BaseException | None] = [self, self.__cause__]
+        frames = [frame for error in chain if error is not None for frame in traceback.extract_tb(error.__traceback__)]
+        own = [frame for frame in frames if not any(part in frame.filename for part in _LIBRARIES)]
+        return [*"".join(traceback.format_list(own)).splitlines(), f"{type(self).__name__}: {self}"]
 
 
 class BadInputError(JouletraceError):

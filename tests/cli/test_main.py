@@ -227,7 +227,7 @@ def test_a_workload_that_fails_in_the_middle_is_one_line_and_leaves_what_was_rec
 
 
 def test_a_bug_keeps_its_traceback(capsys, monkeypatch):
-    monkeypatch.setattr("jouletrace.run.load", lambda path: 1 / 0)
+    monkeypatch.setattr("jouletrace.profiler.loading.load", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         command(capsys, "show", "anything")
 
@@ -236,7 +236,7 @@ def test_ctrl_c_is_130(capsys, monkeypatch):
     def interrupted(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jouletrace.run.load", interrupted)
+    monkeypatch.setattr("jouletrace.profiler.loading.load", interrupted)
     said = command(capsys, "show", "anything")
     assert (said.code, said.err) == (130, "jouletrace: interrupted\n")
 

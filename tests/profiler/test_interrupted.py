@@ -4,9 +4,9 @@ import pytest
 
 from commands import command
 from jouletrace import analysis
-from jouletrace.cli.output import opened
 from jouletrace.profiler import passes, profile
 from jouletrace.profiler.detail import kernel_recording
+from jouletrace.profiler.loading import load
 from jouletrace.run.loading import verify
 from thinned import thinned
 
@@ -66,7 +66,7 @@ def test_a_profile_interrupted_at_any_stage_can_be_opened(place, capsys, monkeyp
         assert command(capsys, *call).code == 130
     assert all(one.whole for one in verify("run"))
     measured = stage in ("figures", "writing")
-    run = opened("run")
+    run = load("run")
     assert run.complete == measured
     assert not [warning for warning in run.warnings if warning.code == "rows_left_out"]
     shown = command(capsys, "show", "run")

@@ -104,17 +104,21 @@ def test_inside_the_block_there_is_no_figure_yet():
         assert "the block has not ended" in repr(m)
 
 
-@pytest.mark.thorough
-def test_an_exception_goes_through_and_the_block_is_measured():
-    def fails():
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt("mine")])
+def test_an_exception_goes_through_and_what_was_measured_is_kept_with_care(error):
+    def fails(measurement):
         with measurement:
             time.sleep(0.3)
-            raise ValueError("mine")
+            raise error
 
-    measurement = jt.measure(device=STEADY)
-    with pytest.raises(ValueError, match="mine"):
-        fails()
-    assert measurement.energy_j.value == pytest.approx(300 * measurement.time_s.value, rel=0.05)
+    block, recording = jt.measure(device=STEADY), jt.record(device=STEADY, kernels=False)
+    for measurement in (block, recording):
+        with pytest.raises(type(error), match="mine"):
+            fails(measurement)
+    assert block.energy_j.value == pytest.approx(300 * block.time_s.value, rel=0.05)
+    for said in (str(block), recording.summary()):
+        assert f"INCOMPLETE: ended early by {type(error).__name__}: mine; what was recorded until then is kept" in said
+        assert "trust: with care, 1 remark" in said
 
 
 @pytest.mark.thorough

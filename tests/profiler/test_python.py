@@ -67,7 +67,7 @@ def test_it_is_saved_where_wanted(tmp_path):
 def test_a_taken_place_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("precious")
-    with pytest.raises(BadInputError, match="exists"):
+    with pytest.raises(BadInputError, match=r"exists; .*, or remove it, .* run\.save\(place, overwrite=True\)$"):
         jt.profile(lambda: pytest.fail("it ran"), save_to=tmp_path / "run", **QUICK)
     assert (tmp_path / "run" / "mine.txt").read_text() == "precious"
 

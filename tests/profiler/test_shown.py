@@ -79,3 +79,19 @@ def test_a_profiler():
     assert profiler._repr_html_().startswith("<pre ")
     assert "SIMULATED" in profiler._repr_html_()
     assert str(profiler.rows()[0][0].time).endswith("s")
+
+
+def test_an_error_in_a_notebook_shows_the_lines_of_the_user_alone():
+    def forward(x):
+        raise ValueError("mine")
+
+    with pytest.raises(jt.BadInputError) as found:
+        jt.profile(forward, (1,), device="cpu", progress=False)
+    lines = found.value._render_traceback_()
+    code = [line.strip() for line in lines if not line.startswith("  File ")][:-1]
+    assert [line for line in code if set(line) - set("^~")] == [
+        'jt.profile(forward, (1,), device="cpu", progress=False)',
+        'raise ValueError("mine")',
+    ]
+    assert lines[-1].startswith("BadInputError: ")
+    assert "ValueError: mine" in lines[-1]

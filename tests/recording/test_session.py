@@ -85,15 +85,14 @@ def ends_with(session, error, name="warm-up"):
         raise error
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(KeyboardInterrupt(), "interrupted"), (ValueError("two\nlines"), "failed")]
-)
-def test_whatever_ends_it_early_is_kept_and_said(tmp_path, error, code):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("two\nlines")])
+def test_whatever_ends_it_early_is_kept_and_said(tmp_path, error):
     with pytest.raises(type(error)):
         ends_with(session_on(tmp_path / "run"), error)
     run = load(tmp_path / "run")
     assert not run.complete
-    assert [warning.code for warning in run.warnings] == [code]
+    assert [warning.code for warning in run.warnings] == ["interrupted"]
+    assert type(error).__name__ in run.warnings[0].message
     assert "\n" not in run.warnings[0].message
     assert [row["name"] for row in run.spans.to_pylist()] == ["warm-up"]
     assert len(run.samples) > 0

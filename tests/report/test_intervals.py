@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.html.tables import of_parts as parts
@@ -35,12 +37,13 @@ STEPS = ("step", 500, e(0.013, 0.001, 500, "clock"), e(5.0, 0.2, 40, "windows"))
 SHORT = ("step/forward", 500, e(0.005, 0.0004, 500, "clock"), e(2.5, 0.003, 500, "repeated"))
 
 
-def shown(run):
-    return render([run], width=200, verbose=True)
+def shown(run, verbose=True):
+    return render([run], width=200, verbose=verbose)
 
 
-def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of_a_spread():
-    text = shown(recording(ONCE, STEPS, SHORT))
+@pytest.mark.parametrize("verbose", [True, False])
+def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of_a_spread(verbose):
+    text = shown(recording(ONCE, STEPS, SHORT), verbose)
     cells = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "[a]" in cells["load"]
     assert "2.5000 ± 0.0030 [a]" in cells["step/forward"]

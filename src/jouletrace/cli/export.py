@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jouletrace.cli.output import opened, say
+from jouletrace.cli.output import say
 
 
 def export(
@@ -22,8 +22,9 @@ def export(
 ) -> None:
     """Convert a Run for other programs: tables, one zip, a trace, or a picture."""
     from jouletrace.formats import exporters
+    from jouletrace.profiler.loading import load
 
-    source = opened(run)
+    source = load(run)
     made = exporters.export(source, form, output or _beside(Path(run), form))
     say(f"wrote {'the folder ' if made.is_dir() else ''}{made}")
 

@@ -12,7 +12,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.campaigns import conclude
-from jouletrace.cli.output import opened, say
+from jouletrace.cli.output import say
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -170,12 +170,13 @@ def _of_runs(places: list[str]) -> Fleet:
         BadInputError: If one doesn't exist, or none can be read.
     """
     from jouletrace.addons.fleet.results import fleet_of
+    from jouletrace.profiler.loading import load
 
     read: dict[str, Run] = {}
     damaged: list[str] = []
     for place in places:
         try:
-            read[place] = opened(place)
+            read[place] = load(place)
         except BadInputError as error:
             if len(places) == 1 or not Path(place).exists():
                 raise

@@ -84,30 +84,6 @@ def print_runs(
     sink.flush()
 
 
-def opened(path: str) -> Run:
-    """The Run at a path; figures are computed now if the Run was cut off before its analysis.
-
-    Raises:
-        BadInputError: If there is no Run, or it is damaged.
-    """
-    from jouletrace.analysis import analyse
-    from jouletrace.run import load
-
-    run = load(path)
-    if len(run.results):
-        return run
-    if run.kind == "ab":
-        from jouletrace.comparing.paired import add_results, own_sides
-
-        if (compared := own_sides(run)) is not None:
-            add_results(run, compared)
-    if run.kind == "program":
-        from jouletrace.profiler.program.left import with_left
-
-        return with_left(run, Path(path))
-    return analyse(run) if run.kind in ("profile", "monitor", "record", "bench") else run
-
-
 def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:
     """The requested format; ``--json`` is short for ``--format json``. Call it before anything is measured.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import opened, say
+from jouletrace.cli.output import say
 
 
 def report(
@@ -32,11 +32,12 @@ def report(
     """
     from jouletrace.comparing.compare import against_first
     from jouletrace.comparing.sides import open_runs
+    from jouletrace.profiler.loading import load
     from jouletrace.report import html
     from jouletrace.report.cost import tariff
 
     given = tariff(price, carbon)
-    found = [opened(path) for path in runs]
+    found = [load(path) for path in runs]
     others = [path for run, path in zip(found, runs, strict=True) if run.kind != "ab"]
     comparisons, notes = against_first([open_runs(path) for path in others if len(others) > 1])
     place = html.write(found, output, comparisons, notes, given)

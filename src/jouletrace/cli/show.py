@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import check_form, opened, print_runs, put, say
+from jouletrace.cli.output import check_form, print_runs, put, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def show(
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     from jouletrace.analysis.facts import facts_of
+    from jouletrace.profiler.loading import load
     from jouletrace.report.cost import cost_line, tariff
     from jouletrace.run.files import RUN_JSON
     from jouletrace.run.parts import Parts
@@ -61,10 +62,10 @@ def show(
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
-        _print_by(opened(runs[0]), [kind.strip() for kind in by.split(",")], form, top)
+        _print_by(load(runs[0]), [kind.strip() for kind in by.split(",")], form, top)
         return
     if budget:
-        shown = [opened(path) for path in runs]
+        shown = [load(path) for path in runs]
         known = [(run, parts := Parts(run), facts_of(run, parts)) for run in shown]
         costs = [line for one in known for line in cost_line(*one, given)] if form == "table" else []
         printed: list[str] = []
@@ -76,7 +77,7 @@ def show(
                 put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
     more = shlex.join(["jouletrace", "show", *runs])
-    shown = [opened(path) for path in runs]
+    shown = [load(path) for path in runs]
     print_runs(shown, form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given, schema=schema)
     for run, path in zip(shown, runs, strict=True):
         kernels = kernels_of(Path(path))

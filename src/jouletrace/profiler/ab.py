@@ -26,7 +26,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
-from jouletrace.run.places import check_free
+from jouletrace.run.places import SAVE_LATER, check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
@@ -189,7 +189,7 @@ def ab(
         NotPossibleError: If a library or device is missing.
     """
     settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **named(ProfileSettings, options, "ab"))
-    place = check_free(save_to).absolute() if save_to is not None else None
+    place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time)
     with reported(progress) as receiver:

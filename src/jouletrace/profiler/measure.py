@@ -17,6 +17,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import TracebackType
 from typing import Self
 
 from jouletrace import analysis
@@ -26,7 +27,7 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.devices import one_or_several, open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, RecorderDiedError
-from jouletrace.recording.session import Session
+from jouletrace.recording.session import Session, ended_by
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.parts import Parts
 from jouletrace.run.shown import Shown
@@ -96,7 +97,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Measurement(Shown):
-    """One measured block; see the module.
+    """One measured block; see the module. Reading an energy waits for the sensor, 0.4 s: read it after the loop.
 
     Attributes:
         label: The block's name.
@@ -109,6 +110,7 @@ class Measurement(Shown):
         self.start_ns = 0
         self.end_ns: int | None = None
         self._energies: dict[str, Estimate] = {}
+        self._ended_by = ""
 
     def __enter__(self) -> Self:
         """Begin the block; after its end it begins again, and the figures are those of the last block.
@@ -125,9 +127,10 @@ class Measurement(Shown):
         self.start_ns = self._recording.session.clock.time_ns()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         synchronize()
         self.end_ns = self._recording.session.clock.time_ns()
+        self._ended_by = ended_by(error) if error is not None else ""
 
     @property
     def time_s(self) -> Estimate:
@@ -166,6 +169,9 @@ class Measurement(Shown):
         run = replace(shared, warnings=list(shared.warnings), complete=True, workload={"name": self.label})
         run.spans = tables.from_rows([{"id": 0, "kind": "phase", "name": "block", **edges}], "spans")
         run.results = tables.from_rows(rows, "results")
+        if self._ended_by:
+            run.complete = False
+            run.warn("interrupted", self._ended_by)
         check_record(run)
         warn_of_idle(run, self._recording.devices)
         return run
@@ -194,6 +200,8 @@ def measure(
     device: str | Sequence[str] | None = None,
 ) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
+
+    Read its figures after the loop: reading waits for the sensor, 0.4 s, and an outer block counts that.
 
     Args:
         label: The block's name.

@@ -26,7 +26,7 @@ from jouletrace.recording import board_store, calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.measured import keep
-from jouletrace.run.places import check_free
+from jouletrace.run.places import SAVE_LATER, check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
@@ -200,7 +200,7 @@ def profile(
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
-    place = check_free(save_to).absolute() if save_to is not None else None
+    place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
     packed = place is not None and place.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
     command = f"jouletrace.profile({label})"

@@ -326,10 +326,7 @@ class Session:
         if self._finished:
             return
         if not isinstance(error, RecorderDiedError):  # ``finish`` adds the warning for that itself
-            self.run.warn(
-                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
-                f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
-            )
+            self.run.warn("interrupted", ended_by(error))
         with suppress(RecorderDiedError):
             self.finish(complete=False)
 
@@ -347,9 +344,10 @@ def _moved(row: Mapping[str, object], first: int) -> dict[str, object]:
     return {name: id + first if isinstance(id, int) else None for name, id in ids.items()}
 
 
-def _one_line(error: BaseException) -> str:
-    text = str(error).splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+def ended_by(error: BaseException) -> str:
+    """The warning "interrupted" of an incomplete Run, which an exception ended."""
+    said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    return f"ended early by {said}; what was recorded until then is kept"
 
 
 def command_line() -> str:

@@ -107,7 +107,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
-        listed = [parts.sections(run, results, level, top, NoFootnotes(), brief=True) for level in levels]
+        marks = Footnotes() if level == "range" else NoFootnotes()
+        listed = [parts.sections(run, results, level, top, marks, brief=True) for level in levels]
         found.sections = [section for sections in listed for section in sections if section.rows]
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
@@ -144,8 +145,9 @@ def summary(run: Run) -> str:
     """The verdict as ``print`` shows it of what a program has just measured, behind its name."""
     results = Parts(run)
     name = f"{'SIMULATED ' if run.simulated else ''}{run.workload.get('name') or run.kind}"
-    first, *rest = verdict_lines(run, results, facts_of(run, results))
-    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *rest))
+    known = facts_of(run, results)
+    first, *rest = verdict_lines(run, results, known)
+    return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *_unfinished(known), *rest))
 
 
 def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:

@@ -91,7 +91,7 @@ def sections(
 ) -> list[Table]:
     """The parts of a level as a terminal lists them, what is left out, and how well they make the whole.
 
-    If ``brief`` as they stand below a verdict: those with a figure, the costliest, without footnotes and checks.
+    If ``brief`` as below a verdict: those with a figure, the costliest, without checks; only ranges have notes.
     """
     how = _BRIEF if brief else _ALL
     as_tree = level == "layer" and top is None
@@ -118,7 +118,7 @@ def sections(
         found.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
         return [found, check_section(results)] if checked else [found]
-    found.notes = left
+    found.notes = [*found.notes, *left] if level == "range" else left  # of two kinds of ± in one column
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:

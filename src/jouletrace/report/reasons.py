@@ -166,7 +166,7 @@ AGAIN = "run it again"
 
 _CODES_BY_ACTION = {
     AGAIN: """
-        interrupted incomplete failed run_failed record_hole hole_in_record record_clock_stepped_back not_finite
+        failed run_failed record_hole hole_in_record record_clock_stepped_back not_finite
         windows_left_out rank_lost rank_missing rank_incomplete child_lost activity_lost clock_moved clock_stepped
         impossible_times before_launch rows_left_out""",
     "mend the command, then run it again": "command_failed",

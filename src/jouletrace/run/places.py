@@ -71,8 +71,13 @@ def kernels_of(place: Path) -> Path:
     return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
 
 
-def check_free(path: Path | str) -> Path:
-    """The path of a new Run, refused early if it exists or can't be written.
+EXISTS = "exists; results are never overwritten: name another place, or remove it"
+SAVE_LATER = ", or leave save_to out and call run.save(place, overwrite=True)"
+"""A further way out, in Python."""
+
+
+def check_free(path: Path | str, way_out: str = "") -> Path:
+    """The path of a new Run, refused early, with a further ``way_out``, if it exists; or if it can't be written.
 
     Raises:
         BadInputError: In both cases.
@@ -80,7 +85,7 @@ def check_free(path: Path | str) -> Path:
     target = Path(path)
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise BadInputError(f"{shown(target)} exists; results are never overwritten: name another place")
+            raise BadInputError(f"{shown(target)} {EXISTS}{way_out}")
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -147,7 +152,7 @@ def write_first(path: Path, data: bytes) -> None:
     except FileExistsError:
         if not path.exists():  # a folder above it is a file
             raise
-        raise BadInputError(f"{shown(path)} exists; results are never overwritten: name another place") from None
+        raise BadInputError(f"{shown(path)} {EXISTS}") from None
 
 
 @contextmanager

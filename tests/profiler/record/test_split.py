@@ -208,7 +208,7 @@ print(inside(r)); print([one.message for one in r.split.warnings if one.code == 
 
 @pytest.mark.thorough
 def test_faults_do_not_lose_the_recording(printed, bench):
-    complete, counts, left, warned, updates = printed("""
+    complete, said, counts, left, warned, updates = printed("""
 from jouletrace.profiler.record import split
 init(); seen = []
 try:
@@ -217,12 +217,12 @@ try:
         while not seen: time.sleep(0.05)
         raise ValueError("the loop's own")
 except ValueError: pass
-print(r.run.complete); print(counts(r)); print(left())
+print(r.run.complete); print("early by ValueError: the loop's own" in r.summary()); print(counts(r)); print(left())
 split.gpus_of = lambda *_: 1 / 0
 with record(save_to="run") as r: launch("gemm"); sync()
 print(warned(r, "not_attributed")); print(len(seen) > 0)
 """)
-    assert (complete, counts, left, updates) == (False, {"gemm": 3}, [], True)
+    assert (complete, said, counts, left, updates) == (False, True, {"gemm": 3}, [], True)
     assert "ZeroDivisionError" in warned[0]
     assert jt.load(bench.folder / "run").complete
     assert not jt.load(bench.folder / "failed").complete

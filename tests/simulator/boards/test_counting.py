@@ -61,6 +61,15 @@ def test_inference_mode_counts_the_same():
     assert [(o.op, o.shapes, o.flops) for o in inside] == [(o.op, o.shapes, o.flops) for o in count(mlp)]
 
 
+@pytest.mark.parametrize("make", [lambda: nn.Linear(4, 4), lambda: nn.Conv1d(2, 2, 1, bias=False)])
+def test_factors_of_different_types_are_refused_as_they_are_with_values(make):
+    module, x = make(), torch.randn(2, 2, 4)
+    for one in (count, lambda run: run()[0](x.double())):
+        with pytest.raises(RuntimeError, match=r"same|Double|double"):
+            one(lambda: (module, x.double()))
+    assert count(lambda: (make(), torch.randn(2, 2, 4)))
+
+
 def test_views_and_empty_tensors_are_no_kernels_but_the_host_goes_through_them():
     class Views(nn.Module):
         def forward(self, x):

@@ -131,6 +131,7 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
             return parts
         site, backward = self._names.locate()
         self.module = site.module
+        _check_factors(func, args)
         out = func(*args, **kwargs)
         self._host_calls += 1
         outputs = list(tensors_in(out))
@@ -155,6 +156,18 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
         )
         self._host_calls = 0
         return out
+
+
+def _check_factors(func: Any, args: tuple[Any, ...]) -> None:
+    """Refuse factors of different types as torch does with values; shapes alone go through.
+
+    Raises:
+        RuntimeError: As torch's.
+    """
+    if func.namespace == "aten" and func.overloadpacket in _FLOPS and func.overloadpacket not in _EIGHT_BITS:
+        types = dict.fromkeys(str(one.dtype) for one in args[:3] if isinstance(one, torch.Tensor))
+        if len(types) > 1:
+            raise RuntimeError(f"{op_name(func)}: inputs must have the same dtype, but are {' and '.join(types)}")
 
 
 def _arithmetic(func: Any, tensors: list[torch.Tensor]) -> str:

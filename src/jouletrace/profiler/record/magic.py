@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from typing import Any, NoReturn
 
 from jouletrace.errors import BadInputError, JouletraceError
@@ -20,7 +19,14 @@ def joules(shell: Any, line: str, cell: str) -> None:
     """Run a cell within a recording and print what took most of its energy; ``line`` holds options of ``record``.
 
     Afterwards ``_joules`` is the Run of the recording, and ``_joules_split`` that of its kernels or None.
+
+    Raises:
+        UsageError: If the cell can't be recorded; IPython shows its one line without a traceback.
     """
+    from IPython.core.error import UsageError
+
+    for name in ("_joules", "_joules_split"):  # those of the cell before must not be taken for this one's
+        shell.user_ns.pop(name, None)
     try:
         recording = record(**_options(line))
         recording.__enter__()
@@ -28,8 +34,7 @@ def joules(shell: Any, line: str, cell: str) -> None:
         error = outcome.error_before_exec or outcome.error_in_exec
         recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     except JouletraceError as refused:
-        print(f"%%joules: {refused}", file=sys.stderr)
-        return
+        raise UsageError(f"%%joules: {refused}") from None
     shell.user_ns.update(_joules=recording.run, _joules_split=recording.split)
     print(recording.summary())
 

@@ -31,7 +31,7 @@ from jouletrace.run import Run
 from jouletrace.run.files import RUN_JSON, quoted, shown
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.measured import keep
-from jouletrace.run.places import check_free
+from jouletrace.run.places import EXISTS, SAVE_LATER, check_free
 from jouletrace.run.shown import Shown
 from jouletrace.tracer.in_process import InProcess
 from jouletrace.tracer.process_trace import ProcessTrace
@@ -301,11 +301,11 @@ class Recording(Shown):
     def _checked_place(self) -> Path | None:
         """The place of this process's Run, refused if it exists."""
         if self._whole is None or self.rank is None:
-            return check_free(self._whole) if self._whole is not None else None
+            return check_free(self._whole, SAVE_LATER) if self._whole is not None else None
         parts = parts_of(self._whole)
         for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
             if taken.exists():
-                raise BadInputError(f"{shown(taken)} exists; results are never overwritten: name another place")
+                raise BadInputError(f"{shown(taken)} {EXISTS}")
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:

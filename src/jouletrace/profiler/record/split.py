@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from jouletrace.analysis.checks import endings
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import gpus_of, within
@@ -86,7 +87,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
         settings=run.settings.copy(),
         stored=run.stored.copy(),
         recorder={},
-        warnings=[],
+        warnings=endings(run),
         spans=tables.from_rows([span], "spans"),
     )
     gpus, waits = gpus_of(found, [device.id for device in run.devices])
