@@ -102,7 +102,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    rows = solve(rows, gain or 0.0, watched)
+    rows = solve(rows, gain or 0.0)
     if side_a.count == side_b.count == 1:
         rows = pair(rows, side_a.run, side_b.run)
     rows = judge(rows, margin, "one_run", scale)
@@ -194,8 +194,6 @@ def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
         return Note("runs", (a.count, b.count))
     if a.run.kind == "bench":
         return Note("loads")
-    if a.watched and b.watched:
-        return Note("records")
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 

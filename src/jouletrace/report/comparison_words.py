@@ -55,8 +55,6 @@ _NOTES = {
     "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
     "arrivals and over the time that is steady in both, where both sides sent the same requests): the scatter between "
     "runs is unknown.",
-    "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
-    "these.",
     "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
     "stored from others.",
     "single_runs": "Differences of single runs: the scatter between runs is unknown, so chance can't be assessed.",
