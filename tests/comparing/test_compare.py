@@ -209,10 +209,21 @@ def test_nights_are_compared_by_energy_mean_power_and_time():
     verdicts = {row.metric: (row.a.value, row.b.value, row.verdict) for row in found.rows}
     assert verdicts["power_w"] == (400.5, 250.5, LOWER)  # of both GPUs together; neither better nor worse
     assert verdicts["energy_total_j"] == (40050.0, 22545.0, LOWER)
-    assert verdicts["time_s"][:2] == (100.0, 90.0)
+    assert verdicts["time_s"] == (100.0, 90.0, INCONCLUSIVE)  # a log ends whenever it was ended
     text = render(found)
     assert "less power on average: lower" in text
+    assert "time in all" not in text
     assert "per iteration" not in text
+
+
+def test_the_time_of_a_monitored_program_is_compared_and_that_of_a_monitor_is_not():
+    sides = nights([300.0], [301.0]), nights([300.0], [301.0], seconds=90.0)
+    for run, _ in (*sides[0], *sides[1]):
+        run.kind = "monitor"
+    assert compare(*sides).row("time_s").reason == "length_of_record"
+    for run, _ in (*sides[0], *sides[1]):
+        run.spans = tables.from_rows([{"id": 0, "kind": "range", "lane": "command"}], "spans")
+    assert compare(*sides).verdicts["time_s"] == LOWER
 
 
 @pytest.mark.parametrize("kind", ["import", "monitor", "record", "measure"])

@@ -11,6 +11,7 @@ from jouletrace.comparing.pairs import (
     DIFFERENT,
     FAILED,
     INCONCLUSIVE,
+    LENGTH,
     LOAD,
     PER_SAMPLE,
     SAME,
@@ -207,7 +208,7 @@ def verdict(found: Comparison) -> list[str]:
     if found.watched and "power_w" in rows:
         lines.append(_said(rows["power_w"], "power", found, "on average"))
     lines += [_said(rows["energy_work_j"], "work", found)] if "energy_work_j" in rows else []
-    lines += [_said(rows[time], "time", found)] if time in rows else []
+    lines += [_said(rows[time], "time", found)] if time in rows and rows[time].reason != LENGTH else []
     per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
     return [*lines, *(f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token), *checks]
 
