@@ -90,6 +90,8 @@ _SHOWN = 4
 """So many rows that decide a check are named."""
 
 _MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
+_MORE = {"profile": None, "ab": "give a longer --max-time"}
+"""What shows the scatter, by kind of Run: the action of the code, this one, or by default more runs a side."""
 
 
 def note(one: Note) -> str:
@@ -270,7 +272,8 @@ def _doubt(found: Comparison) -> list[Failure]:
     if energy is not None and energy.verdict == INCONCLUSIVE:
         code = energy.reason or "unknown"
         level = NO if rule(code).level == YES else rule(code).level
-        action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+        scatters = code in ("one_run", "spread_between_runs")
+        action = _MORE.get(found.a.run.kind, _MORE_RUNS) if scatters else None
         made = Circumstances(max_time_s=80.0)
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:
