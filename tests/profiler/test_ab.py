@@ -75,6 +75,14 @@ def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
     return run
 
 
+def test_a_module_against_a_callable_of_it_is_compared_per_iteration():
+    run = by_hand(4, noise=0.001)
+    run.workload |= {"a": {"name": "net", "batch": 64, "items": 64}, "b": {"name": "lambda", "batch": None, "items": 1}}
+    found = paired(run)
+    assert found.row("energy_total_j").change.value == pytest.approx(0.0, abs=0.01)
+    assert "B states no batch: iterations are compared" in stated(found)["notes"]
+
+
 def true_change(run, board):
     """Energy that B's windows really took more than A's, by the GPU's own truth."""
     joules = {"a": [], "b": []}

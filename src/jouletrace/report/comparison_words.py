@@ -33,6 +33,7 @@ PER_ITERATION = "per iteration"
 
 _NOTES = {
     PER_SAMPLE: "times back to back and energies are compared per sample, latency per iteration",
+    "no_batch": "{} states no batch: iterations are compared",
     "no_figures": "{} holds no figures and is left out of {}",
     "incomplete": "{} is incomplete: its figures rest on the data recorded until it ended",
     "ended_early": "it was ended early: the figures rest on the data recorded until then",
