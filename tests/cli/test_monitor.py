@@ -81,6 +81,21 @@ def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place):
     assert load(only_run(place)).workload["name"].startswith(sys.executable)
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_command_prints_beside_what_programs_read(capfd, form):
+    body = "print('from the command')"
+    said = command(capfd, "monitor", "-d", REAL, "-f", form, "--", sys.executable, "-c", body)
+    assert "from the command" in said.err
+    assert {len(row) for row in lines(said.out)} == {len(HEADINGS)} if form == "csv" else json.loads(said.out)
+
+
+def test_beside_a_command_a_line_of_readings_goes_to_a_terminal_alone(capfd, monkeypatch):
+    arguments = ("monitor", "-d", REAL, "--interval", "0.2", "--", sys.executable, "-c", "import time; time.sleep(0.7)")
+    assert "util 100 %" not in command(capfd, *arguments).err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert re.search(r"H100.*  \d+\.\d W  util 100 %", command(capfd, *arguments).err)
+
+
 @pytest.mark.thorough
 def test_options_of_the_command_are_its_own(capfd):
     said = command(capfd, "monitor", "-d", REAL, sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MOST_S = 1e9
 """Longest duration in seconds: thirty years."""
 
+STDERR = 2
+"""Descriptor."""
+
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
     ("utilization_gpu_pct", "util", "%", 0, 1.0),
@@ -102,8 +105,8 @@ def monitor(
         with ExitStack() as drawing:
             if streaming:
                 displays.append(Stream(counting=counter is not None).show)
-            elif not command and form == "table":
-                live = LiveTable()
+            elif form == "table" and (not command or sys.stderr.isatty()):
+                live = LiveTable(redrawn=not command)
                 drawing.callback(live.close)
                 displays.append(live.show)
             run, code = record(
@@ -111,6 +114,7 @@ def monitor(
                 interval_s=interval,
                 duration_s=duration,
                 command=command,
+                stdout=None if form == "table" else STDERR,
                 counter=counter,
                 folder=place.folder,
                 typed=command_line(),
@@ -166,12 +170,12 @@ class Stream:
 
 
 class LiveTable:
-    """A table on stderr that is redrawn at each tick; plain lines where stderr isn't a terminal."""
+    """A table on stderr, ``redrawn`` at each tick; plain lines beside a program, and where it isn't a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, redrawn: bool) -> None:
         self._live: Any = None
         self._said: str | None = None
-        if sys.stderr.isatty():
+        if redrawn and sys.stderr.isatty():
             from rich.live import Live
 
             from jouletrace.report.console import open_console
