@@ -154,17 +154,19 @@ def _short(value: float | None) -> str:
 
 
 class Stream:
-    """CSV lines on stdout, one per device and tick; with ``counting``, columns of the work are repeated in each."""
+    """CSV lines on stdout, one per device and tick that has a new reading; with ``counting``, each with the work."""
 
     def __init__(self, counting: bool = False) -> None:
         names = ["time", "device"] + [f"{name.replace(' ', '_')}_{unit}" for _, name, unit, _, _ in COLUMNS]
+        self._seen: dict[str, int] = {}
         print(",".join(names + (["work", "J_per_work"] if counting else [])), flush=True)
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """Print the latest readings."""
+        """Print the latest readings, each once."""
         more = [] if work is None else [f"{work.done:.15g}", _short(work.j_each)]
         for reading in readings:
-            if reading.time_ns:
+            if reading.time_ns > self._seen.get(reading.device, 0):
+                self._seen[reading.device] = reading.time_ns
                 stamp = datetime.fromtimestamp(reading.time_ns / 1e9).isoformat(timespec="milliseconds")
                 print(",".join([stamp, csv_text(printable(reading.device)), *_cells(reading), *more]), flush=True)
 
