@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from commands import PATIENCE_S, children_of, command, only_run, start, wait_for
 from jouletrace import load
-from jouletrace.cli.monitor import _plain_line
+from jouletrace.cli.monitor import Stream, _plain_line
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.report.contract import json_schema
 from jouletrace.run import DeviceInfo
@@ -79,6 +79,31 @@ def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place):
     assert said.code == 7
     assert "from the command" in said.out
     assert load(only_run(place)).workload["name"].startswith(sys.executable)
+
+
+def test_the_stream_has_each_reading_once_however_fast_it_ticks(capsys):
+    found = [Reading(name, name, DeviceInfo(name, name), 10**18, {"power_w": 300.0}) for name in ("GPU-1", "GPU-2")]
+    stream = Stream()
+    for later_ns in (0, 0, 10**8, 0):
+        found[0].time_ns += later_ns
+        stream.show(found, None)
+    rows = lines(capsys.readouterr().out)[1:]
+    assert [row[1] for row in rows] == ["GPU-1", "GPU-2", "GPU-1"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_command_prints_beside_what_programs_read(capfd, form):
+    body = "print('from the command')"
+    said = command(capfd, "monitor", "-d", REAL, "-f", form, "--", sys.executable, "-c", body)
+    assert "from the command" in said.err
+    assert {len(row) for row in lines(said.out)} == {len(HEADINGS)} if form == "csv" else json.loads(said.out)
+
+
+def test_beside_a_command_a_line_of_readings_goes_to_a_terminal_alone(capfd, monkeypatch):
+    arguments = ("monitor", "-d", REAL, "--interval", "0.2", "--", sys.executable, "-c", "import time; time.sleep(0.7)")
+    assert "util 100 %" not in command(capfd, *arguments).err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert re.search(r"H100.*  \d+\.\d W  util 100 %", command(capfd, *arguments).err)
 
 
 @pytest.mark.thorough

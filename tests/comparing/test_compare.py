@@ -200,20 +200,48 @@ def watched(watts, seconds=100.0, half_w=0.5, **keys):
     return [(run, "night")]
 
 
-def test_two_nights_are_compared_by_energy_mean_power_and_time():
-    found = compare(watched([300.0, 100.0]), watched([150.0, 100.0], seconds=90.0))
+def nights(*watts, **keys):
+    return [one for each in watts for one in watched(each, **keys)]
+
+
+def test_nights_are_compared_by_energy_mean_power_and_time():
+    found = compare(nights([300.0, 100.0], [301.0, 100.0]), nights([150.0, 100.0], [151.0, 100.0], seconds=90.0))
     verdicts = {row.metric: (row.a.value, row.b.value, row.verdict) for row in found.rows}
-    assert verdicts["power_w"] == (400.0, 250.0, LOWER)  # of both GPUs together; neither better nor worse
-    assert verdicts["energy_total_j"] == (40000.0, 22500.0, LOWER)
-    assert verdicts["time_s"] == (100.0, 90.0, LOWER)
+    assert verdicts["power_w"] == (400.5, 250.5, LOWER)  # of both GPUs together; neither better nor worse
+    assert verdicts["energy_total_j"] == (40050.0, 22545.0, LOWER)
+    assert verdicts["time_s"] == (100.0, 90.0, INCONCLUSIVE)  # a log ends whenever it was ended
     text = render(found)
     assert "less power on average: lower" in text
+    assert "time in all" not in text
     assert "per iteration" not in text
-    assert energy(compare(watched([300.0]), watched([300.2]))).verdict not in DIFFERENT
+
+
+def test_the_time_of_a_monitored_program_is_compared_and_that_of_a_monitor_is_not():
+    sides = nights([300.0], [301.0]), nights([300.0], [301.0], seconds=90.0)
+    for run, _ in (*sides[0], *sides[1]):
+        run.kind = "monitor"
+    assert compare(*sides).row("time_s").reason == "length_of_record"
+    for run, _ in (*sides[0], *sides[1]):
+        run.spans = tables.from_rows([{"id": 0, "kind": "range", "lane": "command"}], "spans")
+    assert compare(*sides).verdicts["time_s"] == LOWER
+
+
+@pytest.mark.parametrize("kind", ["import", "monitor", "record", "measure"])
+def test_what_was_measured_once_shows_no_difference_and_fails_no_check(kind):
+    (a,), (b,) = watched([300.0]), watched([250.0], seconds=86.0)
+    a[0].kind = b[0].kind = kind
+    found = compare([a], [b], fail_if="energy<-5%")
+    assert {(row.verdict, row.reason) for row in found.rows if row.metric != "time_s"} == {(INCONCLUSIVE, "one_run")}
+    assert found.verdicts["time_s"] == INCONCLUSIVE
+    assert found.checks[0].outcome == "inconclusive"
+    more = " ".join(render(found).split()).partition("trust: with care")[2]
+    assert "give more runs a side" in more
+    assert "--repeats" not in more
 
 
 def test_a_gain_that_logs_do_not_state_is_in_no_interval_as_in_reports():
-    found = compare(*([(replace(run, channels=[]), name)] for ((run, name),) in map(watched, ([300.0], [150.0]))))
+    sides = nights([300.0], [300.5]), nights([150.0], [150.2])
+    found = compare(*([(replace(run, channels=[]), name) for run, name in one] for one in sides))
     assert (found.gain, energy(found).contrast.gain) == (None, 0.0)
     joint = "± of a change is 95 % over all rows together"
     for verbose in (False, True):

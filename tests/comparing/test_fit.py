@@ -175,6 +175,14 @@ def test_another_batch_is_compared_per_sample():
     assert "per iteration" not in re.sub("latency per iteration", "", render(found), flags=re.IGNORECASE)
 
 
+def test_a_side_without_a_batch_is_compared_per_iteration():
+    """A callable that takes the same inputs as a module states no batch."""
+    found = compare(side(1.0, 1.001), side(1.0, 1.002, batch=None, items=1))
+    assert energy(found).change.value == pytest.approx(0.0, abs=1e-3)
+    assert "B states no batch: iterations are compared" in stated(found)["notes"]
+    assert "energy per iteration" in " ".join(verdict(found))
+
+
 def test_runs_without_figures_are_left_out_and_said():
     found = compare([*side(1.0, 1.01), (Run(kind="measure"), "empty")], side(1.0, 1.01))
     assert found.a.count == 2

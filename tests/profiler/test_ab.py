@@ -75,6 +75,21 @@ def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
     return run
 
 
+def test_a_module_against_a_callable_of_it_is_compared_per_iteration():
+    run = by_hand(4, noise=0.001)
+    run.workload |= {"a": {"name": "net", "batch": 64, "items": 64}, "b": {"name": "lambda", "batch": None, "items": 1}}
+    found = paired(run)
+    assert found.row("energy_total_j").change.value == pytest.approx(0.0, abs=0.01)
+    assert "B states no batch: iterations are compared" in stated(found)["notes"]
+
+
+def test_a_model_that_was_in_train_mode_qualifies_trust():
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5))
+    found = jt.ab(net, lambda t: 2 * net(t), torch.randn(8, 64), device=SPEC, max_time=0.5, progress=False)
+    codes = [warning.code for warning in found.runs[0].warnings]
+    assert codes.count("train_mode") == 2
+
+
 def true_change(run, board):
     """Energy that B's windows really took more than A's, by the GPU's own truth."""
     joules = {"a": [], "b": []}

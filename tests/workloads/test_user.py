@@ -187,6 +187,16 @@ def test_a_method_of_a_model_brings_its_model_along():
     assert not model.training
 
 
+def test_a_model_in_train_mode_is_named_where_eval_mode_computes_something_else():
+    net, plain = torch.nn.Sequential(torch.nn.Dropout(0.5)), torch.nn.Sequential(torch.nn.Linear(4, 2))
+    said = [ObjectWorkload(one).warnings() for one in (net, net.forward, lambda t: 2 * net(t), plain, abs)]
+    assert [len(one) for one in said] == [1, 1, 1, 0, 0]
+    assert "ran in eval mode" in said[1][0].message
+    assert "ran net in train mode" in said[2][0].message
+    net.eval()
+    assert not ObjectWorkload(lambda t: 2 * net(t)).warnings()
+
+
 @pytest.mark.parametrize(
     ("options", "message"), [({"batch": 2}, r"--batch 2: Linear comes with its own inputs"), ({"task": "x"}, "no task")]
 )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MOST_S = 1e9
 """Longest duration in seconds: thirty years."""
 
+STDERR = 2
+"""Descriptor."""
+
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
     ("utilization_gpu_pct", "util", "%", 0, 1.0),
@@ -102,8 +105,8 @@ def monitor(
         with ExitStack() as drawing:
             if streaming:
                 displays.append(Stream(counting=counter is not None).show)
-            elif not command and form == "table":
-                live = LiveTable()
+            elif form == "table" and (not command or sys.stderr.isatty()):
+                live = LiveTable(redrawn=not command)
                 drawing.callback(live.close)
                 displays.append(live.show)
             run, code = record(
@@ -111,6 +114,7 @@ def monitor(
                 interval_s=interval,
                 duration_s=duration,
                 command=command,
+                stdout=None if form == "table" else STDERR,
                 counter=counter,
                 folder=place.folder,
                 typed=command_line(),
@@ -150,28 +154,30 @@ def _short(value: float | None) -> str:
 
 
 class Stream:
-    """CSV lines on stdout, one per device and tick; with ``counting``, columns of the work are repeated in each."""
+    """CSV lines on stdout, one per device and tick that has a new reading; with ``counting``, each with the work."""
 
     def __init__(self, counting: bool = False) -> None:
         names = ["time", "device"] + [f"{name.replace(' ', '_')}_{unit}" for _, name, unit, _, _ in COLUMNS]
+        self._seen: dict[str, int] = {}
         print(",".join(names + (["work", "J_per_work"] if counting else [])), flush=True)
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """Print the latest readings."""
+        """Print the latest readings, each once."""
         more = [] if work is None else [f"{work.done:.15g}", _short(work.j_each)]
         for reading in readings:
-            if reading.time_ns:
+            if reading.time_ns > self._seen.get(reading.device, 0):
+                self._seen[reading.device] = reading.time_ns
                 stamp = datetime.fromtimestamp(reading.time_ns / 1e9).isoformat(timespec="milliseconds")
                 print(",".join([stamp, csv_text(printable(reading.device)), *_cells(reading), *more]), flush=True)
 
 
 class LiveTable:
-    """A table on stderr that is redrawn at each tick; plain lines where stderr isn't a terminal."""
+    """A table on stderr, ``redrawn`` at each tick; plain lines beside a program, and where it isn't a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, redrawn: bool) -> None:
         self._live: Any = None
         self._said: str | None = None
-        if sys.stderr.isatty():
+        if redrawn and sys.stderr.isatty():
             from rich.live import Live
 
             from jouletrace.report.console import open_console

@@ -15,6 +15,7 @@ from jouletrace.comparing.pairs import (
     DIFFERENT,
     HIGHER,
     INCONCLUSIVE,
+    LENGTH,
     LOAD,
     LOWER,
     SAME,
@@ -102,9 +103,11 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    rows = solve(rows, gain or 0.0, watched)
+    rows = solve(rows, gain or 0.0)
     if side_a.count == side_b.count == 1:
         rows = pair(rows, side_a.run, side_b.run)
+    if watched and not (side_a.timed and side_b.timed):
+        rows = [replace(row, contrast=None, reason=LENGTH) if row.metric == "time_s" else row for row in rows]
     rows = judge(rows, margin, "one_run", scale)
     gathered = _wholes(side_a, side_b)
     return Comparison(
@@ -194,8 +197,6 @@ def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
         return Note("runs", (a.count, b.count))
     if a.run.kind == "bench":
         return Note("loads")
-    if a.watched and b.watched:
-        return Note("records")
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
@@ -237,7 +238,7 @@ def _neutral(rows: Sequence[Row], scale: tuple[float, float]) -> tuple[str, ...]
 def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
     row = replace(row, alpha=alpha)
     if row.contrast is None:
-        reason = unknown if row.measured else row.a.reason or row.b.reason
+        reason = row.reason or unknown if row.measured else row.a.reason or row.b.reason
         return replace(row, verdict=INCONCLUSIVE, reason=reason)
     verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
     if reason == "spread_between_runs" and STORED_SCATTER in row.flags:

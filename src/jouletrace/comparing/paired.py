@@ -19,8 +19,8 @@ from jouletrace.analysis.power import no_power_reason
 from jouletrace.arrays import Floats
 from jouletrace.comparing.checks import evaluate, parse
 from jouletrace.comparing.compare import MARGIN, OF_NO_COUNT, judge
-from jouletrace.comparing.pairs import ALPHA, PER_SAMPLE, Comparison, Group, Note, Row
-from jouletrace.comparing.setup import scale_of
+from jouletrace.comparing.pairs import ALPHA, Comparison, Group, Note, Row
+from jouletrace.comparing.setup import scaled
 from jouletrace.comparing.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.figures import Figures
@@ -110,7 +110,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     margin = run.settings.get("margin", MARGIN)
     solved = fill(run)
     blocks = blocks_of(run)
-    scale = scale_of(*(own.get("items") or 1 for own in _sides(run)))
+    scale, notes = scaled(*_sides(run))
     whole = Part(MODEL_UNIT, None, "model", run.workload.get("name") or "ab")
     device = run.devices[0].id
     aliased = (ALIASED,) if any(ALIASED in one.flags for one in solved.values()) else ()
@@ -127,13 +127,12 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         Side(name, (Source(run, title, whole),), title)
         for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
     ]
-    notes = {PER_SAMPLE: scale != (1.0, 1.0), "ended_early": not run.complete}
     return Comparison(
         sides[0],
         sides[1],
         rows,
         Note("blocks", (len(_logs(*blocks["iteration_time_s"])),)),
-        notes=[Note(code) for code, meant in notes.items() if meant],
+        notes=[*notes, *([] if run.complete else [Note("ended_early")])],
         warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         runs=[run],

@@ -52,6 +52,9 @@ FIGURES = ("a", "b", "difference", "change")
 STATED = (*NAMES, *FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
 """All that files state of a row."""
 
+LENGTH = "length_of_record"
+"""Reason why a time has no verdict: a log, or a monitor without a program, ends whenever it was ended."""
+
 _JUDGED = ("energy_total_j", "iteration_time_s")
 """Metrics of the whole by which B is judged."""
 

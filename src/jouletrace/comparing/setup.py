@@ -11,6 +11,7 @@ from jouletrace.comparing.pairs import PER_SAMPLE, Note
 from jouletrace.comparing.source import Side
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import WorkloadFacts
 
 _WORKLOAD = (
     *("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "quantization", "autocast"),
@@ -56,19 +57,31 @@ def differences(a: Side, b: Side) -> tuple[list[Note], tuple[float, float]]:
     """
     found = _differing(a, b)
     of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
-    notes = [one for one in found if one not in (*of_board, *of_software)]
-    scale = scale_of(*(side.run.workload.get("items") or side.run.workload.get("batch") or 1 for side in (a, b)))
-    if scale != (1.0, 1.0):
-        notes.append(Note(PER_SAMPLE))
+    scale, of_samples = scaled(a.run.workload, b.run.workload)
+    notes = [*(one for one in found if one not in (*of_board, *of_software)), *of_samples]
     first, second = tuple(a.boards), tuple(b.boards)
     if set(first) != set(second):
         notes.append(Note("gpus", (first, second)))
     return [*notes, *of_board, *_clocks(a, b), *of_software], scale
 
 
-def scale_of(a: float, b: float) -> tuple[float, float]:
-    """Factors that make figures of iterations refer to one sample, where sides have other numbers of them."""
-    return (1.0, 1.0) if a == b else (1 / a, 1 / b)
+def scaled(a: WorkloadFacts, b: WorkloadFacts) -> tuple[tuple[float, float], list[Note]]:
+    """Factors that make figures of iterations refer to one sample, where sides have other numbers; a note says so.
+
+    Where one side states no number, iterations are compared: a callable may take the same batch as a module.
+    """
+    first, second = map(_samples, (a, b))
+    if first == second:
+        return (1.0, 1.0), []
+    if first is None or second is None:
+        return (1.0, 1.0), [Note("no_batch", ("A" if first is None else "B",))]
+    return (1 / first, 1 / second), [Note(PER_SAMPLE)]
+
+
+def _samples(workload: WorkloadFacts) -> float | None:
+    """Samples in an iteration, or calls of a kernel; None where it isn't stated: of a plain callable it counts as 1."""
+    items = workload.get("items") or 1
+    return items if items > 1 else workload.get("batch") or workload.get("iterations")
 
 
 def warnings(a: Side, b: Side) -> list[Note]:

@@ -100,6 +100,13 @@ class Side:
         """True if devices were watched, without iterations."""
         return all(source.watched for source in self.sources)
 
+    @property
+    def timed(self) -> bool:
+        """True if what was recorded ended by itself; an imported log, or a monitor without a program, was ended."""
+        runs = [source.run for source in self.sources]
+        programs = ["command" in run.spans["lane"].unique().to_pylist() for run in runs]
+        return all(run.kind not in ("import", "monitor") or own for run, own in zip(runs, programs, strict=True))
+
 
 def _plain(text: str | None) -> str:
     """A text on one line, without spaces that say nothing."""

@@ -38,13 +38,13 @@ CHANCE_DF = 9.0
 _F_TEST = 0.05
 
 
-def solve(rows: Sequence[Row], gain: float, watched: bool = False) -> list[Row]:
+def solve(rows: Sequence[Row], gain: float) -> list[Row]:
     """The rows with contrasts from the means of independent runs.
 
-    Single runs are compared by their intervals where these hold the scatter between runs, or nothing but the two is
-    meant: loads, and records of devices that were ``watched``; ``gain`` is as of ``Contrast``.
+    Single runs are compared by their intervals where these hold the scatter between runs, and loads by the chance
+    within each; ``gain`` is as of ``Contrast``.
     """
-    found = [_by_itself(row, gain, watched) if row.measured else row for row in rows]
+    found = [_by_itself(row, gain) if row.measured else row for row in rows]
     parts = [i for i, row in enumerate(rows) if row.level != "model" and row.measured and _complete(row)]
     for level, metric in dict.fromkeys((rows[i].level, rows[i].metric) for i in parts):
         own = [i for i in parts if (rows[i].level, rows[i].metric) == (level, metric)]
@@ -54,11 +54,11 @@ def solve(rows: Sequence[Row], gain: float, watched: bool = False) -> list[Row]:
     return found
 
 
-def _by_itself(row: Row, gain: float, watched: bool) -> Row:
+def _by_itself(row: Row, gain: float) -> Row:
     """A row with the contrast from its own figures, if they determine one."""
     contrast = _from_runs(row, gain)
-    stored = row.level == "model" and not watched and all(group.stored for group in row.groups)
-    if contrast is None and (row.level == LOAD or (row.level == "model" and watched) or stored):
+    stored = row.level == "model" and all(group.stored for group in row.groups)
+    if contrast is None and (row.level == LOAD or stored):
         contrast = _within_runs(row, gain, MOST_SCATTER if stored else 0.0)
         if stored and contrast is not None:
             return replace(row, contrast=contrast, flags=(*row.flags, STORED_SCATTER))
@@ -89,11 +89,9 @@ def _within_runs(row: Row, gain: float, scatter: float) -> Contrast | None:
     """The contrast of single runs, from the interval of each; None where a run doesn't state it.
 
     Runs may ``scatter`` by so much besides, relative, as a standard deviation. Of a load the intervals hold the chance
-    within each run. The time of a record is exact.
+    within each run.
     """
     errors, dfs = zip(*(group.error() for group in row.groups), strict=True)
-    if row.metric == "time_s":
-        errors = tuple(0.0 if math.isnan(error) else error for error in errors)
     if not all(math.isfinite(error) for error in errors):
         return None
     variances = [error**2 for error in errors]

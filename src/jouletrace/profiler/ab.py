@@ -127,6 +127,8 @@ def run_ab(
                     said = str(error).replace("a smaller --batch", "a smaller --batch-b")  # an option of B alone
                     raise NotPossibleError(said) from error
                 prepared.append(ready)
+                for warning in ready.warnings:
+                    session.run.warn(warning.code, warning.message, warning.where)
                 stack.callback(ready.step.close)
                 session.run.workload[side] = {
                     **ready.built.facts,

@@ -51,7 +51,7 @@ class Prepared:
         real: Whether it computes real numbers (a simulated GPU computes none).
         make_traceable: Prepares it for tracing; None if it can't be traced.
         make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
-        warnings: Warnings about its data, where ``steps.check_outputs`` can't inspect them.
+        warnings: Warnings about its modules, and about its data where ``steps.check_outputs`` can't inspect them.
     """
 
     built: Built
@@ -187,7 +187,9 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         BadInputError: If the options don't fit the workload.
         NotPossibleError: If a library, memory or a CUDA device is missing.
     """
+    warnings = workload.warnings() if isinstance(workload, ObjectWorkload) and settings.task != "train" else []
     prepared: Prepared = _backend_of(device, settings).prepare(workload, device, settings, options_of(settings))
+    prepared.warnings += warnings
     return prepared
 
 

@@ -109,7 +109,7 @@ def _measure(
     workload = session.run.workload = {"mode": settings.mode, **prepared.built.facts, "step": step.describe()}
     workload["items"] = prepared.built.items
     session.save_header()  # a record left by a crash needs these facts
-    for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
+    for warning in (*prepared.warnings, *(check_outputs(prepared.built) if prepared.real else ())):
         session.run.warn(warning.code, warning.message, warning.where)
     begun_ns = session.clock.time_ns()
 

@@ -11,6 +11,7 @@ from jouletrace.comparing.pairs import (
     DIFFERENT,
     FAILED,
     INCONCLUSIVE,
+    LENGTH,
     LOAD,
     PER_SAMPLE,
     SAME,
@@ -32,6 +33,7 @@ PER_ITERATION = "per iteration"
 
 _NOTES = {
     PER_SAMPLE: "times back to back and energies are compared per sample, latency per iteration",
+    "no_batch": "{} states no batch: iterations are compared",
     "no_figures": "{} holds no figures and is left out of {}",
     "incomplete": "{} is incomplete: its figures rest on the data recorded until it ended",
     "ended_early": "it was ended early: the figures rest on the data recorded until then",
@@ -55,8 +57,6 @@ _NOTES = {
     "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
     "arrivals and over the time that is steady in both, where both sides sent the same requests): the scatter between "
     "runs is unknown.",
-    "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
-    "these.",
     "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
     "stored from others.",
     "single_runs": "Differences of single runs: the scatter between runs is unknown, so chance can't be assessed.",
@@ -91,6 +91,8 @@ _SHOWN = 4
 """So many rows that decide a check are named."""
 
 _MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
+_MORE = {"profile": None, "ab": "give a longer --max-time"}
+"""What shows the scatter, by kind of Run: the action of the code, this one, or by default more runs a side."""
 
 
 def note(one: Note) -> str:
@@ -209,7 +211,7 @@ def verdict(found: Comparison) -> list[str]:
     if found.watched and "power_w" in rows:
         lines.append(_said(rows["power_w"], "power", found, "on average"))
     lines += [_said(rows["energy_work_j"], "work", found)] if "energy_work_j" in rows else []
-    lines += [_said(rows[time], "time", found)] if time in rows else []
+    lines += [_said(rows[time], "time", found)] if time in rows and rows[time].reason != LENGTH else []
     per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
     return [*lines, *(f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token), *checks]
 
@@ -271,7 +273,8 @@ def _doubt(found: Comparison) -> list[Failure]:
     if energy is not None and energy.verdict == INCONCLUSIVE:
         code = energy.reason or "unknown"
         level = NO if rule(code).level == YES else rule(code).level
-        action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+        scatters = code in ("one_run", "spread_between_runs")
+        action = _MORE.get(found.a.run.kind, _MORE_RUNS) if scatters else None
         made = Circumstances(max_time_s=80.0)
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:

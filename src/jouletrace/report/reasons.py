@@ -61,6 +61,7 @@ REASONS: dict[str, str] = {
     "no_requests": "no request was answered in that time",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
+    "length_of_record": "how long was recorded is no result of a workload",
     "one_run": "one run per side doesn't show the scatter between runs",
     "not_given": "no price or carbon intensity was given",
     "load_not_valid": "the load is not valid",

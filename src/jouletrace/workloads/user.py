@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError, nearest
+from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
@@ -55,6 +56,39 @@ class ObjectWorkload:
                 raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
         return build_object(self._target, self._inputs, device, options, name=self.name)
 
+    def warnings(self) -> list[RunWarning]:
+        """Warnings ``train_mode`` before a build for inference: of the model, or of those that a function names."""
+        if (module := module_of(self._target)) is not None:
+            text = f"{self.name} was in train mode: it ran in eval mode (dropout off, running statistics)"
+            return [RunWarning("train_mode", text)] if _trains(module) else []
+        try:
+            found = inspect.getclosurevars(self._target)
+        except (TypeError, ValueError):  # it isn't written in Python, or names what isn't there yet
+            return []
+        names = [name for name, one in {**found.globals, **found.nonlocals}.items() if _trains(module_of(one))]
+        text = f"{self.name} ran {{0}} in train mode (dropout on, statistics of the batch): call {{0}}.eval() first"
+        return [RunWarning("train_mode", text.format(name)) for name in names]
+
+
+def module_of(target: Any) -> torch.nn.Module | None:
+    """The module that is called, or whose method is called; None for another callable, or a name."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # a module implies that torch has been imported
+        return None
+    owner = target if isinstance(target, torch.nn.Module) else getattr(target, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def _trains(module: torch.nn.Module | None) -> bool:
+    """True if a part is in train mode that computes something else in eval mode."""
+    if module is None:
+        return False
+    from torch.nn.modules.batchnorm import _BatchNorm
+    from torch.nn.modules.dropout import _DropoutNd
+
+    parts = [part for part in module.modules() if isinstance(part, _BatchNorm | _DropoutNd)]
+    return any(part.training and getattr(part, "p", 1.0) > 0 for part in parts)
+
 
 def build_object(
     target: Any, inputs: Any, device: str, options: WorkloadOptions, *, name: str, batch: int | None = None
@@ -68,15 +102,11 @@ def build_object(
         BadInputError: If the options don't fit, or a call of ``target`` returns before its body has run.
         NotPossibleError: If the device is missing or has no memory left.
     """
-    import torch
-
     check_runs(target, name)
     _refuse(options, name)
     on = require_device(device)
     how = precision(options.dtype, device)
-    # A bound method of a model (model.encode) carries its model.
-    owner = target if isinstance(target, torch.nn.Module) else getattr(target, "__self__", None)
-    module = owner if isinstance(owner, torch.nn.Module) else None
+    module = module_of(target)  # a bound method of a model (model.encode) carries its model
 
     def place(tensor: torch.Tensor) -> torch.Tensor:
         cast = how.weights if how.weights is not None and tensor.is_floating_point() else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from jouletrace.profiler.profile import profile
 from jouletrace.run import Run
 from jouletrace.run.shown import Shown
 from jouletrace.workloads.options import NEW_TOKENS
+from jouletrace.workloads.user import module_of
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ class PartProfiler(Shown):
             BadInputError: If it isn't a model, or lies on several devices.
         """
         self._model = model
-        self._module = _module_of(model)
+        self._module = module_of(model)
         self._check()
         if self._module is not None:
             _refuse_several_devices(self._module)
@@ -104,15 +104,8 @@ class PartProfiler(Shown):
         self.runs = []
         given = {**self._options, "detail": self.noun, "warmup": warmup, "detail_time": detail_time, **options}
         for _ in range(runs):
-            with _kept_mode(self._module) as was_training:
-                run = profile(self._model, inputs, **given)
-            if was_training and options.get("task", "infer") != "train":
-                run.warn(
-                    "train_mode",
-                    "the model was in train mode: it was profiled in eval mode (dropout off, running statistics) "
-                    "and is in train mode again",
-                )
-            self.runs.append(run)
+            with _kept_mode(self._module):
+                self.runs.append(profile(self._model, inputs, **given))
         return self
 
     def __str__(self) -> str:
@@ -179,15 +172,6 @@ class PartProfiler(Shown):
         return pd.DataFrame(rows, columns=columns(self.noun, simulated=self.run.simulated))
 
 
-def _module_of(model: Any) -> torch.nn.Module | None:
-    """The module that is called, or whose method is called; None for another callable, or a name."""
-    torch = sys.modules.get("torch")
-    if torch is None:  # a module implies that torch has been imported
-        return None
-    owner = model if isinstance(model, torch.nn.Module) else getattr(model, "__self__", None)
-    return owner if isinstance(owner, torch.nn.Module) else None
-
-
 def _refuse_several_devices(module: torch.nn.Module) -> None:
     found = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
     placed = getattr(module, "hf_device_map", None) or {}
@@ -200,11 +184,11 @@ def _refuse_several_devices(module: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _kept_mode(module: torch.nn.Module | None) -> Iterator[bool]:
-    """Restore the train or eval mode of each module; yields whether the model was in train mode."""
+def _kept_mode(module: torch.nn.Module | None) -> Iterator[None]:
+    """Restore the train or eval mode of each module."""
     before = [(one, one.training) for one in module.modules()] if module is not None else []
     try:
-        yield bool(before) and before[0][1]
+        yield
     finally:
         for one, training in before:
             one.training = training

@@ -26,6 +26,7 @@ def monitor(
     interval_s: float = 1.0,
     duration_s: float | None = None,
     command: Sequence[str] | None = None,
+    stdout: int | None = None,
     counter: WorkCounter | None = None,
     folder: Path | None = None,
     typed: str = "",
@@ -34,8 +35,9 @@ def monitor(
     """Record until the command ends, the duration is over, or Ctrl-C (or SIGTERM, which is passed on to the command).
 
     The record has the sensor's update rate; every ``interval_s`` seconds the displays get the latest readings and the
-    work that ``counter`` has counted. ``duration_s`` limits the recording, but stops no command. The exit code of the
-    command is returned too, 0 without one; ``typed`` becomes ``Run.command``.
+    work that ``counter`` has counted. ``duration_s`` limits the recording, but stops no command, whose stdout goes to
+    the descriptor ``stdout``, if given. The exit code of the command is returned too, 0 without one; ``typed`` becomes
+    ``Run.command``.
 
     Raises:
         BadInputError: If the command can't be started, there is nothing to count, or nothing would end the recording
@@ -68,7 +70,7 @@ def monitor(
             end = start + int(duration_s * 1e9) if duration_s is not None else None
             with interrupts_taken():  # the normal end of a monitor
                 if command:
-                    code = with_command(session, command, interval_s, watch.tick)
+                    code = with_command(session, command, interval_s, watch.tick, stdout)
                 else:
                     until(session, end, interval_s, watch.tick)
             if counter is not None:
@@ -125,14 +127,16 @@ def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -
         tick()
 
 
-def with_command(session: Session, command: Sequence[str], interval_s: float, tick: Tick) -> int:
+def with_command(
+    session: Session, command: Sequence[str], interval_s: float, tick: Tick, stdout: int | None = None
+) -> int:
     """Run a command and tick until it ends; returns its exit code by the convention of shells.
 
     Raises:
         BadInputError: If it can't be started.
     """
     try:
-        process = subprocess.Popen(list(command))
+        process = subprocess.Popen(list(command), stdout=stdout)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadInputError(f"cannot run {command[0]!r}: {reason}") from None
