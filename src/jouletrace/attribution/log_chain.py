@@ -154,9 +154,13 @@ def _hole_j(times_s: Floats, values_w: Floats) -> Floats:
     Power there may be any that the log shows, for all of the hole: the interval about the mean of what is beside it
     reaches as far.
     """
-    step_s, beside_w = np.diff(times_s), (values_w[1:] + values_w[:-1]) / 2
-    far_w = np.maximum(values_w.max() - beside_w, beside_w - values_w.min())
-    return np.where(step_s > HOLE_PERIODS * np.median(step_s), far_w * step_s / Z95, 0.0)
+    step_s, low_w, high_w = np.diff(times_s), values_w.min(), values_w.max()
+    found = np.zeros(len(step_s))
+    for i in np.flatnonzero(step_s > HOLE_PERIODS * np.median(step_s)).tolist():
+        around = values_w[max(i + 1 - _LEAST, 0) : i + 1], values_w[i + 1 : i + 1 + _LEAST]
+        beside_w = sum(float(one.mean()) for one in around) / 2
+        found[i] = max(high_w - beside_w, beside_w - low_w) * step_s[i] / Z95
+    return found
 
 
 def _of_job(times_s: Floats, values_w: Floats, spans: Floats, noise_w: float) -> Energies:
