@@ -1,7 +1,8 @@
-"""Judge logs: energies of momentary readings 0.1 and 1 s apart, of loads that change at random or periodically; idle
-and working level of noisy readings 0.1, 1 and 5 s apart.
+"""Judge logs: energies of momentary readings 0.1 and 1 s apart, of loads that change at random or periodically, and of
+means over 1 s that are 5 s apart, of days with few jobs; idle and working level of noisy readings 0.1, 1 and 5 s apart.
 
 python benchmarks/estimator/logs.py energies --n 200 -o FILE.json
+python benchmarks/estimator/logs.py jobs --n 20 -o FILE.json
 python benchmarks/estimator/logs.py levels --n 200 -o FILE.json
 """
 
@@ -67,6 +68,53 @@ def judged(mode: str, value_s: float, spacing_s: float, n: int, seed: int) -> di
     truth = [np.diff(np.interp(times[[EDGE, -EDGE]], *load))[0] for times, _, *load in logs]
     row = {"mode": mode, "edges_s": value_s, "read_s": spacing_s, "n": n, "seconds": seconds}
     return row | percents(*np.array(found)[:, :, 0].T, truth)
+
+
+JOBS = ("1.5 h alike", "1.5 h", "1 to 20 min", "12 h")
+DAY_S, IDLE_W, READ_S = 86400, 70.0, 5
+
+
+def jobs_log(jobs: str, days: int, hole_s: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Times and readings of a log of days, each with a job or three that swing, and the true energy.
+
+    A job is at its upper level for a part of each cycle, whose length drifts. A hole is anywhere in a job that is
+    longer.
+    """
+    watts = IDLE_W + 0.4 * rng.standard_normal(days * DAY_S)
+    begun = []
+    for start in np.arange(days) * DAY_S:
+        for at in start + rng.permutation(3)[: 1 if "h" in jobs else 3] * DAY_S // 3 + rng.integers(0, DAY_S // 6):
+            most = {"1 to 20 min": int(rng.uniform(60, 1200)), "12 h": 43200}.get(jobs, 5400)
+            end = min(at + most, days * DAY_S)
+            high, low, cycle_s, duty = 600.0, 360.0, 21.3, 0.8
+            if "alike" not in jobs:
+                high, cycle_s, duty = rng.uniform(250, 650), rng.uniform(3, 60), rng.uniform(0.3, 0.9)
+                low = high * rng.uniform(0.5, 0.95)
+            phase = np.arange(end - at) + rng.uniform(0, cycle_s) + np.cumsum(rng.normal(0, 0.3, end - at))
+            watts[at:end] = np.where(phase % cycle_s < duty * cycle_s, high, low) + rng.normal(0, 6, end - at)
+            begun.append((at, end))
+    times = np.arange(int(rng.integers(0, READ_S)), len(watts), READ_S)
+    truth = float(watts[times[0] : times[-1]].sum() + (watts[times[-1]] - watts[times[0]]) / 2)
+    if hole_s:
+        at, end = begun[rng.integers(len(begun))]
+        lost = rng.integers(at, max(at + 1, end - hole_s))
+        times = times[(times < lost) | (times >= lost + hole_s)]
+    return times + 0.5, np.round(watts[times], 2), truth
+
+
+def judged_jobs(jobs: str, days: int, hole_s: int, n: int, seed: int) -> dict[str, Any]:
+    """One row of the table; "parts" are half-widths and root mean squares of errors in kJ."""
+    logs = [
+        jobs_log(jobs, days, hole_s, np.random.default_rng([seed, i, days, hole_s, JOBS.index(jobs)])) for i in range(n)
+    ]
+    began = time.perf_counter()
+    found = [log_energies(times, read, [[times[0], times[-1]]]).interval() for times, read, _ in logs]
+    seconds = (time.perf_counter() - began) / n
+    mean, low, high = np.array(found)[:, :, 0].T
+    truth = np.array([one[2] for one in logs])
+    row = {"jobs": jobs, "days": days, "hole_s": hole_s, "n": n, "seconds": seconds}
+    row |= {"half_kj": float(np.median(high - low) / 2e3), "rms_kj": float(np.sqrt(np.mean((mean - truth) ** 2)) / 1e3)}
+    return row | percents(mean, low, high, truth)
 
 
 SENSORS = {"25 of 100 ms": ("NVIDIA A100", 0.025), "mean over 1 s": ("NVIDIA H100", 1.0)}
@@ -161,10 +209,12 @@ def judged_levels(sensor: str, noise: str, step_s: float, n: int, seed: int) -> 
 
 def main() -> None:
     parser = options(__doc__, n=200, seed=1)
-    parser.add_argument("what", choices=("energies", "levels"))
+    parser.add_argument("what", choices=("energies", "jobs", "levels"))
     parser.add_argument("-o", "--output", help="write the rows here, as JSON, after each")
     asked = parser.parse_args()
     judge, groups = judged_levels, [*product(SENSORS, NOISE, (0.1, 1.0, 5.0))]
+    if asked.what == "jobs":
+        judge, groups = judged_jobs, [*product(JOBS, (1, 7, 14), (0, 720))]
     if asked.what == "energies":
         judge = judged
         groups = [(mode, value_s, step_s) for mode in EDGES_S for value_s in EDGES_S[mode] for step_s in (0.1, 1.0)]

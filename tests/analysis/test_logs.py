@@ -95,3 +95,19 @@ def test_a_meter_of_unknown_kind_has_the_mean_of_its_readings_and_a_line_says_wh
     (warning,) = run.warnings
     assert warning.code == "meter_unknown"
     assert "an energy counter would show more" in warning.message
+
+
+def test_gpus_that_share_a_hole_err_alike_in_it(tmp_path):
+    rows = []
+    for k in [*range(700), *range(720, 1400)]:
+        time = BEGIN + datetime.timedelta(seconds=5 * k)
+        watts = 600 if 400 < k < 1000 else 70
+        rows += [f"{time:%Y/%m/%d %H:%M:%S}.000, {i}, NVIDIA H100 80GB HBM3, {watts + i}.00 W\n" for i in range(2)]
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp, index, name, power.draw [W]\n" + "".join(rows))
+    run = analyse(read_files([path]))
+    each = [run.result("energy_total_j", unit) for unit in (1, 2)]
+    both, truth = run.result("energy_total_j"), 599 * 5 * 530.0 + 1399 * 5 * 70
+    assert each[0].value == pytest.approx(truth, abs=6000)
+    assert both.half_width == pytest.approx(each[0].half_width + each[1].half_width, rel=5e-3)
+    assert both.budget["holes of the record"] == pytest.approx(2 * 530 * 105 / 1.96, rel=2e-3)

@@ -154,6 +154,7 @@ def test_with_a_long_hole_the_energy_is_that_of_the_time_covered():
     (warning,) = run.warnings
     assert warning.code == "hole_in_record"
     assert "a hole of 2.98 s" in warning.message
+    assert warning.message.endswith("75.6 % of its time is covered")
     assert " to " in warning.message
 
 

@@ -153,3 +153,62 @@ def test_errors_of_edges_that_meet_readings_at_one_phase_add_up_whole(monkeypatc
     monkeypatch.setattr(log_chain, "_coherent", lambda turns: 1.0)
     plain = log_energies(times, values, [[times[0], times[-1]]]).covariance
     np.testing.assert_allclose(found / plain, factor, rtol=0.02)
+
+
+def day(jobs=(3000,), level_w=600.0, count=20_000, length=400, seed=1):
+    """Readings each 5 s, of a log that idles at 70 W but for jobs that swing by two fifths of their level."""
+    rng = np.random.default_rng(seed)
+    watts = 70 + 0.4 * rng.standard_normal(count)
+    for at in jobs:
+        cycle = (5 * np.arange(length) + np.cumsum(rng.normal(0, 0.7, length))) % 21.3
+        watts[at : at + length] = np.where(cycle < 17, level_w, 0.6 * level_w) + 6 * rng.standard_normal(length)
+    return 5.0 * np.arange(count), watts
+
+
+def half_j(times, values, span=None):
+    _, low, high = log_energies(times, values, [span or [times[0], times[-1]]]).interval()
+    return (high[0] - low[0]) / 2
+
+
+def test_idle_time_does_not_narrow_the_interval_of_a_job():
+    times, values = day()
+    job = half_j(times[3000:3400], values[3000:3400])
+    assert half_j(times, values) == pytest.approx(job, rel=0.06)
+    assert half_j(times, values, [times[3000], times[3399]]) == pytest.approx(job, rel=0.03)
+
+
+@pytest.mark.parametrize("other_w", [600.0, 250.0])
+def test_errors_of_jobs_add_as_independent(other_w):
+    (times, one), (_, other) = day(), day((12_000,), level_w=other_w, seed=2)
+    both = np.where(np.arange(len(times)) < 9000, one, other)
+    assert half_j(times, both) == pytest.approx(np.hypot(half_j(times, one), half_j(times, other)), rel=0.06)
+
+
+@pytest.mark.parametrize("length", [300, 10])
+def test_a_change_of_a_load_that_is_still_lies_anywhere_between_two_readings(length):
+    times = 5.0 * np.arange(900)
+    values = np.where((times >= 2000) & (times < 2000 + 5 * length), 600.0, 70.0)
+    # two steps of 530 W, each 5 s wide, beside noise of 0.5 W of 900 readings
+    expected = 1.96 * 5 * np.sqrt(2 * 530**2 / 12 + 900 * 0.5**2)
+    assert half_j(times, values) == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_comes_and_goes_while_power_is_still_counts_whole():
+    """Readings that fluctuate by 30 W, beside a level of 800 W, may be of swings that no reading shows."""
+    rng = np.random.default_rng(4)
+    times, values = 5.0 * np.arange(1500), np.repeat([100.0, 800.0], 750) + 15 * rng.uniform(-1, 1, 1500)
+    expected = 1.96 * 5 * np.sqrt(1500 * (15**2 / 3 + 0.5**2) + 700**2 / 12)
+    assert half_j(times, values) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(("first", "beside_w"), [(3100, 552.0), (3023, 552.0), (8000, 70.0)])
+def test_power_in_a_hole_is_near_to_that_beside_it_and_may_be_any_that_the_log_shows(first, beside_w):
+    times, values = day()
+    kept = np.r_[:first, first + 100 : len(times)]
+    span = [times[first], times[first + 99]]
+    found = log_energies(times[kept], values[kept], [span])
+    (mean,), (low,), (high,) = found.interval()
+    assert mean / 495 == pytest.approx(beside_w, abs=20)
+    assert low / 495 < 75
+    assert high / 495 > 595
+    assert found.sources(np.ones((1, 1)))["holes of the record"] > 0.9 * (high - low) / 3.92

@@ -551,8 +551,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/log_chain.py",
-        "return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED_LOG)",
-        "return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(1), none, reason=ALIASED)",
+        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)",
+        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(1), each, reason=ALIASED_LOG)",
         "Slight: energies that aren't known have no unknowns, or one of 0.",
     ),
     Survivor(

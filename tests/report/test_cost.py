@@ -50,6 +50,9 @@ def test_an_interval_is_that_of_the_energy():
         "≈ 1.00 kWh, 0.300 ± 0.009 EUR, 400 ± 12 g CO2e at 0.3 EUR/kWh, 400 g/kWh (given, not measured)"
     )
 
+    left_out = Estimate(3.6e6, 3.5e6, 3.7e6, 9, "record", flags=("covered_alone",))
+    assert GIVEN.line(left_out).endswith("(given, not measured; without the record's holes)")
+
 
 def test_money_holds_the_gain_of_the_sensor_and_three_digits():
     """An absolute figure: ± 0.05 % of a sensor that may be 5 % off would be a promise that none can keep."""

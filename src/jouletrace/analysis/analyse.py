@@ -127,7 +127,7 @@ def _warn_of_record(run: Run) -> None:
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
         if seen:
-            run.warn("hole_in_record", _hole_text(np.array(seen), record.period_s), device.id)
+            run.warn("hole_in_record", _hole_text(np.array(seen), record), device.id)
         for code, count in record.issues.items():
             if code not in _HARMLESS:
                 words = _RECORD_WARNINGS.get(code, "{n} readings were left out ({code})")
@@ -186,15 +186,16 @@ def _scatters(watts: Floats, first: int, last: int) -> bool:
     return len(changes) >= _STILL and float(np.median(changes)) >= _STEPS * step_w
 
 
-def _hole_text(holes: Ints, period_s: float) -> str:
-    """How long the record has no readings, and from when to when; the longest of several holes.
+def _hole_text(holes: Ints, record: Readings) -> str:
+    """How long the record has no readings, and from when to when; the longest of several holes; how much is covered.
 
     The reading at the end of one speaks of the period before it, which is no hole: time that the record covers and
     holes add up to the whole.
     """
-    begin, end = holes[:, 0], np.maximum(holes[:, 1] - round(1e9 * period_s), holes[:, 0])
+    begin, end = holes[:, 0], np.maximum(holes[:, 1] - round(1e9 * record.period_s), holes[:, 0])
     lasts_s, longest = (end - begin) / 1e9, int(np.argmax(end - begin))
-    where = span_text(int(begin[longest]), int(end[longest]))
+    covered = 100 * (1 - 1e9 * lasts_s.sum() / np.ptp(record.time_ns))
+    where = f"{span_text(int(begin[longest]), int(end[longest]))}: {covered:.3g} % of its time is covered"
     if len(holes) == 1:
         return f"the power record has a hole of {seconds_text(lasts_s[0])}, {where}"
     many = f"the power record has {len(holes)} holes of {seconds_text(lasts_s.sum())} together"

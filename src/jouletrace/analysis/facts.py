@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,11 +15,13 @@ from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
 from jouletrace.arrays import Floats
+from jouletrace.attribution.outcome import HOLES
 from jouletrace.run import Estimate, Run, RunWarning
+from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Serving
 from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.sensor.gain import gain_of
-from jouletrace.stats.interval import total
+from jouletrace.stats.interval import Z95, total
 
 _FIRST = ("energy_total_j", "energy_per_inference_j", "energy_per_request_j")
 """Figures that may be stated first."""
@@ -86,7 +89,15 @@ def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
         return ABSENT
     if metric == "time_s":
         return max(known, key=lambda one: one.value or 0.0, default=found[0])
-    return total(known) if len(known) > 1 else [*known, *found][0]
+    return _together(known) if len(known) > 1 else [*known, *found][0]
+
+
+def _together(each: Sequence[Estimate]) -> Estimate:
+    """Sum of devices: in holes their errors are alike, whose logger stopped for all of them; others are independent."""
+    holes = [one.budget.get(HOLES, 0.0) for one in each]
+    found, most, more = total(each), sum(holes), sum(holes) ** 2 - sum(one**2 for one in holes)
+    budget = {cause: most if cause == HOLES else u for cause, u in found.budget.items()}
+    return replace(widened(found, Z95 * math.sqrt(max(more, 0.0))), budget=budget)
 
 
 def facts_of(run: Run, parts: Parts) -> Facts:

@@ -5,6 +5,9 @@ Uhlenbeck 1930); its energy between two readings has a mean, which is linear in 
 and size are summed over a grid. A load that is slower than the readings and one whose cycles almost fit between them
 give the same readings, but of the second they don't show what lies between. So each grid point of a short memory counts
 twice, once as a load whose energies the readings don't show at all.
+
+Jobs are analysed one by one: of a log of all, idle time would dilute what fluctuates at work. While readings hardly
+change for long, energy is their mean, and what each change leaves unknown is independent of the others.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_matrix
 
-from jouletrace.arrays import Floats, Indices
+from jouletrace.arrays import Floats, Indices, Mask
 from jouletrace.attribution.chains import Chain, precision
 from jouletrace.attribution.cuts import share_of
-from jouletrace.attribution.outcome import ALIASED_LOG
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
+from jouletrace.attribution.outcome import ALIASED_LOG, HOLES
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.sensor.power_record import HOLE_PERIODS
+from jouletrace.stats.interval import Z95
 
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
@@ -42,6 +48,12 @@ _SLIPS = 2.5
 
 _ENOUGH, _BLOCKS = 4096, 8
 """Of longer logs so many readings, in blocks, choose the grid points that count."""
+
+_STILL, _JUMP = 256, 1 / 8
+"""Power stands still while so many readings in a row change by less than this share of their range in the log."""
+
+_LEAST = 16
+"""Readings of a job from which on they show how it fluctuates: the changes of a shorter one are taken one by one."""
 
 
 def fluctuation_chain(time_s: Floats, seen: Indices, variance: float, memory_s: float, hidden_s: float = 0.0) -> Chain:
@@ -73,11 +85,87 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         noise_w: Standard deviation of a reading's noise.
     """
     spans, noise_w = np.asarray(spans, np.float64).reshape(-1, 2), max(noise_w, _LEAST_W)
-    turns = _changes(values_w, noise_w)
+    turns, last = _changes(values_w, noise_w), len(times_s) - 1
     few = len(turns) < 2
     if not few and _slips(times_s, values_w, turns):
-        none = np.full((1, len(spans)), np.nan)
-        return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED_LOG)
+        return _alike(np.nan, len(spans))
+    moves, still, jobs = np.abs(np.diff(values_w)) > _JUMP * np.ptp(values_w), np.ones(last, bool), []
+    for a, b in _jobs(moves):
+        still[a:b] = False
+        inside = np.clip(spans, times_s[a] if a else -np.inf, times_s[b] if b < last else np.inf)
+        jobs.append(_of_job(times_s[a : b + 1], values_w[a : b + 1], inside, noise_w))
+    part, own_j = _parts(times_s, values_w, spans, still)
+    step_s, hole_j = np.diff(times_s), _hole_j(times_s, values_w)
+    # One change lies anywhere between two readings. Where power stands still, it may also come and go there
+    changed = np.diff(values_w) ** 2 * np.where(moves, _coherent(turns) / 12, 1 / 2)
+    own = part.multiply((changed + noise_w**2) * step_s**2 * (still & (hole_j == 0))) @ part.T
+    found = jobs.pop(0) if jobs else _alike(0.0, len(spans))
+    moments = [one.moments(np.eye(len(spans))) for one in jobs]
+    own_j, own = own_j + sum(mean for mean, _ in moments), own.toarray() + sum(joint for _, joint in moments)
+    holes = np.flatnonzero(hole_j)
+    size = np.ones((len(found.weight), 1, len(spans)))
+    return replace(
+        found,
+        mean_j=found.mean_j + own_j,
+        covariance=found.covariance + own,
+        tried_j=found.tried_j + own_j,
+        unseen=Unseen(part[:, holes].multiply(hole_j[holes]).tocsr(), size, np.ones(1), HOLES) if len(holes) else None,
+        reason=ALIASED_LOG if few else "",
+    )
+
+
+def _alike(energy_j: float, count: int) -> Energies:
+    """So many spans of one known energy; the reason is of those that are NaN."""
+    each = np.full((1, count), energy_j)
+    return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)
+
+
+def _jobs(moves: Mask) -> list[tuple[int, int]]:
+    """First and last reading of each job: what is left where power stands still, without the changes into that.
+
+    ``moves`` is true for changes from reading to reading that count, shape (n - 1,).
+    """
+    n, at = len(moves), np.flatnonzero(moves)
+    edges = np.unique(np.concatenate([[0, n], at, at + 1]))
+    still = np.flatnonzero(np.diff(edges) >= _STILL)
+    first, last = edges[np.append(0, still + 1)], edges[np.append(still, len(edges) - 1)]
+    begin, end = first + (first > 0), last - (last < n)
+    if not len(still):
+        return [(0, n)]
+    return [(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True) if b - a >= _LEAST]
+
+
+def _parts(times_s: Floats, values_w: Floats, spans: Floats, some: Mask) -> tuple[csr_matrix, Floats]:
+    """Shares of steps from reading to reading in spans, shape (s, n - 1), and energies of ``some`` of them there, (s,).
+
+    Power is linear in a step; beyond the ends, in the first and last one, it stays.
+    """
+    cuts = np.unique(np.concatenate([times_s, spans.ravel()]))
+    step = np.clip(np.searchsorted(times_s, cuts[:-1], side="right") - 1, 0, len(some) - 1)
+    h, within, power_w = np.diff(cuts), share_of(cuts, spans), np.interp(cuts, times_s, values_w)
+    energy_j = within @ (h * (power_w[1:] + power_w[:-1]) / 2 * some[step])
+    shares = csr_matrix((h / np.diff(times_s)[step], step, np.arange(len(cuts))), (len(h), len(some)))
+    return (within @ shares).tocsr(), energy_j
+
+
+def _hole_j(times_s: Floats, values_w: Floats) -> Floats:
+    """Standard uncertainties of the energy in each step that is a hole, 0 in others, in J, shape (n - 1,).
+
+    Power there may be any that the log shows, for all of the hole: the interval about the mean of what is beside it
+    reaches as far.
+    """
+    step_s, low_w, high_w = np.diff(times_s), values_w.min(), values_w.max()
+    found = np.zeros(len(step_s))
+    for i in np.flatnonzero(step_s > HOLE_PERIODS * np.median(step_s)).tolist():
+        around = values_w[max(i + 1 - _LEAST, 0) : i + 1], values_w[i + 1 : i + 1 + _LEAST]
+        beside_w = sum(float(one.mean()) for one in around) / 2
+        found[i] = max(high_w - beside_w, beside_w - low_w) * step_s[i] / Z95
+    return found
+
+
+def _of_job(times_s: Floats, values_w: Floats, spans: Floats, noise_w: float) -> Energies:
+    """Energies of spans from readings of one load; arguments are those of ``log_energies``."""
+    turns = _changes(values_w, noise_w)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
@@ -116,7 +204,6 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
         tried_j=found.tried_j + add,
-        reason=ALIASED_LOG if few else "",
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from jouletrace.arrays import Floats
 
 READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
-"""Sources of an energy's uncertainty."""
+HOLES = "holes of the record"
+"""Sources of an energy's uncertainty; what happened in a hole is alike on all devices."""
 
 ALIASED_LOG = "aliased_with_log"
 """Its readings are as those of a load that repeats in the log's own rhythm. Where they change with the moments of the

@@ -67,6 +67,7 @@ class Unseen:
     share: csr_matrix  # shape (spans, sources): of each independent source of error in each span, in J for size 1
     sizes: Floats  # shape (g, m, spans): for each chain, m sizes of each span's
     chances: Floats  # shape (m,): sums to 1
+    cause: str = SWINGS
 
     def variance(self, rows: Floats, chain: int) -> Floats:
         """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
@@ -116,7 +117,7 @@ class Energies:
         _, low, high = self.interval(row)
         seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
         scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
-        return {READINGS: scale * seen, SWINGS: scale * hidden}
+        return {READINGS: scale * seen, self.unseen.cause if self.unseen else SWINGS: scale * hidden}
 
     def hidden_sd(self, rows: Floats) -> Floats:
         """Standard uncertainties of sums of energies by swings between readings, in J, shape (r,)."""

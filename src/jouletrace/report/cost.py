@@ -65,6 +65,7 @@ class Tariff:
             said.append(f"{_three(self.emitted(energy), 'g')} CO2e")
             given.append(f"{number(self.carbon_g, 3)} g/kWh")
         what = "; of the GPU alone, ± with its sensor's gain" if of_gpu else ""
+        what += "; without the record's holes" if "covered_alone" in energy.flags else ""
         return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured{what})"
 
     def cost(self, energy: Estimate) -> Estimate:
