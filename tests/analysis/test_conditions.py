@@ -1,9 +1,15 @@
 """Conditions: what the sensors said while energy was measured, and nothing else."""
 
+from dataclasses import replace
+
 import pytest
 
 from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.facts import facts_of
+from jouletrace.report import facts, trust
+from jouletrace.report.contract import to_json_object
 from jouletrace.run import Run, tables
+from jouletrace.run.parts import Parts
 from make_runs import GPU, START, cpu_run, gpu, profile_run
 
 SECOND = 1_000_000_000
@@ -74,3 +80,26 @@ def test_a_profile_has_them_all():
     assert found["clocks_mhz"]["memory"] == {"mean": 2619.0, "min": 2619.0, "max": 2619.0}
     assert 51 < found["temperature_c"]["start"] < found["temperature_c"]["end"] < 54
     assert 0.7 < found["throttle_reasons"]["sw_power_cap"] < 0.8
+
+
+def test_conditions_of_several_gpus_are_stated_of_each_and_the_odd_ones_are_named():
+    hot = {"b": 0x20, "c": 0x20}
+    readings = [(t, device, "throttle_bits", float(hot.get(device, 0) * (t < 4))) for device in "abc" for t in range(8)]
+    readings += [(t, device, "temperature_c", 88.0 if device == "c" else 60.0) for device in "abc" for t in range(8)]
+    rows = [{"time_ns": START + t * SECOND, "device": d, "channel": c, "value": v} for t, d, c, v in readings]
+    devices = [replace(gpu(), id=id, index=index) for index, id in enumerate("abc")]
+    run = Run(kind="import", devices=devices, samples=tables.from_rows(rows, "samples"))
+    known = facts_of(run, Parts(run))
+    (said,) = [one for one in trust.lines(known.checks) if "clocks" in one]
+    assert (
+        said.split("#", 1)[1].replace("\xa0", " ").startswith("1, #2: clocks lowered up to 50 % of the time (software")
+    )
+    lines = [f"{name} {text}".replace("\xa0", " ") for name, text in facts.condition_lines(run, known.conditions_of)]
+    assert lines == [
+        "Temperature #0, #1: 60 °C",
+        "Temperature #2: 88 °C",
+        "Throttling #0: none",
+        "Throttling #1, #2: software thermal limit 50 % of the time",
+    ]
+    found = to_json_object(run)
+    assert [one["conditions"]["temperature_c"]["max"] for one in found["devices"]] == [60.0, 60.0, 88.0]

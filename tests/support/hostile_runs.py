@@ -68,6 +68,13 @@ def very_many_rows(base, place):
     return _table(_folder(base, place), "samples", columns, compression="zstd")
 
 
+def very_many_units(base, place, rows=1_500_000):
+    """Units that would become an object each; their ids are stored as differences."""
+    columns = {"id": np.arange(rows), "level": _repeated("op", rows), "name": _repeated("x", rows)}
+    options = {"use_dictionary": ["level", "name"], "column_encoding": {"id": "DELTA_BINARY_PACKED"}}
+    return _table(_folder(base, place), "units", columns, compression="zstd", **options)
+
+
 def footer_of_many_groups(base, place):
     """Metadata that is most of the file."""
     path = _folder(base, place) / "samples.parquet"
@@ -260,6 +267,7 @@ ALL = [
     text_by_what_it_shares,
     page_of_gigabytes,
     very_many_rows,
+    very_many_units,
     footer_of_many_groups,
     zip_of_zeros,
     zip_that_lies,

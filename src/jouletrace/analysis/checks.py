@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow.compute as pc
 
-from jouletrace.analysis.conditions import UNKNOWN, Conditions, conditions
+from jouletrace.analysis.conditions import Conditions, by_device
 from jouletrace.analysis.rules import ATTRIBUTION, CARE, INVALID, NO, NONE, YES, rule
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Serving
+from jouletrace.run.info import short_labels
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import ABSENT, Parts
 
@@ -69,9 +70,9 @@ class Failure:
         check: Its name.
         level: ``CARE`` or ``NO``.
         code: Of the warning, flag or reason behind it.
-        where: The phase, channel, file or device concerned; "" where it is the whole.
+        where: The phase, channel, file, device or devices ("#2, #5") concerned; "" where it is the whole.
         figure: The figure or the share behind it: a null one that is missing, how far parts make the whole, the share
-            of the time in which clocks were lowered; None where the code says all.
+            of the time in which clocks were lowered, at most; None where the code says all.
         message: What is wrong, in words of its own; "" where the code says it.
         action: What to do, where that is stated here; None for that of the code.
         made: How the Run was made.
@@ -98,7 +99,7 @@ class Outcomes:
         failed: What was not, the worst first; a check may fail for several reasons.
         claimed: True if there is any figure to trust.
         closure: How far parts make the whole, 1 if they do; null without parts, and of several Runs.
-        conditions: Those of the Run, on which the check of its clocks rests.
+        conditions: Those of each GPU of the Run by its id, on which the check of clocks rests.
     """
 
     level: str
@@ -107,7 +108,7 @@ class Outcomes:
     failed: tuple[Failure, ...]
     claimed: bool = True
     closure: Estimate = ABSENT
-    conditions: Conditions = field(default_factory=UNKNOWN.copy)
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
 
 
 def of(names: Iterable[str], failed: Sequence[Failure], *, claimed: bool = True) -> Outcomes:
@@ -129,7 +130,7 @@ def joined(several: Sequence[Outcomes]) -> Outcomes:
 
 def outcomes(run: Run, parts: Parts) -> Outcomes:
     """The outcomes of all checks of a Run, whose figures ``parts`` holds, without flags that repeat a warning."""
-    under = conditions(run)
+    under = by_device(run)
     made = _circumstances(run)
     by_code: dict[str, list[Failure]] = {}
     for code, where, found, message in _raised(run, parts, under):
@@ -161,7 +162,7 @@ def doubts(run: Run, name: str) -> list[str]:
     return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
 
 
-def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
+def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]:
     """Names of the checks that are made of a Run: what its kind and its sensors allow."""
     power = any(run.channel(device.id, POWER) is not None for device in run.devices)
     gpus = any(device.kind != "cpu" for device in run.devices)
@@ -176,7 +177,7 @@ def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
         "other processes": run.kind in ("profile", "ab", "calibrate", "program"),
         "warm-up": timed,
         "idle power": run.kind == "profile" and power,
-        "clocks": power and under["throttle_reasons"] is not None,
+        "clocks": power and any(one["throttle_reasons"] is not None for one in under.values()),
         "aliasing": power and timed,
         "precision": timed,
         "inputs and outputs": timed and not run.simulated,  # which knows shapes alone
@@ -197,7 +198,9 @@ def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
     return names
 
 
-def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, str, Estimate | float | None, str]]:
+def _raised(
+    run: Run, parts: Parts, under: Mapping[str, Conditions]
+) -> Iterator[tuple[str, str, Estimate | float | None, str]]:
     """Code, place, figure and message: of warnings, of what is missing of the whole, of flags, of clocks, of parts."""
     for warning in endings(run):  # its words stand at the head of all that is shown
         yield warning.code, "", None, ""
@@ -209,15 +212,25 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
     for code in dict.fromkeys(code for one in stated for code in one.flags):
         yield code, "", None, ""
     if run.kind in ("profile", "ab", "program", "import"):
-        for name, share in (under["throttle_reasons"] or {}).items():
-            if share >= _LONG_THROTTLE:
-                yield name, "", share, ""
+        yield from _lowered(run, under)
     for where, part in {"": parts.whole, **parts.gpus}.items():
         own = part.get("closure_kernels")
         if own.low is None or own.high is None or "traced_at_cap" in own.flags:
             continue
         if own.low > 1 + CLOSED or own.high < 1 - CLOSED:  # beyond their interval and what tracing costs
             yield "closure", where, own, ""
+
+
+def _lowered(run: Run, under: Mapping[str, Conditions]) -> Iterator[tuple[str, str, float, str]]:
+    """Each reason for lowered clocks, the GPUs where it was on for long, and the longest share of their time."""
+    labels = short_labels(run.devices) if len(under) > 1 else dict.fromkeys(under, "")
+    found: dict[str, dict[str, float]] = {}
+    for device, one in under.items():
+        for name, share in (one["throttle_reasons"] or {}).items():
+            if share >= _LONG_THROTTLE:
+                found.setdefault(name, {})[labels[device]] = share
+    for name, shares in found.items():
+        yield name, ", ".join(shares), max(shares.values()), ""
 
 
 def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:

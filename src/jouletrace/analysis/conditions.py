@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NotRequired, TypedDict
 
 import numpy as np
 
 from jouletrace.analysis.iterations import PHASE, of_variant
 from jouletrace.arrays import Floats
-from jouletrace.run import Run
+from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import THROTTLE_REASONS
 from jouletrace.run.spans import spans_of
 
@@ -74,16 +75,29 @@ UNKNOWN: Conditions = {
 
 
 def conditions(run: Run) -> Conditions:
-    """Conditions while energy was measured, on the first device."""
-    if not run.devices:
-        return UNKNOWN.copy()
-    info = run.devices[0]
+    """Conditions while energy was measured, on the first GPU (without one, the first device)."""
+    return first(by_device(run))
+
+
+def first(each: Mapping[str, Conditions]) -> Conditions:
+    """Those of the first device of ``by_device``; unknown without any."""
+    return next(iter(each.values()), None) or UNKNOWN.copy()
+
+
+def by_device(run: Run) -> dict[str, Conditions]:
+    """Conditions while energy was measured, by id of each GPU; without a GPU, of each device."""
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
+    counted, none = measured_mhz(run), np.empty(0)  # windows are of the first
+    return {device.id: _of_device(run, device, none if k else counted) for k, device in enumerate(gpus)}
+
+
+def _of_device(run: Run, info: DeviceInfo, counted: Floats) -> Conditions:
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
     found: Conditions = {
         "clocks_mhz": {
             "sm_reported": _spread(_readings(run, info.id, "clock_sm_mhz")),
-            "sm_measured": _spread(measured_mhz(run)),
+            "sm_measured": _spread(counted),
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
         },
         "temperature_c": _course(_readings(run, info.id, "temperature_c")),

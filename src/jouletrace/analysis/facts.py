@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.budget import absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
-from jouletrace.analysis.conditions import Conditions
+from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
 from jouletrace.arrays import Floats
@@ -43,7 +43,8 @@ class Facts:
     """Facts of a Run that reports state beside its parts."""
 
     checks: Outcomes  # of its checks
-    conditions: Conditions  # clocks, temperature, throttling and limit while energy was measured
+    conditions: Conditions  # clocks, temperature, throttling and limit while energy was measured, on the first GPU
+    conditions_of: Mapping[str, Conditions]  # the same of each GPU by its id
     ended: list[RunWarning]  # those that say that it ended early; empty of a whole Run
     warnings: list[RunWarning]  # all others
     seconds: Floats  # of each iteration that was timed one by one, shape (n,)
@@ -110,6 +111,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
+        first(checks.conditions),
         checks.conditions,
         endings(run),
         others(run),

@@ -58,7 +58,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     kernel or copy is that of a call and, where no power was logged, ``share`` that of all kernels and copies.
     """
     figures.model(run.workload.get("name", "import"))
-    stated = _keep_stated(run, figures)
+    _keep_stated(run, figures)
     traced = _add_traced(run, figures)
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
     unread = [one for one in run.devices if one not in powered and no_power_reason(run, one.id) == NO_READING]
@@ -73,7 +73,8 @@ def add_imported(run: Run, figures: Figures) -> None:
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
     timeline, untimed = spans_of(run), _untimed(run)
     # of powers without a choice the importer has said so
-    if run.channels and not (logged or stated or len(run.spans) or any(w.code == "which_power" for w in run.warnings)):
+    said = any(warning.code == "which_power" for warning in run.warnings)
+    if run.channels and not (logged or said or _needs_no_power(run, timeline)):
         text = "none of the columns is a power or an energy counter"
         run.warn("no_power_logged", f"{text}: log power too, as power.draw of nvidia-smi or DCGM_FI_DEV_POWER_USAGE")
     if len(timeline) == 0:
@@ -123,8 +124,8 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     return True
 
 
-def _keep_stated(run: Run, figures: Figures) -> bool:
-    """Take over units and figures that the file stated, layers too that it only names; True if there are some.
+def _keep_stated(run: Run, figures: Figures) -> None:
+    """Take over units and figures that the file stated, layers too that it only names.
 
     All other results are computed again, and so are the ids of its units.
     """
@@ -140,7 +141,6 @@ def _keep_stated(run: Run, figures: Figures) -> bool:
             unit = rows[unit]["parent"]
     figures.keep_results(stated)
     figures.units.keep(kept[unit] for unit in sorted(kept))
-    return bool(kept)
 
 
 def _untimed(run: Run) -> set[Named]:
@@ -154,6 +154,13 @@ def _untimed(run: Run) -> set[Named]:
     above = run.spans.filter(pc.is_in(run.spans["id"], spans["parent"].combine_chunks()))
     rows = [*spans.to_pylist(), *(row for row in above.to_pylist() if row["kind"] == "op")]
     return {(row["kind"], row["name"] or "", row["device"] or "") for row in rows}
+
+
+def _needs_no_power(run: Run, timeline: Spans) -> bool:
+    """True of a timeline of a GPU's work, and of energies that the file states; ranges alone are rows of results."""
+    metrics = run.results["metric"].unique().to_pylist()
+    others = any(np.any(timeline.those("kind", (kind,))) for kind in LEVEL_OF_SPANS if kind != "range")
+    return others or any(str(metric).startswith("energy") for metric in metrics)
 
 
 def _add_model(timeline: Spans, figures: Figures, flags: list[str]) -> None:

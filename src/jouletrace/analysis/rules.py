@@ -104,7 +104,7 @@ tokens counted | no | more_tokens
 tokens counted | with care | no_usage short_answers
 stamps | with care | clock_moved clock_stepped clock_assumed interval_assumed no_common_time impossible_times
 stamps | with care | before_launch time_unit_assumed date_order_assumed hour_assumed stamps_shared stray_times
-stamps | with care | rows_sorted
+stamps | with care | rows_sorted beyond_log several_days
 stamps | yes | times_left_out time_zone_assumed"""
 
 RULES = {

@@ -144,7 +144,7 @@ def _facts(run: Run) -> dict[str, Any]:
     """Counts of the things that were imported."""
     import pyarrow.compute as pc
 
-    from jouletrace.formats.importers.merge import extent
+    from jouletrace.formats.importers.extent import extent
 
     kinds = pc.value_counts(run.spans["kind"].cast("string")).to_pylist()
     whole = extent(run)

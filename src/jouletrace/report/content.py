@@ -267,7 +267,7 @@ def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     served = serving.facts(run) if "serving" in run.workload else []
     found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
     found += [("Settings", line) for line in facts.setting_lines(run)]
-    found += facts.condition_lines(known.conditions) if len(run.devices) == 1 else []
+    found += facts.condition_lines(run, known.conditions_of)
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
     return found + ([("Operators", words)] if (words := program.matched(run)) else [])
 

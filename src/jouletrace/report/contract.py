@@ -14,6 +14,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
+from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import trust
@@ -21,7 +22,7 @@ from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.divisions import Row, as_json, costliest_of, divisions
 from jouletrace.report.headline import headline
-from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import ABSENT, Parts
@@ -85,7 +86,7 @@ def to_json_object(
         "kind": run.kind,
         "complete": run.complete,
         "workload": run.workload,
-        "devices": [device.to_dict() for device in run.devices],
+        "devices": [_device(device, known.conditions_of) for device in run.devices],
         "simulated": run.simulated,
         "trust": trust.to_dict(known.checks),
         "headline": None if first is None else first.to_dict(stated(first.figure)),
@@ -101,6 +102,11 @@ def to_json_object(
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
     return dict(jsonable(found))
+
+
+def _device(device: DeviceInfo, conditions: Mapping[str, Conditions]) -> dict[str, Any]:
+    found = device.to_dict()
+    return found | {"conditions": conditions[device.id]} if device.id in conditions else found
 
 
 def json_text(

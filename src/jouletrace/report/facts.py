@@ -12,6 +12,7 @@ from jouletrace.report import reasons
 from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.info import short_labels
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.version import __version__
 
@@ -166,7 +167,22 @@ def setting_lines(run: Run) -> list[str]:
     return [SEPARATOR.join(said)] if said else []
 
 
-def condition_lines(found: Conditions) -> list[tuple[str, str]]:
+def condition_lines(run: Run, each: Mapping[str, Conditions]) -> list[tuple[str, str]]:
+    """Conditions in words, each with its name; of several GPUs, equal ones once, with their labels."""
+    if len(each) == 1:
+        return [line for own in each.values() for line in _condition_lines(own)]
+    labels, found = short_labels(run.devices), dict[str, dict[str, list[str]]]()
+    for device, own in each.items():
+        for name, text in _condition_lines(own):
+            found.setdefault(name, {}).setdefault(text, []).append(labels[device])
+    return [
+        (name, text if len(of) == len(each) else f"{', '.join(of)}: {text}")
+        for name, texts in found.items()
+        for text, of in texts.items()
+    ]
+
+
+def _condition_lines(found: Conditions) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]

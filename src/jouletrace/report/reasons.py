@@ -246,6 +246,8 @@ _CODES_BY_ACTION = {
     "check the server's usage figures": "more_tokens",
     "say how far apart their clocks are by --offset": "clock_assumed",
     "log with times": "interval_assumed",
+    "check the times": "beyond_log",
+    "give the date": "several_days",
     "record both at the same time, or give --offset": "no_common_time",
     "take the file as it was saved": "changed_since_saved",
     "copy the whole folder, or profile again": "repeat_lost",

@@ -25,7 +25,9 @@ def message(one: Failure) -> str:
         text = one.message.replace("trust: no, ", "").removesuffix(": see --max-time")
         return text.partition(_ADVICE)[0] if one.action is None else text
     if isinstance(one.figure, float):
-        return f"clocks lowered {100 * one.figure:.0f}{NBSP}% of the time ({reasons.throttle(one.code)})"
+        share = f"{'up to ' * (',' in one.where)}{100 * one.figure:.0f}{NBSP}%"
+        whose = f"{one.where}: " * bool(one.where)
+        return f"{whose}clocks lowered {share} of the time ({reasons.throttle(one.code)})"
     if isinstance(one.figure, Estimate) and one.figure.value is None:
         return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "energy unknown"
     if isinstance(one.figure, Estimate):

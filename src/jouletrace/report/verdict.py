@@ -146,7 +146,8 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
         share = round(100 * active / energy.value)
         drawn = f"{100 - share}{NBSP}% is context idle ({figure(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
-    capped = (known.conditions["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
+    held = [one["throttle_reasons"] or {} for one in known.conditions_of.values()]
+    capped = min((one.get("sw_power_cap", 0.0) for one in held), default=0.0)
     if capped >= _CAPPED:
         limit = run.devices[0].power_limit_w
         watts = "" if limit is None else f" ({limit:g}{NBSP}W)"

@@ -142,3 +142,9 @@ def device_labels(devices: Sequence[DeviceInfo]) -> dict[str, str]:
             (form(device) for form in forms if len({form(one) for one in alike}) == len(alike)), device.id
         )
     return labels
+
+
+def short_labels(devices: Sequence[DeviceInfo]) -> dict[str, str]:
+    """The same without the name, where more follows it: "#2", "#2 on node3"."""
+    labels = device_labels(devices)
+    return {device.id: labels[device.id].removeprefix(f"{device.name} ") for device in devices}

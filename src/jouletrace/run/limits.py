@@ -20,19 +20,20 @@ VARIABLE = "JOULETRACE_OPEN_GIB"
 _MIB = 1 << 20
 
 FREE_BYTES, RATIO = 88 * _MIB, 32
-"""Unpacked tables of any Run may take ``FREE_BYTES``; beyond that, ``RATIO`` times the bytes of its files. Real
-recordings take 3 to 12 times."""
+"""Texts of any Run may take ``FREE_BYTES``; beyond that, ``RATIO`` times the bytes of its files. Real recordings take 3
+to 12 times."""
 
 LARGE_BYTES, MOST_BYTES = 100 * _MIB, 512 * _MIB
-"""Tables of a Run whose files take at most ``LARGE_BYTES`` never unpack to more than ``MOST_BYTES``."""
+"""Tables of a Run whose files take at most ``LARGE_BYTES`` never unpack to more than ``MOST_BYTES``; those of a larger
+one, to ``RATIO`` times its bytes. Numbers have no other limit: equal readings at equal distances take hardly a byte, so
+a valid log of months may come to thousands of times its file."""
 
 MOST_FILE_BYTES = 4096 * _MIB
 """Size of a file, holes included: all of it is read to compare its checksum."""
 
-FREE_ROWS = {"units": 250_000, "windows": 250_000, "results": 250_000, "activity": 4_000_000}
-OTHER_FREE_ROWS, ROWS_PER_BYTE = 1_000_000, 2
-"""Any table may have so many rows; beyond that, ``ROWS_PER_BYTE`` per byte. Real ones have at most about one per
-byte; a simulated program without jitter has more kernels per byte, and at most about two million."""
+ROW_BY_ROW, FREE_ROWS, ROWS_PER_BYTE = ("units", "windows", "results"), 250_000, 2
+"""Tables whose rows become Python objects may have ``FREE_ROWS``; beyond that, ``ROWS_PER_BYTE`` per byte. Each row has
+a name or a figure of its own: real ones have at most about one per byte."""
 
 MOST_FOOTER_BYTES = 4 * _MIB
 MOST_JSON_BYTES, MOST_JSON_VALUES, DEEPEST_JSON = 64 * _MIB, 2_000_000, 100
@@ -47,7 +48,7 @@ _CODE_BYTES = 4
 
 
 class Allowance:
-    """How many more bytes the files of a Run may unpack to.
+    """How many more bytes the files of a Run may unpack to, and how many of these may be texts.
 
     Args:
         packed: Bytes of its files on the disk, holes included.
@@ -55,31 +56,31 @@ class Allowance:
 
     def __init__(self, packed: int) -> None:
         self.packed = packed
-        most = max(FREE_BYTES, RATIO * packed)
-        if packed <= LARGE_BYTES:
-            most = min(most, MOST_BYTES)
-        self.left = max(most, stated_bytes())
+        stated = stated_bytes()
+        self.left = max(MOST_BYTES if packed <= LARGE_BYTES else RATIO * packed, stated)
+        self.left_for_texts = min(max(FREE_BYTES, RATIO * packed, stated), self.left)
 
-    def check(self, wanted: int) -> None:
-        """Refuse data larger than the remaining allowance.
+    def check(self, wanted: int, texts: int = 0) -> None:
+        """Refuse data larger than the remaining allowance, or with more texts than remain.
 
         Raises:
             ValueError: If it is larger.
         """
-        if wanted > self.left:
+        if wanted > self.left or texts > self.left_for_texts:
             raise ValueError(
-                f"it would unpack from {self.packed / _MIB:.1f} MiB to {wanted / 2**30:.1f} GiB or more, as no "
-                f"recording does (for a file that you trust, {VARIABLE}=8 allows 8 GiB)"
+                f"it would unpack from {self.packed / _MIB:.1f} MiB to {max(wanted, texts) / 2**30:.1f} GiB or more, "
+                f"as no recording does (for a file that you trust, {VARIABLE}=8 allows 8 GiB)"
             )
 
-    def spend(self, wanted: int) -> None:
+    def spend(self, wanted: int, texts: int = 0) -> None:
         """Subtract bytes from the allowance.
 
         Raises:
             ValueError: If fewer are left.
         """
-        self.check(wanted)
+        self.check(wanted, texts)
         self.left -= wanted
+        self.left_for_texts -= texts
 
 
 def stated_bytes() -> int:
@@ -101,8 +102,7 @@ def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowan
     """Refuse a Parquet file that would unpack to more than is allowed, before anything is unpacked.
 
     Only ``columns`` count; those of them that the file contains are returned. The allowance is not reduced here, since
-    the
-    caller spends the bytes really unpacked.
+    the caller spends the bytes really unpacked.
 
     Raises:
         ValueError: With one line; also if the metadata can't be read.
@@ -120,18 +120,20 @@ def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowan
     wanted = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in columns]
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     rows = max(metadata.num_rows, sum(max(group.num_rows, 0) for group in groups))
-    if rows > max(FREE_ROWS.get(name, OTHER_FREE_ROWS), ROWS_PER_BYTE * size):
+    if name in ROW_BY_ROW and rows > max(FREE_ROWS, ROWS_PER_BYTE * size):
         raise ValueError(f"{rows} rows in {size} bytes are impossible")
     widths = {i: _width(metadata.schema.column(i)) for i in wanted}
-    laid_out = unpacked = 0
+    laid_out = unpacked = texts = 0
     for group in groups:
         for i in wanted:
             chunk = group.column(i)
             if min(group.num_rows, chunk.num_values) < 0:
                 raise ValueError(f"column {chunk.path_in_schema!r} has a negative number of rows")
             laid_out += widths[i] * max(group.num_rows, chunk.num_values)
-            unpacked += _unpacked(chunk, size)
-            allowance.check(max(laid_out, unpacked))
+            stated = _unpacked(chunk, size)
+            unpacked += stated
+            texts += stated * (chunk.physical_type == "BYTE_ARRAY")
+            allowance.check(max(laid_out, unpacked), texts)
     return [metadata.schema.column(i).path for i in wanted]
 
 

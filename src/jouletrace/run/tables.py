@@ -285,8 +285,7 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
 
     Raises:
         ValueError: With one line, if it is damaged, a column of ``REQUIRED`` is missing, or it would unpack to more
-            than is
-            allowed.
+            than is allowed.
     """
     try:
         if allowance is None:
@@ -315,21 +314,21 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
         for field in TABLES[name]:
             if field.name in there:
                 columns[field.name] = _conform(_column(file, field, stored, allowance), field.type, rows)
-                allowance.spend(columns[field.name].nbytes)
+                taken = columns[field.name].nbytes
+                allowance.spend(taken, taken * pa.types.is_string(field.type))
     found = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
     return pa.Table.from_arrays(found, schema=TABLES[name])
 
 
 def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.ChunkedArray:
     """A column as stored, dictionary-encoded; the allowance is checked against its texts at full length."""
-    left, chunks = allowance.left, []
+    taken, texts, chunks = 0, 0, []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
         chunk = batch.column(0)
-        left -= chunk.nbytes
-        if pa.types.is_string(field.type) and pa.types.is_dictionary(chunk.type):
-            left -= _text_bytes(chunk)
-        if left < 0:
-            allowance.check(allowance.left - left)
+        taken += chunk.nbytes
+        if pa.types.is_dictionary(chunk.type):
+            texts += chunk.dictionary.nbytes + (_text_bytes(chunk) if pa.types.is_string(field.type) else 0)
+        allowance.check(taken + texts, texts)
         chunks.append(chunk)
     return pa.chunked_array(chunks, type=stored.field(field.name).type)
 

@@ -9,8 +9,10 @@ import pytest
 
 from jouletrace import report
 from jouletrace.analysis import analyse
+from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files, recognise
+from jouletrace.run.parts import Parts
 from places import SAMPLES
 
 SHARED = SAMPLES / "MIGProfiler" / "history_98cdb472" / "data" / "A100-40g"
@@ -196,3 +198,9 @@ def test_a_row_of_results_is_shown_once_and_its_numbers_whole_on_eighty_columns(
     for width in (40, 60, 80):
         stated = set(re.findall(r"\d+\.\d+", report.render([run], width=width)))
         assert stated <= set(re.findall(r"\d+\.\d+", report.render([run], width=300))), "no number is broken"
+
+
+def test_results_beside_a_log_without_power_ask_for_it_as_the_log_alone_does(folder):
+    for path in (folder, folder / "dcgm.csv"):
+        known = facts_of(run := analyse(read_files([path])), Parts(run))
+        assert ("no_power_logged", "with care") in [(one.code, one.level) for one in known.checks.failed]

@@ -12,7 +12,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
 from jouletrace.formats.importers.columns import block
-from jouletrace.formats.importers.merge import extent, merge
+from jouletrace.formats.importers.extent import extent
+from jouletrace.formats.importers.merge import merge
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 from shown import methods_of
 

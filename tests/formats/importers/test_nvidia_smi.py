@@ -189,3 +189,38 @@ def test_a_unit_that_is_not_known_is_counted_apart_from_empty_cells(tmp_path):
     run = read(tmp_path, "nvidia_smi", text)
     assert list(run.series("imported:0", "power_w")[1]) == [61, 62]
     assert left_out(run) == {"unknown_units": 1, "missing_cells": 1}
+
+
+def _without_header(identity, count=60):
+    """Four GPUs of 70 to 370 W every 5 s, read up to 17 ms after each other in no order; file begins with the third."""
+    late_ms = (5, 20, 16, 14)
+    rows = [
+        f"2026/11/23 08:{i // 12:02d}:{5 * (i % 12):02d}.1{late_ms[gpu]:02d}, {identity(gpu)}, "
+        f"{70 + 100 * gpu}.{i % 10}0 W, 31, 1980 MHz\n"
+        for i in range(count)
+        for gpu in range(4)
+    ]
+    return "".join(rows[2:])
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [str, lambda gpu: f"GPU-{gpu}a-bb, NVIDIA H100 80GB HBM3", lambda gpu: f"00000000:{gpu + 1}B:00.0"],
+    ids=["index", "uuid", "pci"],
+)
+def test_gpus_of_a_log_without_a_header_are_distinguished_by_their_cells(tmp_path, identity):
+    run = read(tmp_path, "nvidia_smi", _without_header(identity))
+    means = sorted(run.series(device.id, "power_w")[1].mean() for device in run.devices)
+    np.testing.assert_allclose(means, [70.45, 170.45, 270.45, 370.45], atol=0.1)
+
+
+@pytest.mark.parametrize("identity", ["31, P0", "0 %"])
+def test_gpus_of_a_log_without_a_header_are_never_taken_for_one(tmp_path, identity):
+    way = "Name the columns in a first line, such as timestamp, index, power.draw"
+    with pytest.raises(BadInputError, match=rf"4 readings of power: are they of 4 GPUs without an index\? {way}"):
+        read(tmp_path, "nvidia_smi", _without_header(lambda _: identity))
+
+
+def test_a_log_with_neither_header_nor_units_asks_for_the_header(tmp_path):
+    with pytest.raises(BadInputError, match="no cell is in W: name the columns in a first line"):
+        read(tmp_path, "nvidia_smi", _without_header(str).replace(" W", ""))

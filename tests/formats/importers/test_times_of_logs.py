@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import command
+from import_logs import codes
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, read_files
@@ -273,6 +274,10 @@ def test_rows_in_no_order_are_sorted_with_a_remark(tmp_path, digits):
 # A part of a log
 
 
+def warned(run, code):
+    return [one.message for one in run.warnings if one.code == code]
+
+
 @pytest.fixture
 def night(tmp_path):
     """A log from 22:00 to 02:00, a reading every ten seconds: 70 W, from 23:00 on 300 W."""
@@ -294,12 +299,15 @@ def night(tmp_path):
         (None, "3590", 70.1 * 3590),
         ("7200", None, 300.1 * 7190),
         ("01:00", "01:30", 300.1 * 1800),
+        ("2026-11-26", None, 300.1 * 7190),
+        ("2026-11-25 23:00", "2026-11-25", 300.1 * 3590),
     ],
 )
 def test_a_part_of_a_log_has_the_energy_of_its_readings(night, since, until, joules):
     run = import_files(night, time_zone="UTC", since=since, until=until)
     assert run.result("energy_total_j").value == pytest.approx(joules, rel=2e-3)
     assert "readings were kept" in run.settings["imported"][0]["aligned"]
+    assert not {"beyond_log", "several_days"} & codes(run)
 
 
 @pytest.mark.parametrize(
@@ -308,12 +316,34 @@ def test_a_part_of_a_log_has_the_energy_of_its_readings(night, since, until, jou
         ({"since": "noon"}, "--from 'noon': write a time as the log has it"),
         ({"until": "nan"}, "--to 'nan': write a time"),
         ({"since": "05:00"}, "no reading lies there; the log has 2026-11-25 22:00:00"),
-        ({"since": "3600", "until": "60"}, "--from 3600 --to 60: no reading lies there"),
+        ({"since": "3600", "until": "60"}, "--from 3600 --to 60: the end lies before the beginning"),
+        (
+            {"since": "23:30", "until": "23:00"},
+            "--from 23:30 --to 23:00: the end lies before the beginning; the log has",
+        ),
+        ({"since": "2026-11-27"}, "--from 2026-11-27: no reading lies there; the log has 2026-11-25 22:00:00"),
     ],
 )
 def test_a_part_that_a_log_lacks_is_refused(night, given, said):
     with pytest.raises(BadInputError, match=re.escape(said)):
         import_files(night, time_zone="UTC", **given)
+
+
+def test_a_part_that_a_log_has_in_part_says_how_much_and_where_it_ends(night):
+    (said,) = warned(import_files(night, time_zone="UTC", since="01:00", until="03:00"), "beyond_log")
+    assert said == "--from 01:00 --to 03:00: the log ends at 2026-11-26 01:59:50.000 UTC: 3590 s of 7200 s are in it"
+    (said,) = warned(import_files(night, since="2026-11-25 20:00", until="23:00"), "beyond_log")
+    assert said.endswith("the log begins at 2026-11-25 22:00:00.000 UTC: 3600 s of 10800 s are in it")
+
+
+def test_a_time_of_day_on_several_days_says_which_was_taken(tmp_path):
+    path = tmp_path / "smi.csv"
+    rows = [f"2026/11/{25 + h // 24} {h % 24:02d}:00:00.000, 0, {70 + h % 3}.00 W" for h in range(70)]
+    path.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]) + "\n")
+    (said,) = warned(read_files([path], ImportOptions(since="10:00", until="20:00")), "several_days")
+    taken = "taken from 2026-11-25 10:00:00.000 UTC to 2026-11-25 20:00:00.000 UTC"
+    assert said == f"--from 10:00 --to 20:00: {taken}; 2 later days of the log match, too"
+    assert "several_days" not in codes(read_files([path], ImportOptions(since="2026-11-26 10:00", until="20:00")))
 
 
 def test_a_part_ends_at_the_first_reading_of_a_log_that_counts_from_zero(tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,20 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.imported_recording import NO_COMMON_TIME, span_text
+from jouletrace.analysis.imported_recording import NO_COMMON_TIME
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
+from jouletrace.formats.importers.extent import TIMES, Extent, extent, loads_without_requests
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.formats.importers.power_sensor import describe_joined
-from jouletrace.formats.importers.stamps import read_stamps, zone_of
-from jouletrace.option import number
+from jouletrace.formats.importers.stamps import zone_of
+from jouletrace.formats.importers.window import cut
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.forms import Load
 from jouletrace.run.sound import sound_rows
-
-_DAY_NS = 86_400_000_000_000
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
@@ -35,13 +32,6 @@ _UNIT_COLUMNS = [
     *((name, "unit") for name in ("spans", "windows", "results")),
 ]
 _SPAN_COLUMNS = [("spans", "id"), ("spans", "parent"), ("counters", "span")]
-_TIMES = {
-    "spans": ("start_ns", "end_ns"),
-    "samples": ("time_ns",),
-    "windows": ("start_ns", "end_ns"),
-    "requests": ("scheduled_ns", "sent_ns", "first_ns", "last_ns"),
-    "steps": ("start_ns", "end_ns"),
-}
 
 
 def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
@@ -56,7 +46,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     if len(measured) > 1:
         raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
     _align(runs, paths, options)
-    _cut(runs, paths, options)
+    cut(runs, paths, options)
     _warn_of_gaps(runs, paths)
     order = sorted(range(len(runs)), key=lambda k: runs[k].kind == "import")
     runs, paths = [runs[k] for k in order], [paths[k] for k in order]
@@ -266,56 +256,12 @@ def _bring_counters(runs: list[Run], paths: list[str]) -> None:
             run.warn("counters_unmatched", message, Path(path).name)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The time range of a Run in ns; both None for a Run without times."""
-
-    start_ns: int | None
-    end_ns: int | None
-
-    def said(self) -> str:
-        """As text."""
-        return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
-
-    def after(self, by_ns: int) -> Extent:
-        """The same, later."""
-        if self.start_ns is None or self.end_ns is None:
-            return self
-        return Extent(self.start_ns + by_ns, self.end_ns + by_ns)
-
-    def touches(self, other: Extent) -> bool:
-        """True if the two overlap."""
-        if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
-            return False
-        return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
-
-
-def extent(run: Run) -> Extent:
-    """The time range of a Run."""
-    edges = [pc.min_max(run.table(name)[column]) for name, columns in _TIMES.items() for column in columns]
-    known = [(edge["min"].as_py(), edge["max"].as_py()) for edge in edges if edge["min"].is_valid]
-    known += [(load["start_ns"], load["end_ns"]) for load in _loads_without_requests(run)]
-    if not known:
-        return Extent(None, None)
-    return Extent(min(first for first, _ in known), max(last for _, last in known))
-
-
-def _loads_without_requests(run: Run) -> list[Load]:
-    """Loads whose times stand in the workload alone."""
-    serving = run.workload.get("serving")
-    return (
-        [load for load in serving["levels"] if {"totals", "start_ns", "end_ns"} <= set(load)]
-        if serving is not None
-        else []
-    )
-
-
 def _shift(run: Run, by_ns: int) -> None:
     """Add to all times of a Run."""
-    for name, columns in _TIMES.items():
+    for name, columns in TIMES.items():
         for column in columns if by_ns else ():
             _replace(run, name, column, pc.add(run.table(name)[column], pa.scalar(by_ns, pa.int64())))
-    for load in _loads_without_requests(run):
+    for load in loads_without_requests(run):
         load["start_ns"] += by_ns
         load["end_ns"] += by_ns
 
@@ -356,67 +302,6 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
             said += f"; {offset_s:+g} s were added"
         _shift(run, by_ns)
         about(run)["aligned"] = said
-
-
-def _cut(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
-    """Keep the readings of logs between two times, and state which in each file's ``aligned``.
-
-    Raises:
-        BadInputError: If a file has more than readings, a time can't be read, or no reading lies between.
-    """
-    asked = " ".join(
-        f"--{n} {text}" for n, text in (("from", options.since), ("to", options.until)) if text is not None
-    )
-    if not asked:
-        return
-    for run, path in zip(runs, paths, strict=True):
-        if run.kind != "import" or any(len(run.table(name)) for name in _TIMES if name != "samples"):
-            raise BadInputError(f"{asked}: cuts logs of power, and {path} has more than readings")
-    clock = UNIX if any(about(run)["clock"] == UNIX for run in runs) else RELATIVE
-    known = [one for one in map(extent, runs) if one.start_ns is not None and one.end_ns is not None]
-    whole = (
-        Extent(min(one.start_ns or 0 for one in known), max(one.end_ns or 0 for one in known))
-        if known
-        else Extent(0, 0)
-    )
-    since_ns = moment(options.since, "--from", clock, whole, options) if options.since is not None else None
-    until_ns = moment(options.until, "--to", clock, whole, options, since_ns) if options.until is not None else None
-    kept = 0
-    for run in runs:
-        before = len(run.samples)
-        for edge_ns, within in ((since_ns, pc.greater_equal), (until_ns, pc.less_equal)):
-            if edge_ns is not None:
-                run.samples = run.samples.filter(within(run.samples["time_ns"], edge_ns))
-        kept += len(run.samples)
-        about(run)["aligned"] += f"; {len(run.samples)} of {before} readings were kept ({asked})"
-    if not kept:
-        raise BadInputError(f"{asked}: no reading lies there; the log has {whole.said()}")
-
-
-def moment(text: str, name: str, clock: str, whole: Extent, options: ImportOptions, after_ns: int | None = None) -> int:
-    """A time in ns on the clock of a log: with a date, a time of day ("10:30"), or seconds since the log begins.
-
-    A time of day is on the first day of the log, or on the next if it lies before the log begins or ``after_ns``.
-
-    Raises:
-        BadInputError: If it is none of these, or has a date where the log has none.
-    """
-    start_ns = whole.start_ns or 0
-    with suppress(ValueError, OverflowError):
-        return start_ns + round(number(text) * 1e9)  # of nan and inf one of these
-    of_day = f"{text}:00" if text.count(":") == 1 and len(text) <= len("10:30") else text
-    found = read_stamps([of_day], options.time_zone)
-    if not found.valid[0] or (found.clock == UNIX) > (clock == UNIX):
-        raise BadInputError(
-            f"{name} {text!r}: write a time as the log has it, a time of day (10:30), or seconds since it begins"
-        )
-    time_ns = int(found.time_ns[0])
-    if found.clock == UNIX:
-        return time_ns
-    if clock == UNIX:
-        day = datetime.fromtimestamp(start_ns / 1e9, zone_of(options.time_zone))
-        time_ns += round(day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()) * 10**9
-    return time_ns + (_DAY_NS if time_ns < (start_ns if after_ns is None else after_ns) else 0)
 
 
 def _midnight(daily: Extent, reference: Extent, options: ImportOptions) -> int | None:

@@ -15,8 +15,8 @@ from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.nvidia_smi_columns import (
     OF_QUERY,
     STAMP,
-    STAMPED,
     TELLING,
+    WITH_HEADER,
     WITH_INDEX,
     channel_of,
     field_name,
@@ -24,6 +24,7 @@ from jouletrace.formats.importers.nvidia_smi_columns import (
     query_start,
     reading_columns,
     stated_unit,
+    without_header,
 )
 from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.formats.importers.table import read_times
@@ -168,14 +169,16 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
 def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stamps | None:
     """CSV with units in the header or the cells, with or without a header; returns the times of a user's own column."""
     start = query_start(text) or 0
-    table = read_delimited(
-        text[start:], log.left, header=_without_header(text[start:]), before=text.count("\n", 0, start)
-    )
+    unnamed = without_header(text[start:])
+    if unnamed and "power.draw" not in unnamed:
+        raise BadInputError(f"{path}: no header names the power, and no cell is in W: {WITH_HEADER}")
+    table = read_delimited(text[start:], log.left, header=unnamed, before=text.count("\n", 0, start))
     names = [field_name(cell) for cell in table.header]
     if not any(name in OF_QUERY or name.startswith("column ") for name in names):
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")
     identity = identity_columns(names)
-    log.apart = "" if set(identity.values()) & TELLING else f"log the index: {WITH_INDEX}"
+    apart = WITH_HEADER if unnamed else f"log the index: {WITH_INDEX}"
+    log.apart = "" if set(identity.values()) & TELLING else apart
     log.bursts = True
     boards: dict[tuple[str, ...], str] = {}
     when = _time_columns(table, names, path)
@@ -206,18 +209,6 @@ def _time_columns(table: Delimited, names: Sequence[str], path: Path) -> Times:
     if "timestamp" in names:
         return Times((names.index("timestamp"),))
     return find_columns(table.header, {}, path).time or Times(())
-
-
-def _without_header(text: str) -> list[str]:
-    """Columns of a file of ``--format=csv,noheader``, identified by the units in its cells alone; else none."""
-    first = text.split("\n", 1)[0]
-    if not STAMPED.match(first):
-        return []
-    names = ["timestamp"]
-    for i, cell in enumerate(first.split(",")[1:], start=2):
-        watts = units.split(cell.strip())[1] == "W" and "power.draw" not in names
-        names.append("power.draw" if watts else f"column {i}")
-    return names
 
 
 def _query_cell(log: Log, device: str, name: str, header: str, cell: str, place: str, decimal: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
+from operator import eq
 
+from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.delimited import Delimited, header_start, left_out_texts
+from jouletrace.formats.importers.delimited import Delimited, first_rows, header_start, left_out_texts
 from jouletrace.formats.importers.table_headings import HOST, NUMBER, UUID, role_of
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 
@@ -62,7 +65,19 @@ TELLING = {"index", "id", "serial", "pci_bus"}
 
 WITH_INDEX = "nvidia-smi --query-gpu=timestamp,index,uuid,name,power.draw --format=csv -lms 100"
 
+WITH_HEADER = "name the columns in a first line, such as timestamp, index, power.draw [W], one name for each column"
+
 STAMPED = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\s*,")
+
+_BY_CELLS = {
+    "uuid": re.compile(r"(GPU|MIG)-\S+"),
+    "pci.bus_id": re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d"),
+    "name": re.compile(r"(NVIDIA|Tesla|GeForce|Quadro)\b.+"),
+}
+"""Fields that identify a GPU, by the form of their cells."""
+
+_SHOWN, _MOST_DEVICES, _MOST = 200, 16, 0.9
+"""Rows that show what a column without a name holds; devices of a host; share of rows with which numbers repeat."""
 
 
 def query_start(text: str) -> int | None:
@@ -81,6 +96,41 @@ def query_start(text: str) -> int | None:
 def _is_query(first: str) -> bool:
     names = [field_name(cell) for cell in re.split(r"[,;\t|]", first)]
     return any(name in _TELLTALE for name in names)
+
+
+def without_header(text: str) -> list[str]:
+    """Columns of a file of ``--format=csv,noheader``, by their cells: times, watts and what identifies a GPU.
+
+    Others are "column 3"; the list is empty of a file with a header.
+    """
+    if not STAMPED.match(text):
+        return []
+    rows = first_rows("\n".join(text.split("\n", _SHOWN)[:_SHOWN]), ",", _SHOWN)
+    columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
+    names: list[str] = []
+    for number, cells in enumerate(columns, start=1):
+        name = "timestamp" if not names else _by_cells(cells)
+        names.append(name if name and name not in names else f"column {number}")
+    return names
+
+
+def _by_cells(cells: Sequence[str]) -> str:
+    """The field that a column holds by its cells; "" of another."""
+    if any(units.split(cell)[1] == "W" for cell in cells):
+        return "power.draw"
+    if _in_turn(cells):
+        return "index"
+    return next((name for name, form in _BY_CELLS.items() if all(map(form.fullmatch, cells))), "")
+
+
+def _in_turn(cells: Sequence[str]) -> bool:
+    """True of numbers of GPUs that repeat in turn, each as often as any other."""
+    numbers = [units.gpu_number(cell) for cell in cells]
+    count = Counter(one for one in numbers if one is not None and one < _MOST_DEVICES)
+    if count.total() < len(cells) or len(count) < 2 or len(cells) < 2 * len(count):
+        return False
+    again = sum(map(eq, numbers, numbers[len(count) :]))
+    return again >= _MOST * (len(cells) - len(count)) and min(count.values()) >= _MOST * max(count.values()) - 1
 
 
 def identity_columns(names: Sequence[str]) -> dict[int, str]:

@@ -111,13 +111,14 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float, bursts: boo
 
     Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
     devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all;
-    and if they come in ``bursts``, which the tool only writes of several.
+    and if they come in ``bursts``, which the tool only writes of several. Within one of these their stamps may be in
+    any order.
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]
     new = _begin(ordered, 0.0)
     each = _times_each(ordered)
-    if np.any(np.diff(time) < 0):
+    if np.any(np.diff(time) < 0) and not (bursts and in_no_order(time)):
         return each, each > 1 and _differ(new, watts)
     coarse = _coarse(time, resolution_s)
     if coarse and each > 1:
