@@ -93,7 +93,7 @@ def test_a_check_is_decided_at_the_bound_that_it_prints(other):
         (high - step, "inconclusive", "inconclusive"),
         (high + step, "passed", "failed"),
     ):
-        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found.rows, ())[0].outcome for sign in "><"]
+        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found)[0].outcome for sign in "><"]
         assert outcomes == [above, below]
 
 
@@ -232,6 +232,18 @@ def test_a_check_of_what_was_not_measured_is_exit_code_3(capsys, saved, lacking,
         said.err == f"jouletrace: --fail-if 'energy>3%' not measured: energy of {where}: no RAPL energy counter here\n"
     )
     assert "NOT MEASURED" in said.out
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_a_check_on_runs_without_trust_is_not_judged(capsys, saved, strict):
+    files = [saved / name / "results.parquet" for name in ("a1", "b1")]
+    shutil.copyfile(files[1], files[0])
+    said = command(capsys, "compare", A, B, "--fail-if", "energy>3%", "--fail-if", "time>3%", *strict)
+    assert said.code == 3
+    assert "not judged: trust: no, results.parquet is not what was saved" in " ".join(said.err.split())
+    assert "PASSED" not in said.out
+    assert "NOT JUDGED" in said.out
+    assert said.err.splitlines()[-1].startswith("jouletrace: --fail-if is not judged: ")
 
 
 def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):

@@ -76,9 +76,9 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
 
     Raises:
         CheckFailedError: If one failed; with ``strict`` if one is inconclusive, or both sides are the same Run.
-        NotPossibleError: If none failed, but a side lacks the figure of one.
+        NotPossibleError: If none failed, but a side lacks the figure of one, or none could be judged.
     """
-    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNMEASURED
+    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNJUDGED, UNMEASURED
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import says
 
@@ -91,6 +91,8 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
             say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {says(check)}")
     if strict and found.same:
         raise CheckFailedError("--strict: A and B are the same Run, so no difference can be detected; give two Runs")
+    if found.checks and found.checks[0].outcome == UNJUDGED:
+        raise NotPossibleError(f"--fail-if is not judged: {says(found.checks[0])}")
     bad = [one for one in found.checks if one.outcome in (*failing, UNMEASURED)]
     if bad:
         error = CheckFailedError if any(one.outcome in failing for one in bad) else NotPossibleError

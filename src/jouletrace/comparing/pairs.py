@@ -11,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from jouletrace.above import Above
+from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import unknown
 from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
-from jouletrace.run.parts import ABSENT, STORED_SCATTER
+from jouletrace.run.parts import ABSENT, STORED_SCATTER, Parts
 from jouletrace.run.shown import Shown
 from jouletrace.stats.contrast import METHOD, Contrast
 from jouletrace.stats.interval import mean_estimate, standard_error
@@ -33,8 +34,9 @@ HIGHER, LOWER = "higher", "lower"
 DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
-FAILED, PASSED, UNMEASURED = "failed", "passed", "not measured"
-"""Other outcomes of a check than inconclusive; the last where a side lacks the figure in all of its rows."""
+FAILED, PASSED, UNMEASURED, UNJUDGED = "failed", "passed", "not measured", "not judged"
+"""Other outcomes of a check than inconclusive: "not measured" where a side lacks the figure in all of its rows, "not
+judged" where the comparison allows no verdict on the code."""
 
 LOAD: Final = "load"
 LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
@@ -207,7 +209,8 @@ class Check:
         metric: Its metric, by the word of the check.
         above: True if a change of more than ``change`` fails, False if one of less than it does.
         change: Relative change.
-        outcome: "failed", "passed", "inconclusive" or "not measured"; "" before it is evaluated.
+        outcome: "failed", "passed", "inconclusive", "not measured" or "not judged"; "" before it is evaluated.
+        because: Why it isn't judged; None otherwise.
         deciding: The rows that decide it: those that failed, those that leave it open, or all.
         levels: The level at which each of these was tested, on one side.
     """
@@ -219,6 +222,7 @@ class Check:
     above: bool
     change: float
     outcome: str = ""
+    because: Note | None = None
     deciding: tuple[Row, ...] = ()
     levels: tuple[float, ...] = ()
 
@@ -275,6 +279,11 @@ class Comparison(Shown):
     def whole(self) -> dict[str, Row]:
         """The rows of the model by metric."""
         return {row.metric: row for row in self.rows if row.level == "model"}
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The checks of the Runs of both sides together."""
+        return joined([outcomes(run, Parts(run)) for run in self.runs])
 
     @property
     def simulated(self) -> bool:

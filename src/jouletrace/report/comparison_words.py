@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
+from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of
 from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.comparing.pairs import (
     DIFFERENT,
@@ -23,11 +23,12 @@ from jouletrace.comparing.pairs import (
 )
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
+from jouletrace.report import trust
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
-from jouletrace.run.parts import STORED_SCATTER, Parts
+from jouletrace.run.parts import STORED_SCATTER
 
 PER_ITERATION = "per iteration"
 
@@ -104,6 +105,8 @@ def note(one: Note) -> str:
         side, places, message = one.values
         which = f"{side} ({', '.join(places)})" if places else side
         return f"{which}: {message}" if which else str(message)
+    if one.code == "not_trusted":
+        return f"trust: no, {trust.message(one.values[0]).rstrip('.')}"
     if one.code == "gpus_and_workloads_differ" and one.values[0]:
         return "A and B are of different GPUs, and nothing says that they ran the same"
     return _NOTES[one.code].format(*map(_listed, one.values))
@@ -142,7 +145,9 @@ def placed(one: Listed, name: str | None = None) -> str:
 
 
 def says(check: Check) -> str:
-    """The rows that decide a check: which rows, by how much, and the bound that the check has tested."""
+    """The rows that decide a check: which rows, by how much, and the bound that it has tested; or why none does."""
+    if check.because is not None:
+        return note(check.because)
     said = []
     for row, level in list(zip(check.deciding, check.levels, strict=True))[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.called}: "
@@ -262,7 +267,7 @@ def _size(change: Estimate, noun: str) -> str:
 def trusted(found: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
     doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
-    sides = joined([*(outcomes(run, Parts(run)) for run in found.runs), of([], doubts)])
+    sides = joined([found.outcomes, of([], doubts)])
     failed = [one for one in sides.failed if not (found.clear and one.code == "target_not_met")]
     return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
 
