@@ -110,6 +110,29 @@ def test_on_two_gpus_sensor_gain_stands_against_both_conclusions():
     assert outcome("latency>3%", **keys)["outcome"] == "passed"
 
 
+OTHER = "GPU-99999999-2222-3333-4444-555555555555"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"device": gpu(id=OTHER, name="NVIDIA A100")}, "device differs: NVIDIA H100 80GB HBM3 in A, NVIDIA A100 in B"),
+        ({"device": gpu(simulated=True)}, "device differs: NVIDIA H100 80GB HBM3 in A, SIMULATED NVIDIA H100"),
+        ({"device": gpu(id="cpu", name="Xeon", kind="cpu")}, "device differs: NVIDIA H100 80GB HBM3 in A, Xeon in B"),
+        ({"name": "other"}, "workload differs: thing in A, other in B"),
+    ],
+)
+def test_checks_over_other_devices_or_workloads_are_not_judged(keys, said):
+    check = outcome("latency>3%", b=(2.0, 2.001, 1.999), of_b=keys)
+    assert check["outcome"] == "not judged"
+    assert check["says"].startswith(said)
+
+
+@pytest.mark.parametrize("keys", [{"device": gpu(id=OTHER)}, {"name": "head/thing"}])
+def test_another_gpu_of_that_name_or_folder_is_judged(keys):
+    assert outcome("energy>3%", b=(1.3, 1.301, 1.299), of_b=keys)["outcome"] == "failed"
+
+
 def test_checks_on_parts_mean_all_that_fit_the_pattern():
     parts = {
         "of_a": {"parts": {"enc.0": 0.4, "enc.1": 0.4, "dec": 0.1}},

@@ -5,7 +5,7 @@
 A check asks for each row that it selects whether B / A - 1 is beyond the stated change. It fails if the
 change is shown to be beyond, with the error permitted over all rows of all checks; it passes if the change
 is shown to be within, and is inconclusive otherwise. Without a figure on both sides in any row it isn't measured.
-No check is judged where figures can't be trusted.
+No check is judged where figures can't be trusted, or the sides are of other devices or workloads.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from jouletrace.comparing.pairs import (
     Note,
     Row,
 )
+from jouletrace.comparing.setup import other_things
 from jouletrace.comparing.source import Side
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
@@ -97,6 +98,8 @@ def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
 
 def _hindrance(found: Comparison) -> Note | None:
     """What forbids a verdict on the code; None if nothing does."""
+    if apart := other_things(found.a, found.b):
+        return apart
     doubt = next((one for one in found.outcomes.failed if one.level == NO), None)
     return Note("not_trusted", (doubt,)) if doubt else None
 

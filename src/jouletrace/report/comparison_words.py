@@ -105,6 +105,9 @@ def note(one: Note) -> str:
         side, places, message = one.values
         which = f"{side} ({', '.join(places)})" if places else side
         return f"{which}: {message}" if which else str(message)
+    if one.code == "other_things":
+        ways = {"device": "measure both on one", "name": "measure the same on both sides, or use jouletrace ab"}
+        return f"{note(one.values[0])}: {ways[one.values[0].values[1]]}"
     if one.code == "not_trusted":
         return f"trust: no, {trust.message(one.values[0]).rstrip('.')}"
     if one.code == "gpus_and_workloads_differ" and one.values[0]:
