@@ -156,6 +156,14 @@ def test_a_check_that_looks_at_nothing_is_refused(text, said):
         outcome(text, a=BASE, b=BASE, of_a={"parts": {"enc": 0.4}}, of_b={"parts": {"enc": 0.4}})
 
 
+@pytest.mark.parametrize("text", ["work>3%", "layer:enc:work>3%", "ttft>3%"])
+def test_a_known_metric_that_neither_side_has_is_not_measured(text):
+    keys = {"parts": {"enc": 0.4}}
+    found = compare(side(*BASE, **keys), side(*MORE, **keys), fail_if=[text, "energy>3%"])
+    assert [one["outcome"] for one in stated(found)["checks"]] == ["not measured", "failed"]
+    assert f"neither side has {text.rpartition(':')[2][:4]}" in stated(found)["checks"][0]["says"]
+
+
 def test_a_check_on_parts_says_which_side_lacks_them():
     with pytest.raises(BadInputError, match="B has no layer: profile with --detail layer"):
         outcome("layer:enc:energy>1%", of_a={"parts": {"enc": 0.4}})

@@ -77,7 +77,7 @@ def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
     """The checks on a comparison with their outcomes.
 
     Raises:
-        BadInputError: If a check selects no row: without a row it would always pass.
+        BadInputError: If a check names a part that the sides don't have in common: it would always pass.
     """
     if checks and (because := _hindrance(found)):
         return [replace(check, outcome=UNJUDGED, because=because) for check in checks]
@@ -88,7 +88,7 @@ def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
         own = [k for k, (of, _) in enumerate(asked) if of is check]
         failed, open_ = [k for k in own if beyond[k][0]], [k for k in own if not beyond[k][0] and not short[k][0]]
         measured = any(asked[k][1].measured for k in own)
-        outcome = FAILED if failed else PASSED if not open_ else INCONCLUSIVE if measured else UNMEASURED
+        outcome = UNMEASURED if not measured else FAILED if failed else INCONCLUSIVE if open_ else PASSED
         deciding = failed or open_ or own
         levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
         rows_ = tuple(asked[k][1] for k in deciding)
@@ -109,14 +109,12 @@ def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
     found = [row for row in named if row.metric in (metric, EACH.get(metric))]
-    if found:
+    if found or named or check.level == "model":
         return found
     if not at_level:
         raise BadInputError(f"--fail-if '{check.text}': {_lacking(check.level, sides)}")
-    if not named:
-        near = _near(check.pattern, sorted({row.name for row in at_level}))
-        raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
-    raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
+    near = _near(check.pattern, sorted({row.name for row in at_level}))
+    raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
 
 
 def _lacking(level: str, sides: Sequence[Side]) -> str:

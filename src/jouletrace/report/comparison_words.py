@@ -151,7 +151,7 @@ def says(check: Check) -> str:
     """The rows that decide a check: which rows, by how much, and the bound that it has tested; or why none does."""
     if check.because is not None:
         return note(check.because)
-    said = []
+    said = [] if check.deciding else [f"neither side has {check.metric} there"]
     for row, level in list(zip(check.deciding, check.levels, strict=True))[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.called}: "
         said.append(f"{name}{check.metric} {_decides(row, check, level)}")
