@@ -103,6 +103,18 @@ def test_a_check_states_its_one_sided_bound_and_no_interval():
     assert re.fullmatch(r"energy \+6\.00.%, below \+6\.\d\d.% at 95.%", outcome("energy>10%")["says"])
 
 
+def test_a_check_states_in_numbers_what_decided_it():
+    failed, passed, still_open = outcome("energy>3%"), outcome("energy>10%"), outcome("energy>5.9%")
+    for check, low, high in ((failed, 0.055, 0.06), (passed, 0.06, 0.065)):
+        (row,) = check["rows"]
+        assert low < row["bound"] < high
+        assert (row["change"], row["confidence"], row["fails_from"]) == (pytest.approx(0.06), 0.95, None)
+    assert (failed["limit"], passed["limit"]) == (0.03, 0.1)
+    (row,) = still_open["rows"]
+    assert row["bound"] is None
+    assert f"from +{100 * row['fails_from']:.2f}" in still_open["says"]
+
+
 def test_on_two_gpus_sensor_gain_stands_against_both_conclusions():
     keys = {"of_b": {"device": gpu(id="GPU-99999999-2222-3333-4444-555555555555")}}
     assert outcome("energy>3%", **keys)["outcome"] == "inconclusive"

@@ -226,6 +226,24 @@ class Check:
     deciding: tuple[Row, ...] = ()
     levels: tuple[float, ...] = ()
 
+    @property
+    def lower(self) -> bool:
+        """True if a lower bound of the change decides it."""
+        return self.above == (self.outcome == FAILED)
+
+    def bound(self, row: Row, level: float) -> float | None:
+        """The one-sided bound of a row's change by which it failed or passed; None where the row leaves it open."""
+        if row.contrast is None or self.outcome not in (FAILED, PASSED):
+            return None
+        return row.contrast.bound(level, lower=self.lower)
+
+    def fails_from(self, row: Row, level: float) -> float | None:
+        """The change of a row that leaves it open from which on it would fail 9 times in 10; None where unknown."""
+        if row.contrast is None or self.outcome != INCONCLUSIVE:
+            return None
+        least = row.contrast.detectable(2 * level)
+        return None if least is None else self.change + (least if self.above else -least)
+
 
 @dataclass
 class Comparison(Shown):

@@ -9,7 +9,6 @@ from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined,
 from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.comparing.pairs import (
     DIFFERENT,
-    FAILED,
     INCONCLUSIVE,
     LENGTH,
     LOAD,
@@ -171,15 +170,12 @@ def _decides(row: Row, check: Check, level: float) -> str:
     if row.contrast is None:
         return f"{change}, {reason(row.reason)}"
     if check.outcome == INCONCLUSIVE:
-        least = row.contrast.detectable(2 * level)
-        if least is None:
-            return f"{change}, A may be zero"
-        return f"{change}, it would fail from {_signed(check.change + (least if check.above else -least))}{NBSP}% on"
-    lower = check.above == (check.outcome == FAILED)
-    bound = row.contrast.bound(level, lower=lower)
+        least = check.fails_from(row, level)
+        return f"{change}, {'A may be zero' if least is None else f'it would fail from {_signed(least)}{NBSP}% on'}"
+    bound = check.bound(row, level)
     if bound is None:
         return change
-    return f"{change}, {'above' if lower else 'below'} {_signed(bound)}{NBSP}% at {100 * (1 - level):.3g}{NBSP}%"
+    return f"{change}, {'above' if check.lower else 'below'} {_signed(bound)}{NBSP}% at {100 * (1 - level):.3g}{NBSP}%"
 
 
 def percent(share: float) -> str:
