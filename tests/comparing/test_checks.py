@@ -294,8 +294,23 @@ def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):
     assert command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%").code == 0
     said = command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%", "--strict")
     assert said.code == 1
-    assert said.err.startswith("jouletrace: --strict: A and B are the same Run")
+    assert said.err.startswith("jouletrace: --strict: both sides are the same Run")
     assert said.err.count("\n") == 1
+
+
+def test_a_simulation_that_repeats_itself_is_in_the_table_and_fails_under_strict(capsys, workspace):
+    for i, factor in enumerate((1.0, 1.0, 1.001)):
+        (run, _), *_ = side(factor, device=gpu(simulated=True))
+        row = {"time_ns": 1, "device": gpu().id, "channel": "power_w", "value": 400.0 + (i > 1)}
+        run.id, run.samples = f"run {i}", tables.from_rows([row], "samples")
+        save(run, workspace / f"s{i}")
+    for words in ("compare s0 s1 --fail-if energy>3%", "compare s0,s2 s1 --fail-if energy>3%"):
+        said = command(capsys, *words.split())
+        assert "simulated runs with the same readings" in " ".join(said.out.split())
+        assert said.code == 0
+        said = command(capsys, *words.split(), "--strict")
+        assert said.code == 1
+        assert said.err.startswith("jouletrace: --strict: s0 and s1 are simulated runs with the same readings")
 
 
 def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace):

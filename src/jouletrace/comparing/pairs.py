@@ -45,6 +45,10 @@ LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
 PER_SAMPLE = "per_sample"
 """Code of the note that the sides have different numbers of samples in an iteration."""
 
+SAME_RUN, SHARED_RUN, REPEATED = "same_run", "run_on_both_sides", "repeated_by_seed"
+SHARED = (SAME_RUN, SHARED_RUN, REPEATED)
+"""Codes of warnings that the sides have data in common."""
+
 NAMES = ("level", "name", "where", "shapes", "metric")
 """Attributes of a row that say what it is of."""
 
@@ -309,9 +313,14 @@ class Comparison(Shown):
         return any(source.run.simulated for side in (self.a, self.b) for source in side.sources)
 
     @property
+    def shared(self) -> Note | None:
+        """The warning that the sides have data in common, which hide a difference; None if they have none."""
+        return next((one for one in self.warnings if one.code in SHARED), None)
+
+    @property
     def same(self) -> bool:
         """True if both sides are the same Runs, of which there is nothing to compare."""
-        return any(one.code == "same_run" for one in self.warnings)
+        return self.shared is not None and self.shared.code == SAME_RUN
 
     @property
     def programs(self) -> bool:

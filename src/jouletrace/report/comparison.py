@@ -189,6 +189,7 @@ def short(found: Comparison, *, top: int) -> Document:
         [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
     )
     shown.verdict = whole.verdict
+    shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
     for section in shown.sections:
