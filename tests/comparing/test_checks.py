@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def outcome(text, a=BASE, b=MORE, *, of_a=None, of_b=None):
     [
         ("energy>5%", "model", "", "energy", True, 0.05),
         ("latency > -2.5 %", "model", "", "latency", True, -0.025),
-        ("power<10%", "model", "", "power", False, 0.10),
+        ("power<-10%", "model", "", "power", False, -0.10),
         ("kernel:gemm*:energy>3%", "kernel", "gemm*", "energy", True, 0.03),
         ("kernel:at::f<float>*:time>3%", "kernel", "at::f<float>*", "time", True, 0.03),
     ],
@@ -51,6 +52,8 @@ def test_expressions_are_read(text, level, pattern, metric, above, change):
         ("kernels:x:energy>5%", "did you mean kernel"),
         ("kernel:energy>5%", "write "),
         ("layer:a:watt>5%", "the metric is one of"),
+        ("energy<3%", "write 'energy>3%' to fail where it rose by more"),
+        ("kernel:f<int>:time < +3%", "write 'kernel:f<int>:time>3%'"),
         ("", "write "),
     ],
 )
@@ -93,7 +96,8 @@ def test_a_check_is_decided_at_the_bound_that_it_prints(other):
         (high - step, "inconclusive", "inconclusive"),
         (high + step, "passed", "failed"),
     ):
-        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found)[0].outcome for sign in "><"]
+        check = parse(f"energy>{100 * limit:.8f}%")
+        outcomes = [evaluate([replace(check, above=one)], found)[0].outcome for one in (True, False)]
         assert outcomes == [above, below]
 
 

@@ -70,6 +70,12 @@ def parse(text: str) -> Check:
     for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
         if word not in known:
             raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
+    if above == "<" and float(change) > 0:
+        where, size = f"{level}:{pattern}:" if level else "", change.lstrip("+")
+        raise BadInputError(
+            f"--fail-if '{text}' would fail unless {metric} rose by {size} %: write '{where}{metric}>{size}%' to fail "
+            "where it rose by more"
+        )
     return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
