@@ -94,6 +94,9 @@ _MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
 _MORE = {"profile": None, "ab": "give a longer --max-time"}
 """What shows the scatter, by kind of Run: the action of the code, this one, or by default more runs a side."""
 
+_TOO_WIDE = ("target_not_met", "host_unsteady")
+"""Codes of intervals that are wider than wanted."""
+
 
 def note(one: Note) -> str:
     """A note, a warning or a method in words."""
@@ -267,7 +270,7 @@ def trusted(found: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
     doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
     sides = joined([found.outcomes, of([], doubts)])
-    failed = [one for one in sides.failed if not (found.clear and one.code == "target_not_met")]
+    failed = [one for one in sides.failed if not (found.clear and one.code in _TOO_WIDE)]
     return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
 
 
@@ -279,6 +282,8 @@ def _doubt(found: Comparison) -> list[Failure]:
         level = NO if rule(code).level == YES else rule(code).level
         scatters = code in ("one_run", "spread_between_runs")
         action = _MORE.get(found.a.run.kind, _MORE_RUNS) if scatters else None
+        if any(one.code == "host_unsteady" for one in found.outcomes.failed):
+            action = ""  # no time that anyone has is enough
         made = Circumstances(max_time_s=80.0)
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:
