@@ -67,7 +67,7 @@ WITHOUT_GPU = f"{SIMULATE_GPU}, --device cpu runs on the processor"
 
 SIMULATED_TWICE = (
     "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "
-    "add run=1, run=2, ... to the device (sim:h100?run=1)"
+    "add run=10, run=20, ... to the device (sim:h100?run=10)"
 )
 """Stands behind the places of two Runs that one seed gave."""
 

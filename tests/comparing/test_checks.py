@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def outcome(text, a=BASE, b=MORE, *, of_a=None, of_b=None):
     [
         ("energy>5%", "model", "", "energy", True, 0.05),
         ("latency > -2.5 %", "model", "", "latency", True, -0.025),
-        ("power<10%", "model", "", "power", False, 0.10),
+        ("power<-10%", "model", "", "power", False, -0.10),
         ("kernel:gemm*:energy>3%", "kernel", "gemm*", "energy", True, 0.03),
         ("kernel:at::f<float>*:time>3%", "kernel", "at::f<float>*", "time", True, 0.03),
     ],
@@ -51,6 +52,8 @@ def test_expressions_are_read(text, level, pattern, metric, above, change):
         ("kernels:x:energy>5%", "did you mean kernel"),
         ("kernel:energy>5%", "write "),
         ("layer:a:watt>5%", "the metric is one of"),
+        ("energy<3%", "write 'energy>3%' to fail where it rose by more"),
+        ("kernel:f<int>:time < +3%", "write 'kernel:f<int>:time>3%'"),
         ("", "write "),
     ],
 )
@@ -93,7 +96,8 @@ def test_a_check_is_decided_at_the_bound_that_it_prints(other):
         (high - step, "inconclusive", "inconclusive"),
         (high + step, "passed", "failed"),
     ):
-        outcomes = [evaluate([parse(f"energy{sign}{100 * limit:.8f}%")], found.rows, ())[0].outcome for sign in "><"]
+        check = parse(f"energy>{100 * limit:.8f}%")
+        outcomes = [evaluate([replace(check, above=one)], found)[0].outcome for one in (True, False)]
         assert outcomes == [above, below]
 
 
@@ -103,11 +107,46 @@ def test_a_check_states_its_one_sided_bound_and_no_interval():
     assert re.fullmatch(r"energy \+6\.00.%, below \+6\.\d\d.% at 95.%", outcome("energy>10%")["says"])
 
 
+def test_a_check_states_in_numbers_what_decided_it():
+    failed, passed, still_open = outcome("energy>3%"), outcome("energy>10%"), outcome("energy>5.9%")
+    for check, low, high in ((failed, 0.055, 0.06), (passed, 0.06, 0.065)):
+        (row,) = check["rows"]
+        assert low < row["bound"] < high
+        assert (row["change"], row["confidence"], row["fails_from"]) == (pytest.approx(0.06), 0.95, None)
+    assert (failed["limit"], passed["limit"]) == (0.03, 0.1)
+    (row,) = still_open["rows"]
+    assert row["bound"] is None
+    assert f"from +{100 * row['fails_from']:.2f}" in still_open["says"]
+
+
 def test_on_two_gpus_sensor_gain_stands_against_both_conclusions():
     keys = {"of_b": {"device": gpu(id="GPU-99999999-2222-3333-4444-555555555555")}}
     assert outcome("energy>3%", **keys)["outcome"] == "inconclusive"
     assert outcome("energy>3%", b=(1.3, 1.301, 1.299), **keys)["outcome"] == "failed"
     assert outcome("latency>3%", **keys)["outcome"] == "passed"
+
+
+OTHER = "GPU-99999999-2222-3333-4444-555555555555"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"device": gpu(id=OTHER, name="NVIDIA A100")}, "device differs: NVIDIA H100 80GB HBM3 in A, NVIDIA A100 in B"),
+        ({"device": gpu(simulated=True)}, "device differs: NVIDIA H100 80GB HBM3 in A, SIMULATED NVIDIA H100"),
+        ({"device": gpu(id="cpu", name="Xeon", kind="cpu")}, "device differs: NVIDIA H100 80GB HBM3 in A, Xeon in B"),
+        ({"name": "other"}, "workload differs: thing in A, other in B"),
+    ],
+)
+def test_checks_over_other_devices_or_workloads_are_not_judged(keys, said):
+    check = outcome("latency>3%", b=(2.0, 2.001, 1.999), of_b=keys)
+    assert check["outcome"] == "not judged"
+    assert check["says"].startswith(said)
+
+
+@pytest.mark.parametrize("keys", [{"device": gpu(id=OTHER)}, {"name": "head/thing"}])
+def test_another_gpu_of_that_name_or_folder_is_judged(keys):
+    assert outcome("energy>3%", b=(1.3, 1.301, 1.299), of_b=keys)["outcome"] == "failed"
 
 
 def test_checks_on_parts_mean_all_that_fit_the_pattern():
@@ -131,6 +170,14 @@ def test_checks_on_parts_mean_all_that_fit_the_pattern():
 def test_a_check_that_looks_at_nothing_is_refused(text, said):
     with pytest.raises(BadInputError, match=said):
         outcome(text, a=BASE, b=BASE, of_a={"parts": {"enc": 0.4}}, of_b={"parts": {"enc": 0.4}})
+
+
+@pytest.mark.parametrize("text", ["work>3%", "layer:enc:work>3%", "ttft>3%"])
+def test_a_known_metric_that_neither_side_has_is_not_measured(text):
+    keys = {"parts": {"enc": 0.4}}
+    found = compare(side(*BASE, **keys), side(*MORE, **keys), fail_if=[text, "energy>3%"])
+    assert [one["outcome"] for one in stated(found)["checks"]] == ["not measured", "failed"]
+    assert f"neither side has {text.rpartition(':')[2][:4]}" in stated(found)["checks"][0]["says"]
 
 
 def test_a_check_on_parts_says_which_side_lacks_them():
@@ -234,13 +281,40 @@ def test_a_check_of_what_was_not_measured_is_exit_code_3(capsys, saved, lacking,
     assert "NOT MEASURED" in said.out
 
 
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_a_check_on_runs_without_trust_is_not_judged(capsys, saved, strict):
+    files = [saved / name / "results.parquet" for name in ("a1", "b1")]
+    shutil.copyfile(files[1], files[0])
+    said = command(capsys, "compare", A, B, "--fail-if", "energy>3%", "--fail-if", "time>3%", *strict)
+    assert said.code == 3
+    assert "not judged: trust: no, results.parquet is not what was saved" in " ".join(said.err.split())
+    assert "PASSED" not in said.out
+    assert "NOT JUDGED" in said.out
+    assert said.err.splitlines()[-1].startswith("jouletrace: --fail-if is not judged: ")
+
+
 def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):
     shutil.copytree(saved / "a1", saved / "copy")
     assert command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%").code == 0
     said = command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%", "--strict")
     assert said.code == 1
-    assert said.err.startswith("jouletrace: --strict: A and B are the same Run")
+    assert said.err.startswith("jouletrace: --strict: both sides are the same Run")
     assert said.err.count("\n") == 1
+
+
+def test_a_simulation_that_repeats_itself_is_in_the_table_and_fails_under_strict(capsys, workspace):
+    for i, factor in enumerate((1.0, 1.0, 1.001)):
+        (run, _), *_ = side(factor, device=gpu(simulated=True))
+        row = {"time_ns": 1, "device": gpu().id, "channel": "power_w", "value": 400.0 + (i > 1)}
+        run.id, run.samples = f"run {i}", tables.from_rows([row], "samples")
+        save(run, workspace / f"s{i}")
+    for words in ("compare s0 s1 --fail-if energy>3%", "compare s0,s2 s1 --fail-if energy>3%"):
+        said = command(capsys, *words.split())
+        assert "simulated runs with the same readings" in " ".join(said.out.split())
+        assert said.code == 0
+        said = command(capsys, *words.split(), "--strict")
+        assert said.code == 1
+        assert said.err.startswith("jouletrace: --strict: s0 and s1 are simulated runs with the same readings")
 
 
 def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace):

@@ -309,8 +309,20 @@ def test_a_target_that_was_not_met_qualifies_no_clear_verdict():
 
 
 def test_ab_advises_a_time_that_holds_the_required_blocks():
-    assert not_met(15, 121, 40 / 15) == "15 of 121 required blocks fit the time: give --max-time 360"
-    assert not_met(20, 2_411_080, 2.0).endswith("this host is too unsteady for such a difference")
+    assert not_met(15, 121, 40 / 15) == (
+        "target_not_met",
+        "15 of 121 required blocks fit the time: give --max-time 360",
+    )
+
+
+def test_no_time_of_more_than_an_hour_is_advised():
+    code, words = not_met(14, 10_667, 40 / 15)
+    assert words == "14 of 10667 required blocks fit the time: this host is too unsteady for such a difference"
+    sides = side(1.0, 1.02, 0.98), side(1.01, 1.03, 0.99)
+    sides[0][0][0].warn(code, words)
+    text = " ".join(render(compare(*sides)).split())
+    assert "required blocks" in text
+    assert "give" not in text.partition("trust:")[2]
 
 
 def test_loads_of_other_names_are_named():

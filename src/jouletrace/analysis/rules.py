@@ -59,6 +59,7 @@ aliasing | with care | aliased_with_sensor phases_not_spread
 aliasing | no | aliased_with_log
 aliasing | yes | equal_readings
 precision | with care | target_not_met few_windows too_few_windows windows_left_out no_spread denominator_near_zero
+precision | with care | host_unsteady
 precision | with care | few_gpus one_gpu one_run_a_gpu one_window_a_run one_run sensor_gain spread_between_runs
 precision | with care | few_blocks idle_apart idle_unseen
 precision | yes | length_of_record between_runs_stored did_not_vary one_node one_gpu_a_node below_margin

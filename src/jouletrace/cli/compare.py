@@ -75,12 +75,12 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     """Print a comparison and the outcome of its checks.
 
     Raises:
-        CheckFailedError: If one failed; with ``strict`` if one is inconclusive, or both sides are the same Run.
-        NotPossibleError: If none failed, but a side lacks the figure of one.
+        CheckFailedError: If one failed; with ``strict`` if one is inconclusive, or the sides have data in common.
+        NotPossibleError: If none failed, but a side lacks the figure of one, or none could be judged.
     """
-    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNMEASURED
+    from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNJUDGED, UNMEASURED
     from jouletrace.report.comparison import render
-    from jouletrace.report.comparison_words import says
+    from jouletrace.report.comparison_words import note, says
 
     text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty())
     sys.stdout.write(text.rstrip("\n") + "\n")
@@ -89,8 +89,10 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     for check in found.checks:
         if check.outcome == INCONCLUSIVE and not strict:
             say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {says(check)}")
-    if strict and found.same:
-        raise CheckFailedError("--strict: A and B are the same Run, so no difference can be detected; give two Runs")
+    if strict and found.shared:
+        raise CheckFailedError(f"--strict: {note(found.shared)}")
+    if found.checks and found.checks[0].outcome == UNJUDGED:
+        raise NotPossibleError(f"--fail-if is not judged: {says(found.checks[0])}")
     bad = [one for one in found.checks if one.outcome in (*failing, UNMEASURED)]
     if bad:
         error = CheckFailedError if any(one.outcome in failing for one in bad) else NotPossibleError

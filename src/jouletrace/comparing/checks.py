@@ -5,6 +5,7 @@
 A check asks for each row that it selects whether B / A - 1 is beyond the stated change. It fails if the
 change is shown to be beyond, with the error permitted over all rows of all checks; it passes if the change
 is shown to be within, and is inconclusive otherwise. Without a figure on both sides in any row it isn't measured.
+No check is judged where figures can't be trusted, or the sides are of other devices or workloads.
 """
 
 from __future__ import annotations
@@ -15,7 +16,21 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from jouletrace.comparing.pairs import ALPHA, FAILED, INCONCLUSIVE, LEVELS, PASSED, UNMEASURED, Check, Row
+from jouletrace.analysis.rules import NO
+from jouletrace.comparing.pairs import (
+    ALPHA,
+    FAILED,
+    INCONCLUSIVE,
+    LEVELS,
+    PASSED,
+    UNJUDGED,
+    UNMEASURED,
+    Check,
+    Comparison,
+    Note,
+    Row,
+)
+from jouletrace.comparing.setup import other_things
 from jouletrace.comparing.source import Side
 from jouletrace.errors import BadInputError
 from jouletrace.run.metrics import EACH
@@ -55,28 +70,44 @@ def parse(text: str) -> Check:
     for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
         if word not in known:
             raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
+    if above == "<" and float(change) > 0:
+        where, size = f"{level}:{pattern}:" if level else "", change.lstrip("+")
+        raise BadInputError(
+            f"--fail-if '{text}' would fail unless {metric} rose by {size} %: write '{where}{metric}>{size}%' to fail "
+            "where it rose by more"
+        )
     return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Check], rows: Sequence[Row], sides: Sequence[Side]) -> list[Check]:
-    """The outcome of each check on the rows, which both ``sides`` have in common.
+def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
+    """The checks on a comparison with their outcomes.
 
     Raises:
-        BadInputError: If a check selects no row: without a row it would always pass.
+        BadInputError: If a check names a part that the sides don't have in common: it would always pass.
     """
-    asked = [(check, row) for check in checks for row in _meant(check, rows, sides)]
+    if checks and (because := _hindrance(found)):
+        return [replace(check, outcome=UNJUDGED, because=because) for check in checks]
+    asked = [(check, row) for check in checks for row in _meant(check, found.rows, (found.a, found.b))]
     beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
-    found = []
+    evaluated = []
     for check in checks:
         own = [k for k, (of, _) in enumerate(asked) if of is check]
         failed, open_ = [k for k in own if beyond[k][0]], [k for k in own if not beyond[k][0] and not short[k][0]]
         measured = any(asked[k][1].measured for k in own)
-        outcome = FAILED if failed else PASSED if not open_ else INCONCLUSIVE if measured else UNMEASURED
+        outcome = UNMEASURED if not measured else FAILED if failed else INCONCLUSIVE if open_ else PASSED
         deciding = failed or open_ or own
         levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
         rows_ = tuple(asked[k][1] for k in deciding)
-        found.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
-    return found
+        evaluated.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
+    return evaluated
+
+
+def _hindrance(found: Comparison) -> Note | None:
+    """What forbids a verdict on the code; None if nothing does."""
+    if apart := other_things(found.a, found.b):
+        return apart
+    doubt = next((one for one in found.outcomes.failed if one.level == NO), None)
+    return Note("not_trusted", (doubt,)) if doubt else None
 
 
 def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row]:
@@ -84,14 +115,12 @@ def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
     found = [row for row in named if row.metric in (metric, EACH.get(metric))]
-    if found:
+    if found or named or check.level == "model":
         return found
     if not at_level:
         raise BadInputError(f"--fail-if '{check.text}': {_lacking(check.level, sides)}")
-    if not named:
-        near = _near(check.pattern, sorted({row.name for row in at_level}))
-        raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
-    raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
+    near = _near(check.pattern, sorted({row.name for row in at_level}))
+    raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
 
 
 def _lacking(level: str, sides: Sequence[Side]) -> str:

@@ -110,7 +110,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         rows = [replace(row, contrast=None, reason=LENGTH) if row.metric == "time_s" else row for row in rows]
     rows = judge(rows, margin, "one_run", scale)
     gathered = _wholes(side_a, side_b)
-    return Comparison(
+    found = Comparison(
         a=side_a,
         b=side_b,
         rows=rows,
@@ -119,10 +119,11 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
-        checks=evaluate(checks, rows, (side_a, side_b)),
         runs=[*(source.run for side in (side_a, side_b) for source in side.sources), *gathered.values()],
         doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
     )
+    found.checks = evaluate(checks, found)
+    return found
 
 
 def _rows(

@@ -127,7 +127,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         Side(name, (Source(run, title, whole),), title)
         for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
     ]
-    return Comparison(
+    found = Comparison(
         sides[0],
         sides[1],
         rows,
@@ -136,8 +136,9 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         runs=[run],
-        checks=evaluate([parse(text) for text in fail_if], rows, sides),
     )
+    found.checks = evaluate([parse(text) for text in fail_if], found)
+    return found
 
 
 def own_sides(run: Run) -> Comparison | None:

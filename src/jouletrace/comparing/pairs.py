@@ -11,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from jouletrace.above import Above
+from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import unknown
 from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
-from jouletrace.run.parts import ABSENT, STORED_SCATTER
+from jouletrace.run.parts import ABSENT, STORED_SCATTER, Parts
 from jouletrace.run.shown import Shown
 from jouletrace.stats.contrast import METHOD, Contrast
 from jouletrace.stats.interval import mean_estimate, standard_error
@@ -33,8 +34,9 @@ HIGHER, LOWER = "higher", "lower"
 DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
-FAILED, PASSED, UNMEASURED = "failed", "passed", "not measured"
-"""Other outcomes of a check than inconclusive; the last where a side lacks the figure in all of its rows."""
+FAILED, PASSED, UNMEASURED, UNJUDGED = "failed", "passed", "not measured", "not judged"
+"""Other outcomes of a check than inconclusive: "not measured" where a side lacks the figure in all of its rows, "not
+judged" where the comparison allows no verdict on the code."""
 
 LOAD: Final = "load"
 LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
@@ -42,6 +44,10 @@ LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
 
 PER_SAMPLE = "per_sample"
 """Code of the note that the sides have different numbers of samples in an iteration."""
+
+SAME_RUN, SHARED_RUN, REPEATED = "same_run", "run_on_both_sides", "repeated_by_seed"
+SHARED = (SAME_RUN, SHARED_RUN, REPEATED)
+"""Codes of warnings that the sides have data in common."""
 
 NAMES = ("level", "name", "where", "shapes", "metric")
 """Attributes of a row that say what it is of."""
@@ -207,7 +213,8 @@ class Check:
         metric: Its metric, by the word of the check.
         above: True if a change of more than ``change`` fails, False if one of less than it does.
         change: Relative change.
-        outcome: "failed", "passed", "inconclusive" or "not measured"; "" before it is evaluated.
+        outcome: "failed", "passed", "inconclusive", "not measured" or "not judged"; "" before it is evaluated.
+        because: Why it isn't judged; None otherwise.
         deciding: The rows that decide it: those that failed, those that leave it open, or all.
         levels: The level at which each of these was tested, on one side.
     """
@@ -219,8 +226,27 @@ class Check:
     above: bool
     change: float
     outcome: str = ""
+    because: Note | None = None
     deciding: tuple[Row, ...] = ()
     levels: tuple[float, ...] = ()
+
+    @property
+    def lower(self) -> bool:
+        """True if a lower bound of the change decides it."""
+        return self.above == (self.outcome == FAILED)
+
+    def bound(self, row: Row, level: float) -> float | None:
+        """The one-sided bound of a row's change by which it failed or passed; None where the row leaves it open."""
+        if row.contrast is None or self.outcome not in (FAILED, PASSED):
+            return None
+        return row.contrast.bound(level, lower=self.lower)
+
+    def fails_from(self, row: Row, level: float) -> float | None:
+        """The change of a row that leaves it open from which on it would fail 9 times in 10; None where unknown."""
+        if row.contrast is None or self.outcome != INCONCLUSIVE:
+            return None
+        least = row.contrast.detectable(2 * level)
+        return None if least is None else self.change + (least if self.above else -least)
 
 
 @dataclass
@@ -276,15 +302,25 @@ class Comparison(Shown):
         """The rows of the model by metric."""
         return {row.metric: row for row in self.rows if row.level == "model"}
 
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The checks of the Runs of both sides together."""
+        return joined([outcomes(run, Parts(run)) for run in self.runs])
+
     @property
     def simulated(self) -> bool:
         """True if some GPU was simulated."""
         return any(source.run.simulated for side in (self.a, self.b) for source in side.sources)
 
     @property
+    def shared(self) -> Note | None:
+        """The warning that the sides have data in common, which hide a difference; None if they have none."""
+        return next((one for one in self.warnings if one.code in SHARED), None)
+
+    @property
     def same(self) -> bool:
         """True if both sides are the same Runs, of which there is nothing to compare."""
-        return any(one.code == "same_run" for one in self.warnings)
+        return self.shared is not None and self.shared.code == SAME_RUN
 
     @property
     def programs(self) -> bool:

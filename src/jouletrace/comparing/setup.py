@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,11 @@ _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
 """Environment variables that state where a process ran, not how: GPUs are recognised by their ids."""
 
 _BOARDS = ("driver", "power_limit_w", "vbios", "ecc")
+
+_UNNAMED = re.compile(r"|GPU|device \d+")
+"""Names of devices of which a log or a page doesn't state any."""
+
+SIMULATED = "SIMULATED "
 
 _CLOCKS_APART = 0.01
 """Relative difference of mean clocks above which a note states it."""
@@ -82,6 +89,31 @@ def _samples(workload: WorkloadFacts) -> float | None:
     """Samples in an iteration, or calls of a kernel; None where it isn't stated: of a plain callable it counts as 1."""
     items = workload.get("items") or 1
     return items if items > 1 else workload.get("batch") or workload.get("iterations")
+
+
+def other_things(a: Side, b: Side) -> Note | None:
+    """A note on sides of other devices or workloads, by name, which is no difference of the code; None of equal ones.
+
+    Another GPU of the same name is no other device, and another folder no other workload. What an import doesn't
+    name may be equal.
+    """
+    for kind, name, of in (("board", "device", _devices), ("workload", "name", _names)):
+        first, second = (tuple(sorted({one for source in side.sources for one in of(source.run)})) for side in (a, b))
+        if first and second and first != second:
+            return Note("other_things", (Note("differs", (kind, name, first, second)),))
+    return None
+
+
+def _devices(run: Run) -> list[str]:
+    """Names of the GPUs of a Run, or else of its processors, without those that state none."""
+    devices = [one for one in run.devices if one.kind != "cpu"] or run.devices
+    named = [one for one in devices if not _UNNAMED.fullmatch(one.name)]
+    return [f"{SIMULATED if one.simulated else ''}{one.name.removeprefix(SIMULATED)}" for one in named]
+
+
+def _names(run: Run) -> list[str]:
+    """The name of a Run's workload without its folder; none where it is that of an imported file."""
+    return [Path(str(run.workload["name"])).name] if run.kind != "import" and run.workload.get("name") else []
 
 
 def warnings(a: Side, b: Side) -> list[Note]:

@@ -15,7 +15,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.facts import of_devices
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.comparing.pairs import LOAD, Note
+from jouletrace.comparing.pairs import LOAD, REPEATED, SAME_RUN, SHARED_RUN, Note
 from jouletrace.comparing.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
@@ -217,8 +217,8 @@ def in_common(a: Side, b: Side) -> list[Note]:
     if same:
         is_all = all(len({id(pair[n]) for pair in same}) == side.count for n, side in enumerate((a, b)))
         names = dict.fromkeys(tuple(dict.fromkeys(one.place.partition(_BLOCK)[0] for one in pair)) for pair in same)
-        found.append(Note("same_run" if is_all else "run_on_both_sides", (tuple(names),)))
-    return [*found, *(Note("repeated_by_seed", places) for places in repeated[:1])]
+        found.append(Note(SAME_RUN if is_all else SHARED_RUN, (tuple(names),)))
+    return [*found, *(Note(REPEATED, places) for places in repeated[:1])]
 
 
 def _repeats(one: Run, other: Run) -> bool:

@@ -15,6 +15,7 @@ from jouletrace.comparing.pairs import (
     LEVELS,
     NAMES,
     WORSE,
+    Check,
     Comparison,
     Row,
 )
@@ -70,13 +71,28 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "sensor_gain": found.gain,
         "rows": rows,
         "unmatched": {"a": only_a, "b": only_b},
-        "checks": [{"check": one.text, "outcome": one.outcome, "says": says(one)} for one in found.checks],
+        "checks": [_check(one) for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
         "method": note(found.method),
         "trust": trust.to_dict(trusted(found)),
     }
     return dict(jsonable(stated))
+
+
+def _check(one: Check) -> dict[str, Any]:
+    """The outcome of a check, in words and in numbers: changes are fractions."""
+    rows = [
+        {
+            "name": row.called,
+            "change": row.change.value,
+            "bound": one.bound(row, level),
+            "confidence": 1 - level,
+            "fails_from": one.fails_from(row, level),
+        }
+        for row, level in zip(one.deciding, one.levels, strict=True)
+    ]
+    return {"check": one.text, "outcome": one.outcome, "says": says(one), "limit": one.change, "rows": rows}
 
 
 def render(
@@ -173,6 +189,7 @@ def short(found: Comparison, *, top: int) -> Document:
         [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
     )
     shown.verdict = whole.verdict
+    shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
     for section in shown.sections:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
+from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of
 from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.comparing.pairs import (
     DIFFERENT,
-    FAILED,
     INCONCLUSIVE,
     LENGTH,
     LOAD,
@@ -23,11 +22,12 @@ from jouletrace.comparing.pairs import (
 )
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
+from jouletrace.report import trust
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
-from jouletrace.run.parts import STORED_SCATTER, Parts
+from jouletrace.run.parts import STORED_SCATTER
 
 PER_ITERATION = "per iteration"
 
@@ -94,6 +94,9 @@ _MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
 _MORE = {"profile": None, "ab": "give a longer --max-time"}
 """What shows the scatter, by kind of Run: the action of the code, this one, or by default more runs a side."""
 
+_TOO_WIDE = ("target_not_met", "host_unsteady")
+"""Codes of intervals that are wider than wanted."""
+
 
 def note(one: Note) -> str:
     """A note, a warning or a method in words."""
@@ -104,6 +107,11 @@ def note(one: Note) -> str:
         side, places, message = one.values
         which = f"{side} ({', '.join(places)})" if places else side
         return f"{which}: {message}" if which else str(message)
+    if one.code == "other_things":
+        ways = {"device": "measure both on one", "name": "measure the same on both sides, or use jouletrace ab"}
+        return f"{note(one.values[0])}: {ways[one.values[0].values[1]]}"
+    if one.code == "not_trusted":
+        return f"trust: no, {trust.message(one.values[0]).rstrip('.')}"
     if one.code == "gpus_and_workloads_differ" and one.values[0]:
         return "A and B are of different GPUs, and nothing says that they ran the same"
     return _NOTES[one.code].format(*map(_listed, one.values))
@@ -142,8 +150,10 @@ def placed(one: Listed, name: str | None = None) -> str:
 
 
 def says(check: Check) -> str:
-    """The rows that decide a check: which rows, by how much, and the bound that the check has tested."""
-    said = []
+    """The rows that decide a check: which rows, by how much, and the bound that it has tested; or why none does."""
+    if check.because is not None:
+        return note(check.because)
+    said = [] if check.deciding else [f"neither side has {check.metric} there"]
     for row, level in list(zip(check.deciding, check.levels, strict=True))[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.called}: "
         said.append(f"{name}{check.metric} {_decides(row, check, level)}")
@@ -163,15 +173,12 @@ def _decides(row: Row, check: Check, level: float) -> str:
     if row.contrast is None:
         return f"{change}, {reason(row.reason)}"
     if check.outcome == INCONCLUSIVE:
-        least = row.contrast.detectable(2 * level)
-        if least is None:
-            return f"{change}, A may be zero"
-        return f"{change}, it would fail from {_signed(check.change + (least if check.above else -least))}{NBSP}% on"
-    lower = check.above == (check.outcome == FAILED)
-    bound = row.contrast.bound(level, lower=lower)
+        least = check.fails_from(row, level)
+        return f"{change}, {'A may be zero' if least is None else f'it would fail from {_signed(least)}{NBSP}% on'}"
+    bound = check.bound(row, level)
     if bound is None:
         return change
-    return f"{change}, {'above' if lower else 'below'} {_signed(bound)}{NBSP}% at {100 * (1 - level):.3g}{NBSP}%"
+    return f"{change}, {'above' if check.lower else 'below'} {_signed(bound)}{NBSP}% at {100 * (1 - level):.3g}{NBSP}%"
 
 
 def percent(share: float) -> str:
@@ -262,8 +269,8 @@ def _size(change: Estimate, noun: str) -> str:
 def trusted(found: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
     doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
-    sides = joined([*(outcomes(run, Parts(run)) for run in found.runs), of([], doubts)])
-    failed = [one for one in sides.failed if not (found.clear and one.code == "target_not_met")]
+    sides = joined([found.outcomes, of([], doubts)])
+    failed = [one for one in sides.failed if not (found.clear and one.code in _TOO_WIDE)]
     return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
 
 
@@ -275,6 +282,8 @@ def _doubt(found: Comparison) -> list[Failure]:
         level = NO if rule(code).level == YES else rule(code).level
         scatters = code in ("one_run", "spread_between_runs")
         action = _MORE.get(found.a.run.kind, _MORE_RUNS) if scatters else None
+        if any(one.code == "host_unsteady" for one in found.outcomes.failed):
+            action = ""  # no time that anyone has is enough
         made = Circumstances(max_time_s=80.0)
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:

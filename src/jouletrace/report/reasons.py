@@ -101,6 +101,7 @@ FLAGS: dict[str, str] = {
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
     "target_not_met": "the wanted interval was not reached in the time allowed",
+    "host_unsteady": "this host is too unsteady for the wanted interval",
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "power_implausible": "more power than any GPU board draws: is its unit right?",
     "load_not_steady": "the load was not steady",
