@@ -144,8 +144,8 @@ def test_checks_over_other_devices_or_workloads_are_not_judged(keys, said):
     assert check["says"].startswith(said)
 
 
-@pytest.mark.parametrize("keys", [{"device": gpu(id=OTHER)}, {"name": "head/thing"}])
-def test_another_gpu_of_that_name_or_folder_is_judged(keys):
+@pytest.mark.parametrize("keys", [{"device": gpu(id=OTHER)}, {"name": "head/thing"}, {"name": "thing:lean"}])
+def test_another_gpu_folder_or_variant_of_that_name_is_judged(keys):
     assert outcome("energy>3%", b=(1.3, 1.301, 1.299), of_b=keys)["outcome"] == "failed"
 
 

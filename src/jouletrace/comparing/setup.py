@@ -112,8 +112,8 @@ def _devices(run: Run) -> list[str]:
 
 
 def _names(run: Run) -> list[str]:
-    """The name of a Run's workload without its folder; none where it is that of an imported file."""
-    return [Path(str(run.workload["name"])).name] if run.kind != "import" and run.workload.get("name") else []
+    """The name of a Run's workload without its folder, or its file's, whose variants count; none of an imported one."""
+    return [Path(str(run.workload["name"])).name.partition(":")[0]] if run.kind != "import" and run.workload.get("name") else []
 
 
 def warnings(a: Side, b: Side) -> list[Note]:
