@@ -10,6 +10,7 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.recording import Recording
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
@@ -102,14 +103,31 @@ def test_loggers_of_a_trainer_get_the_figures_and_in_the_end_the_totals(capsys):
     for _ in range(3):
         time.sleep(0.5)
         handler.on_step_end(args, state, control)
-    handler.on_log(args, state, control, {"loss": 1.0})
+    handler.on_log(args, state, control, {"loss": 1.0, "train_runtime": 1.5, "train_tokens_per_second": 8.0})
+    handler.on_log(args, state, control, {"eval_loss": 1.0, "eval_runtime": 0.5})
     assert ours.run is None
-    handler.on_log(args, state, control, {"train_runtime": 1.5})
+    handler.on_log(args, state, control, {"train_runtime": 1.5, "total_flos": 8.0})
     handler.on_train_end(args, state, control)
     assert set(seen[0]) >= {"loss", "simulated_energy_j", "simulated_power_w"}
-    assert set(seen[1]) == {"train_runtime", "simulated_energy_j", "simulated_power_w"}
-    assert seen[1]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
+    assert set(seen[1]) == {"eval_loss", "eval_runtime"}
+    assert set(seen[2]) == {"train_runtime", "total_flos", "simulated_energy_j", "simulated_power_w"}
+    assert seen[2]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
     assert "SIMULATED tiny: " in capsys.readouterr().err
+
+
+def test_the_energy_of_a_step_is_that_of_those_since_the_last_log(lightning):
+    ours = jt.lightning_callback()
+    so_far = [
+        (None, None),
+        (RangeSoFar(1, 2.0, 500.0, 2.0, 500.0), 500.0),  # compiles
+        (RangeSoFar(10, 0.29, 77.0, 0.1, None), None),  # 0.9 s are too short
+        (RangeSoFar(21, 3.0 / 21, None, 0.1, None, "sensor_too_slow"), None),
+        (RangeSoFar(21, 4.0 / 21, 1100.0 / 21, 0.1, None), 30.0),
+        (RangeSoFar(21, 4.0 / 21, 1100.0 / 21, 0.1, None), None),  # none since
+        (RangeSoFar(31, 5.0 / 31, 1500.0 / 31, 0.1, None), 40.0),
+    ]
+    for step, joules in so_far:
+        assert ours._step_j(step) == (None if joules is None else pytest.approx(joules))
 
 
 @pytest.fixture

@@ -20,10 +20,14 @@ from typing import Any
 
 from jouletrace.errors import NotPossibleError, unknown
 from jouletrace.profiler.record import live
+from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
 from jouletrace.profiler.record.split import totals
 from jouletrace.run import Run
+
+_LEAST_S = 1.0
+"""Least time in seconds of steps whose energy a log states: ten readings of a slow sensor."""
 
 
 class _Loop:
@@ -44,6 +48,7 @@ class _Loop:
         live.record(label, **options).check()  # now: data and a model are made before the training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
+        self._stated = 0.0, 0.0, 0.0  # steps up to the last log: their number, seconds, joules
         self.run: Run | None = None
         self.split: Run | None = None
 
@@ -56,6 +61,7 @@ class _Loop:
 
     def _start(self) -> None:
         self.close()
+        self._stated = 0.0, 0.0, 0.0
         self._recording = live.record(self._label, **self._options)
         self._recording.__enter__()
 
@@ -85,12 +91,19 @@ class _Loop:
             return {}
         found = self._recording.now()
         step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
-        figures = {
-            "energy_j": found.energy_j,
-            "power_w": found.power_w,
-            "energy_step_j": step.energy_j if step is not None else None,
-        }
+        figures = {"energy_j": found.energy_j, "power_w": found.power_w, "energy_step_j": self._step_j(step)}
         return _prefixed(figures, found.simulated)
+
+    def _step_j(self, step: RangeSoFar | None) -> float | None:
+        """Mean joules of the steps since the last log that states them; None if these took less than ``_LEAST_S``."""
+        if step is None or step.energy_j is None:
+            return None
+        count, seconds, joules = (step.count * one for one in (1, step.time_s, step.energy_j))
+        before_count, before_s, before_j = self._stated
+        if seconds - before_s < _LEAST_S:
+            return None
+        self._stated = count, seconds, joules
+        return (joules - before_j) / (count - before_count)
 
     def _end(self, error: BaseException | None = None) -> dict[str, float]:
         """End the recording and print its summary; returns its totals for a trainer's log."""
@@ -178,12 +191,10 @@ def trainer_callback(
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if not isinstance(logs, dict):
                 return
-            if "train_runtime" in logs:
+            if "total_flos" in logs:  # at the end; each log may state "train_runtime", beside tokens
                 logs.update(self._end())
-                return
-            # Notebooks show what an evaluation logs in a table, whose headings leave out the first word of each name.
-            of = next((key.removesuffix("runtime") for key in logs if key.endswith("_runtime")), "")
-            logs.update({of + name: value for name, value in self._logged().items()})
+            elif not any(key.endswith("_runtime") and key != "train_runtime" for key in logs):
+                logs.update(self._logged())  # not of an evaluation, whose energy the sensor has not reached
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._end()
