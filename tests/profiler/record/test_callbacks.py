@@ -1,5 +1,6 @@
 """Trainers of other libraries, recorded: their events as they fire them, without much of a training."""
 
+import atexit
 import re
 import sys
 import time
@@ -240,6 +241,28 @@ def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     assert ours.run is not first.run
     assert not ours.run.complete
     ours.close()  # and does nothing
+
+
+def test_an_exception_that_no_callback_hears_of_is_told_at_the_end_of_the_program(
+    lightning, monkeypatch, capsys, tmp_path
+):
+    at_exit = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
+    ours = jt.lightning_callback("tiny", device=REAL, save_to=tmp_path / "run")
+    ours.on_fit_start(None, None)
+    ours.on_train_epoch_start(None, None)
+    time.sleep(0.3)
+    with pytest.raises(RuntimeError) as raised:
+        exec("raise RuntimeError('boom')", {"__name__": "transformers.trainer"})
+    monkeypatch.setattr(sys, "last_value", raised.value, raising=False)
+    for function, *given in reversed(at_exit):
+        function(*given)
+    run, said = jt.load(tmp_path / "run"), capsys.readouterr().err
+    assert not run.complete
+    assert [row["name"] for row in spans(run, "range")] == ["epoch"]
+    assert not any(warning.code == "ranges_not_ended" for warning in run.warnings)
+    assert "ended early by RuntimeError: boom; what was recorded until then is kept" in said
+    assert f"saved {tmp_path}" in said
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ a callback is created.
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
 from os import PathLike
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from jouletrace.errors import NotPossibleError, unknown
@@ -53,17 +55,18 @@ class _Loop:
         self.split: Run | None = None
 
     def close(self) -> None:
-        """End the recording of a training that was interrupted, whose Run is incomplete; else this does nothing.
+        """End the recording of a training that an exception ended, whose Run is incomplete; else this does nothing.
 
-        The next training does so too: transformers calls no callback after an interruption.
+        The next training does so, too, and the end of the program: transformers calls no callback after an exception.
         """
-        self._end(KeyboardInterrupt("the training did not end"))
+        self._end(_ended_by())
 
     def _start(self) -> None:
         self.close()
         self._stated = 0.0, 0.0, 0.0
         self._recording = live.record(self._label, **self._options)
         self._recording.__enter__()
+        atexit.register(self.close)  # after that of the recording, and so before it
 
     def _enter(self, name: str) -> None:
         if self._recording is not None:
@@ -110,6 +113,7 @@ class _Loop:
         recording, self._recording = self._recording, None
         if recording is None:
             return {}
+        atexit.unregister(self.close)
         while self._open:
             self._open.pop().__exit__(None, None, None)
         recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
@@ -119,6 +123,15 @@ class _Loop:
         if recording.rank is None or not recording.rank.rank:
             _print(recording.summary())
         return _prefixed(totals(self.run, self.split), self.run.simulated)
+
+
+def _ended_by() -> BaseException:
+    """The exception that ended a training, if Python has shown it to the user."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    through = walk_tb(error.__traceback__) if error is not None else ()
+    if error is not None and any(frame.f_globals.get("__name__") == "transformers.trainer" for frame, _ in through):
+        return error
+    return KeyboardInterrupt("the training did not end")
 
 
 def _print(text: str) -> None:
