@@ -265,6 +265,21 @@ def test_an_exception_that_no_callback_hears_of_is_told_at_the_end_of_the_progra
     assert f"saved {tmp_path}" in said
 
 
+def test_a_training_whose_place_exists_is_saved_at_the_next_free_name(lightning, capsys, tmp_path):
+    for name in ("taken.zip", "taken-2.zip"):
+        (tmp_path / name).touch()
+    ours = jt.lightning_callback("tiny", device=REAL, save_to=tmp_path / "taken.zip")
+    for name in ("taken-3.zip", "taken-4.zip"):  # of a second fit, too
+        ours.on_fit_start(None, None)
+        ours.on_fit_end(None, None)
+        assert jt.load(tmp_path / name).complete
+        said = capsys.readouterr().err
+        assert f"tiny: {tmp_path}/taken.zip exists: this training is saved to {tmp_path}/{name}\n" in said
+        assert f"saved {tmp_path}/{name}" in said
+    with pytest.raises(BadInputError, match="cannot write"):
+        jt.lightning_callback(device=REAL, save_to=tmp_path / "taken.zip" / "below")
+
+
 @pytest.mark.parametrize(
     ("make", "missing"),
     [("trainer_callback", ["transformers"]), ("lightning_callback", ["lightning.pytorch", "pytorch_lightning"])],

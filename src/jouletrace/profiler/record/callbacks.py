@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from jouletrace.errors import NotPossibleError, unknown
+from jouletrace.errors import NotPossibleError, TakenError, unknown
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
+from jouletrace.profiler.record.ranks import Rank
 from jouletrace.profiler.record.recording import Recording
 from jouletrace.profiler.record.split import totals
 from jouletrace.run import Run
+from jouletrace.run.files import shown
 
 _LEAST_S = 1.0
 """Least time in seconds of steps whose energy a log states: ten readings of a slow sensor."""
@@ -47,7 +50,7 @@ class _Loop:
         for name in options:
             if name not in known:
                 raise unknown("option of record", name, known)
-        live.record(label, **options).check()  # now: data and a model are made before the training begins
+        self._at_free_place(Recording.check)  # now: data and a model are made before the training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
         self._stated = 0.0, 0.0, 0.0  # steps up to the last log: their number, seconds, joules
@@ -64,9 +67,24 @@ class _Loop:
     def _start(self) -> None:
         self.close()
         self._stated = 0.0, 0.0, 0.0
-        self._recording = live.record(self._label, **self._options)
-        self._recording.__enter__()
+        self._recording, place = self._at_free_place(Recording.__enter__)
+        if place != (wanted := self._options.get("save_to")):
+            text = f"{self._label}: {shown(wanted)} exists: this training is saved to {shown(place)}"
+            _print(text, self._recording.rank)
         atexit.register(self.close)  # after that of the recording, and so before it
+
+    def _at_free_place(self, begin: Callable[[Recording], object]) -> tuple[Recording, Any]:
+        """A recording that has begun, and its place: where another is, a training goes on, at the next free name."""
+        place = wanted = self._options.get("save_to")
+        for n in count(2):
+            try:
+                recording = live.record(self._label, **{**self._options, "save_to": place})
+                begin(recording)
+                break
+            except TakenError:
+                suffix = ".zip" if wanted.suffix.lower() == ".zip" else ""
+                place = wanted.with_name(f"{wanted.name.removesuffix(suffix)}-{n}{suffix}")
+        return recording, place
 
     def _enter(self, name: str) -> None:
         if self._recording is not None:
@@ -120,8 +138,7 @@ class _Loop:
         self.run, self.split = recording.run, recording.split
         if self.run is None:  # it was within another recording
             return {}
-        if recording.rank is None or not recording.rank.rank:
-            _print(recording.summary())
+        _print(recording.summary(), recording.rank)
         return _prefixed(totals(self.run, self.split), self.run.simulated)
 
 
@@ -134,8 +151,10 @@ def _ended_by() -> BaseException:
     return KeyboardInterrupt("the training did not end")
 
 
-def _print(text: str) -> None:
-    """Print on stderr, in lines of its own: a trainer's progress bar ends without a line break."""
+def _print(text: str, rank: Rank | None) -> None:
+    """Print on stderr, in lines of its own: a trainer's progress bar ends without a line break. Once for all ranks."""
+    if rank is not None and rank.rank:
+        return
     bars = sys.modules.get("tqdm")
     with suppress(OSError):  # a closed stderr must not end a training
         if bars is not None and hasattr(bars, "tqdm"):
@@ -163,12 +182,12 @@ def trainer_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
-            of its kernels (see ``Recording``).
+        save_to: As in ``record``, but with a number behind it where it exists. The callback's ``run`` also holds the
+            Run after the training, and ``split`` that of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
-        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
+        BadInputError: If an option or a device doesn't exist.
         NotPossibleError: If transformers isn't installed.
     """
     try:
@@ -241,12 +260,12 @@ def lightning_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
-            kernels (see ``Recording``).
+        save_to: As in ``record``, but with a number behind it where it exists. The callback's ``run`` also holds the
+            Run after ``fit``, and ``split`` that of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
-        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
+        BadInputError: If an option or a device doesn't exist.
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
     """
     Callback: Any = _lightning_base()
