@@ -214,6 +214,7 @@ def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightnin
         ({"update_s": 0}, "update_s=0"),
         ({"device": "nope"}, "unknown device 'nope'"),
         ({"device": "sim:h100?realtime=0"}, "leave out realtime=0"),
+        ({"label": "runs/mine"}, "'runs/mine' is a name, and nothing is saved: save_to='runs/mine'?"),
         ({"kernel": False}, "no option of record 'kernel'; there is label, device, "),
     ],
 )
@@ -243,7 +244,7 @@ def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     ours.close()  # and does nothing
 
 
-def test_an_exception_that_no_callback_hears_of_is_told_at_the_end_of_the_program(
+def test_an_exception_that_no_callback_hears_of_is_stated_at_the_end_of_the_program(
     lightning, monkeypatch, capsys, tmp_path
 ):
     at_exit = []
@@ -263,6 +264,13 @@ def test_an_exception_that_no_callback_hears_of_is_told_at_the_end_of_the_progra
     assert not any(warning.code == "ranges_not_ended" for warning in run.warnings)
     assert "ended early by RuntimeError: boom; what was recorded until then is kept" in said
     assert f"saved {tmp_path}" in said
+
+
+def test_a_callback_that_a_trainer_has_twice_is_refused(lightning):
+    ours, other = jt.lightning_callback(device=REAL), jt.lightning_callback(device=REAL)
+    with pytest.raises(BadInputError, match="callback 'training': the trainer has it twice; give it once"):
+        ours.on_fit_start(SimpleNamespace(callbacks=[ours, other, ours]), None)
+    assert Recording.active is None
 
 
 def test_a_training_whose_place_exists_is_saved_at_the_next_free_name(lightning, capsys, tmp_path):

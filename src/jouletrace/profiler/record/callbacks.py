@@ -21,7 +21,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from jouletrace.errors import NotPossibleError, TakenError, unknown
+from jouletrace.errors import BadInputError, NotPossibleError, TakenError, unknown
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
@@ -46,6 +46,8 @@ class _Loop:
         self._label, self._options = label, options
         if isinstance(place := options.get("save_to"), str | PathLike):
             options["save_to"] = Path(place).absolute()  # resolved now: training may begin in another folder
+        elif place is None and "/" in str(label):
+            raise BadInputError(f"callback: {str(label)!r} is a name, and nothing is saved: save_to={str(label)!r}?")
         known = signature(live.record).parameters
         for name in options:
             if name not in known:
@@ -64,18 +66,21 @@ class _Loop:
         """
         self._end(_ended_by())
 
-    def _start(self) -> None:
+    def _start(self, callbacks: Sequence[object] = ()) -> None:
+        """Begin to record, as one of a trainer's callbacks."""
+        if sum(one is self for one in callbacks) > 1:
+            raise BadInputError(f"callback {self._label!r}: the trainer has it twice; give it once")
         self.close()
         self._stated = 0.0, 0.0, 0.0
         self._recording, place = self._at_free_place(Recording.__enter__)
-        if place != (wanted := self._options.get("save_to")):
+        if place != (wanted := self._options["save_to"]):
             text = f"{self._label}: {shown(wanted)} exists: this training is saved to {shown(place)}"
             _print(text, self._recording.rank)
         atexit.register(self.close)  # after that of the recording, and so before it
 
     def _at_free_place(self, begin: Callable[[Recording], object]) -> tuple[Recording, Any]:
         """A recording that has begun, and its place: where another is, a training goes on, at the next free name."""
-        place = wanted = self._options.get("save_to")
+        place = wanted = self._options["save_to"]
         for n in count(2):
             try:
                 recording = live.record(self._label, **{**self._options, "save_to": place})
@@ -197,8 +202,10 @@ def trainer_callback(
 
     class EnergyCallback(_Loop, TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            _put_before_loggers(self, sys._getframe(1).f_locals.get("self"))
-            self._start()
+            handler = sys._getframe(1).f_locals.get("self")  # no event states it
+            callbacks = getattr(handler, "callbacks", ())
+            _put_before_loggers(self, callbacks)
+            self._start(callbacks)
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._enter("epoch")
@@ -234,15 +241,11 @@ def trainer_callback(
     return EnergyCallback(label, {"device": device, "save_to": save_to, **options})
 
 
-def _put_before_loggers(callback: Any, handler: Any) -> None:
-    """Move our callback before those of loggers, which write what the log holds when it is their turn.
-
-    ``handler``, the ``CallbackHandler``, is what calls the callback; no event states it.
-    """
+def _put_before_loggers(callback: Any, callbacks: Any) -> None:
+    """Move our callback before those of loggers, which write what the log holds when it is their turn."""
     from transformers import DefaultFlowCallback
 
-    callbacks = getattr(handler, "callbacks", None)
-    flow = [i for i, one in enumerate(callbacks or ()) if isinstance(one, DefaultFlowCallback)]
+    flow = [i for i, one in enumerate(callbacks) if isinstance(one, DefaultFlowCallback)]
     if isinstance(callbacks, list) and flow and callback in callbacks[flow[0] :]:
         callbacks.remove(callback)
         callbacks.insert(flow[0] + 1, callback)  # behind what decides on evaluations
@@ -272,7 +275,7 @@ def lightning_callback(
 
     class EnergyCallback(_Loop, Callback):  # type: ignore[misc]  # imported at run time
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-            self._start()
+            self._start(getattr(trainer, "callbacks", ()))
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             self._enter("epoch")
