@@ -31,6 +31,10 @@ class BadInputError(JouletraceError):
     exit_code = 2
 
 
+class TakenError(BadInputError):
+    """Something is at the place of a new Run."""
+
+
 class BrokenOffError(BadInputError):
     """Something failed after the workload had run, in a pass or in the analysis; what was recorded is kept."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, TakenError
 from jouletrace.known_secrets import hidden, refresh
 from jouletrace.run.files import RUN_JSON, safe_name, shown, write_whole
 from jouletrace.run.info import DeviceInfo
@@ -85,7 +85,7 @@ def check_free(path: Path | str, way_out: str = "") -> Path:
     target = Path(path)
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise BadInputError(f"{shown(target)} {EXISTS}{way_out}")
+            raise TakenError(f"{shown(target)} {EXISTS}{way_out}")
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -152,7 +152,7 @@ def write_first(path: Path, data: bytes) -> None:
     except FileExistsError:
         if not path.exists():  # a folder above it is a file
             raise
-        raise BadInputError(f"{shown(path)} {EXISTS}") from None
+        raise TakenError(f"{shown(path)} {EXISTS}") from None
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Trainers of other libraries, recorded: their events as they fire them, without much of a training."""
 
+import atexit
 import re
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.recording import Recording
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
@@ -102,14 +104,31 @@ def test_loggers_of_a_trainer_get_the_figures_and_in_the_end_the_totals(capsys):
     for _ in range(3):
         time.sleep(0.5)
         handler.on_step_end(args, state, control)
-    handler.on_log(args, state, control, {"loss": 1.0})
+    handler.on_log(args, state, control, {"loss": 1.0, "train_runtime": 1.5, "train_tokens_per_second": 8.0})
+    handler.on_log(args, state, control, {"eval_loss": 1.0, "eval_runtime": 0.5})
     assert ours.run is None
-    handler.on_log(args, state, control, {"train_runtime": 1.5})
+    handler.on_log(args, state, control, {"train_runtime": 1.5, "total_flos": 8.0})
     handler.on_train_end(args, state, control)
     assert set(seen[0]) >= {"loss", "simulated_energy_j", "simulated_power_w"}
-    assert set(seen[1]) == {"train_runtime", "simulated_energy_j", "simulated_power_w"}
-    assert seen[1]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
+    assert set(seen[1]) == {"eval_loss", "eval_runtime"}
+    assert set(seen[2]) == {"train_runtime", "total_flos", "simulated_energy_j", "simulated_power_w"}
+    assert seen[2]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
     assert "SIMULATED tiny: " in capsys.readouterr().err
+
+
+def test_the_energy_of_a_step_is_that_of_those_since_the_last_log(lightning):
+    ours = jt.lightning_callback()
+    so_far = [
+        (None, None),
+        (RangeSoFar(1, 2.0, 500.0, 2.0, 500.0), 500.0),  # compiles
+        (RangeSoFar(10, 0.29, 77.0, 0.1, None), None),  # 0.9 s are too short
+        (RangeSoFar(21, 3.0 / 21, None, 0.1, None, "sensor_too_slow"), None),
+        (RangeSoFar(21, 4.0 / 21, 1100.0 / 21, 0.1, None), 30.0),
+        (RangeSoFar(21, 4.0 / 21, 1100.0 / 21, 0.1, None), None),  # none since
+        (RangeSoFar(31, 5.0 / 31, 1500.0 / 31, 0.1, None), 40.0),
+    ]
+    for step, joules in so_far:
+        assert ours._step_j(step) == (None if joules is None else pytest.approx(joules))
 
 
 @pytest.fixture
@@ -195,6 +214,7 @@ def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightnin
         ({"update_s": 0}, "update_s=0"),
         ({"device": "nope"}, "unknown device 'nope'"),
         ({"device": "sim:h100?realtime=0"}, "leave out realtime=0"),
+        ({"label": "runs/mine"}, "'runs/mine' is a name, and nothing is saved: save_to='runs/mine'?"),
         ({"kernel": False}, "no option of record 'kernel'; there is label, device, "),
     ],
 )
@@ -222,6 +242,50 @@ def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     assert ours.run is not first.run
     assert not ours.run.complete
     ours.close()  # and does nothing
+
+
+def test_an_exception_that_no_callback_hears_of_is_stated_at_the_end_of_the_program(
+    lightning, monkeypatch, capsys, tmp_path
+):
+    at_exit = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
+    ours = jt.lightning_callback("tiny", device=REAL, save_to=tmp_path / "run")
+    ours.on_fit_start(None, None)
+    ours.on_train_epoch_start(None, None)
+    time.sleep(0.3)
+    with pytest.raises(RuntimeError) as raised:
+        exec("raise RuntimeError('boom')", {"__name__": "transformers.trainer"})
+    monkeypatch.setattr(sys, "last_value", raised.value, raising=False)
+    for function, *given in reversed(at_exit):
+        function(*given)
+    run, said = jt.load(tmp_path / "run"), capsys.readouterr().err
+    assert not run.complete
+    assert [row["name"] for row in spans(run, "range")] == ["epoch"]
+    assert not any(warning.code == "ranges_not_ended" for warning in run.warnings)
+    assert "ended early by RuntimeError: boom; what was recorded until then is kept" in said
+    assert f"saved {tmp_path}" in said
+
+
+def test_a_callback_that_a_trainer_has_twice_is_refused(lightning):
+    ours, other = jt.lightning_callback(device=REAL), jt.lightning_callback(device=REAL)
+    with pytest.raises(BadInputError, match="callback 'training': the trainer has it twice; give it once"):
+        ours.on_fit_start(SimpleNamespace(callbacks=[ours, other, ours]), None)
+    assert Recording.active is None
+
+
+def test_a_training_whose_place_exists_is_saved_at_the_next_free_name(lightning, capsys, tmp_path):
+    for name in ("taken.zip", "taken-2.zip"):
+        (tmp_path / name).touch()
+    ours = jt.lightning_callback("tiny", device=REAL, save_to=tmp_path / "taken.zip")
+    for name in ("taken-3.zip", "taken-4.zip"):  # of a second fit, too
+        ours.on_fit_start(None, None)
+        ours.on_fit_end(None, None)
+        assert jt.load(tmp_path / name).complete
+        said = capsys.readouterr().err
+        assert f"tiny: {tmp_path}/taken.zip exists: this training is saved to {tmp_path}/{name}\n" in said
+        assert f"saved {tmp_path}/{name}" in said
+    with pytest.raises(BadInputError, match="cannot write"):
+        jt.lightning_callback(device=REAL, save_to=tmp_path / "taken.zip" / "below")
 
 
 @pytest.mark.parametrize(

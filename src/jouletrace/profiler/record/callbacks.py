@@ -10,20 +10,29 @@ a callback is created.
 
 from __future__ import annotations
 
+import atexit
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
+from itertools import count
 from os import PathLike
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
-from jouletrace.errors import NotPossibleError, unknown
+from jouletrace.errors import BadInputError, NotPossibleError, TakenError, unknown
 from jouletrace.profiler.record import live
+from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
+from jouletrace.profiler.record.ranks import Rank
 from jouletrace.profiler.record.recording import Recording
 from jouletrace.profiler.record.split import totals
 from jouletrace.run import Run
+from jouletrace.run.files import shown
+
+_LEAST_S = 1.0
+"""Least time in seconds of steps whose energy a log states: ten readings of a slow sensor."""
 
 
 class _Loop:
@@ -37,27 +46,50 @@ class _Loop:
         self._label, self._options = label, options
         if isinstance(place := options.get("save_to"), str | PathLike):
             options["save_to"] = Path(place).absolute()  # resolved now: training may begin in another folder
+        elif place is None and "/" in str(label):
+            raise BadInputError(f"callback: {str(label)!r} is a name, and nothing is saved: save_to={str(label)!r}?")
         known = signature(live.record).parameters
         for name in options:
             if name not in known:
                 raise unknown("option of record", name, known)
-        live.record(label, **options).check()  # now: data and a model are made before the training begins
+        self._at_free_place(Recording.check)  # now: data and a model are made before the training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
+        self._stated = 0.0, 0.0, 0.0  # steps up to the last log: their number, seconds, joules
         self.run: Run | None = None
         self.split: Run | None = None
 
     def close(self) -> None:
-        """End the recording of a training that was interrupted, whose Run is incomplete; else this does nothing.
+        """End the recording of a training that an exception ended, whose Run is incomplete; else this does nothing.
 
-        The next training does so too: transformers calls no callback after an interruption.
+        The next training does so, too, and the end of the program: transformers calls no callback after an exception.
         """
-        self._end(KeyboardInterrupt("the training did not end"))
+        self._end(_ended_by())
 
-    def _start(self) -> None:
+    def _start(self, callbacks: Sequence[object] = ()) -> None:
+        """Begin to record, as one of a trainer's callbacks."""
+        if sum(one is self for one in callbacks) > 1:
+            raise BadInputError(f"callback {self._label!r}: the trainer has it twice; give it once")
         self.close()
-        self._recording = live.record(self._label, **self._options)
-        self._recording.__enter__()
+        self._stated = 0.0, 0.0, 0.0
+        self._recording, place = self._at_free_place(Recording.__enter__)
+        if place != (wanted := self._options["save_to"]):
+            text = f"{self._label}: {shown(wanted)} exists: this training is saved to {shown(place)}"
+            _print(text, self._recording.rank)
+        atexit.register(self.close)  # after that of the recording, and so before it
+
+    def _at_free_place(self, begin: Callable[[Recording], object]) -> tuple[Recording, Any]:
+        """A recording that has begun, and its place: where another is, a training goes on, at the next free name."""
+        place = wanted = self._options["save_to"]
+        for n in count(2):
+            try:
+                recording = live.record(self._label, **{**self._options, "save_to": place})
+                begin(recording)
+                break
+            except TakenError:
+                suffix = ".zip" if wanted.suffix.lower() == ".zip" else ""
+                place = wanted.with_name(f"{wanted.name.removesuffix(suffix)}-{n}{suffix}")
+        return recording, place
 
     def _enter(self, name: str) -> None:
         if self._recording is not None:
@@ -85,31 +117,49 @@ class _Loop:
             return {}
         found = self._recording.now()
         step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
-        figures = {
-            "energy_j": found.energy_j,
-            "power_w": found.power_w,
-            "energy_step_j": step.energy_j if step is not None else None,
-        }
+        figures = {"energy_j": found.energy_j, "power_w": found.power_w, "energy_step_j": self._step_j(step)}
         return _prefixed(figures, found.simulated)
+
+    def _step_j(self, step: RangeSoFar | None) -> float | None:
+        """Mean joules of the steps since the last log that states them; None if these took less than ``_LEAST_S``."""
+        if step is None or step.energy_j is None:
+            return None
+        count, seconds, joules = (step.count * one for one in (1, step.time_s, step.energy_j))
+        before_count, before_s, before_j = self._stated
+        if seconds - before_s < _LEAST_S:
+            return None
+        self._stated = count, seconds, joules
+        return (joules - before_j) / (count - before_count)
 
     def _end(self, error: BaseException | None = None) -> dict[str, float]:
         """End the recording and print its summary; returns its totals for a trainer's log."""
         recording, self._recording = self._recording, None
         if recording is None:
             return {}
+        atexit.unregister(self.close)
         while self._open:
             self._open.pop().__exit__(None, None, None)
         recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
         self.run, self.split = recording.run, recording.split
         if self.run is None:  # it was within another recording
             return {}
-        if recording.rank is None or not recording.rank.rank:
-            _print(recording.summary())
+        _print(recording.summary(), recording.rank)
         return _prefixed(totals(self.run, self.split), self.run.simulated)
 
 
-def _print(text: str) -> None:
-    """Print on stderr, in lines of its own: a trainer's progress bar ends without a line break."""
+def _ended_by() -> BaseException:
+    """The exception that ended a training, if Python has shown it to the user."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    through = walk_tb(error.__traceback__) if error is not None else ()
+    if error is not None and any(frame.f_globals.get("__name__") == "transformers.trainer" for frame, _ in through):
+        return error
+    return KeyboardInterrupt("the training did not end")
+
+
+def _print(text: str, rank: Rank | None) -> None:
+    """Print on stderr, in lines of its own: a trainer's progress bar ends without a line break. Once for all ranks."""
+    if rank is not None and rank.rank:
+        return
     bars = sys.modules.get("tqdm")
     with suppress(OSError):  # a closed stderr must not end a training
         if bars is not None and hasattr(bars, "tqdm"):
@@ -137,12 +187,12 @@ def trainer_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
-            of its kernels (see ``Recording``).
+        save_to: As in ``record``, but with a number behind it where it exists. The callback's ``run`` also holds the
+            Run after the training, and ``split`` that of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
-        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
+        BadInputError: If an option or a device doesn't exist.
         NotPossibleError: If transformers isn't installed.
     """
     try:
@@ -152,8 +202,10 @@ def trainer_callback(
 
     class EnergyCallback(_Loop, TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            _put_before_loggers(self, sys._getframe(1).f_locals.get("self"))
-            self._start()
+            handler = sys._getframe(1).f_locals.get("self")  # no event states it
+            callbacks = getattr(handler, "callbacks", ())
+            _put_before_loggers(self, callbacks)
+            self._start(callbacks)
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._enter("epoch")
@@ -178,12 +230,10 @@ def trainer_callback(
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if not isinstance(logs, dict):
                 return
-            if "train_runtime" in logs:
+            if "total_flos" in logs:  # at the end; each log may state "train_runtime", beside tokens
                 logs.update(self._end())
-                return
-            # Notebooks show what an evaluation logs in a table, whose headings leave out the first word of each name.
-            of = next((key.removesuffix("runtime") for key in logs if key.endswith("_runtime")), "")
-            logs.update({of + name: value for name, value in self._logged().items()})
+            elif not any(key.endswith("_runtime") and key != "train_runtime" for key in logs):
+                logs.update(self._logged())  # not of an evaluation, whose energy the sensor has not reached
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._end()
@@ -191,15 +241,11 @@ def trainer_callback(
     return EnergyCallback(label, {"device": device, "save_to": save_to, **options})
 
 
-def _put_before_loggers(callback: Any, handler: Any) -> None:
-    """Move our callback before those of loggers, which write what the log holds when it is their turn.
-
-    ``handler``, the ``CallbackHandler``, is what calls the callback; no event states it.
-    """
+def _put_before_loggers(callback: Any, callbacks: Any) -> None:
+    """Move our callback before those of loggers, which write what the log holds when it is their turn."""
     from transformers import DefaultFlowCallback
 
-    callbacks = getattr(handler, "callbacks", None)
-    flow = [i for i, one in enumerate(callbacks or ()) if isinstance(one, DefaultFlowCallback)]
+    flow = [i for i, one in enumerate(callbacks) if isinstance(one, DefaultFlowCallback)]
     if isinstance(callbacks, list) and flow and callback in callbacks[flow[0] :]:
         callbacks.remove(callback)
         callbacks.insert(flow[0] + 1, callback)  # behind what decides on evaluations
@@ -217,19 +263,19 @@ def lightning_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
-            kernels (see ``Recording``).
+        save_to: As in ``record``, but with a number behind it where it exists. The callback's ``run`` also holds the
+            Run after ``fit``, and ``split`` that of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
-        BadInputError: If an option or a device doesn't exist, or ``save_to`` does.
+        BadInputError: If an option or a device doesn't exist.
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
     """
     Callback: Any = _lightning_base()
 
     class EnergyCallback(_Loop, Callback):  # type: ignore[misc]  # imported at run time
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-            self._start()
+            self._start(getattr(trainer, "callbacks", ()))
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             self._enter("epoch")

@@ -166,8 +166,7 @@ class Marks:
             )
         if self._open:
             named = _named(repr(name) for name in dict.fromkeys(opened.name for opened in self.still_open()))
-            text = f"{len(self._open)} ranges were open when the recording ended and are left out: {named}"
-            found.append(("ranges_not_ended", text))
+            found.append(("ranges_not_ended", f"left out, since open when the recording ended: {named}"))
         return found
 
     def _cross(self, opened: Opened, inner: Opened) -> None:

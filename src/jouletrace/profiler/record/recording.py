@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
+from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError, TakenError
 from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.launch_marks import LaunchMarks
@@ -305,7 +305,7 @@ class Recording(Shown):
         parts = parts_of(self._whole)
         for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
             if taken.exists():
-                raise BadInputError(f"{shown(taken)} {EXISTS}")
+                raise TakenError(f"{shown(taken)} {EXISTS}")
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:
