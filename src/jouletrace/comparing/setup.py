@@ -113,7 +113,9 @@ def _devices(run: Run) -> list[str]:
 
 def _names(run: Run) -> list[str]:
     """The name of a Run's workload without its folder, or its file's, whose variants count; none of an imported one."""
-    return [Path(str(run.workload["name"])).name.partition(":")[0]] if run.kind != "import" and run.workload.get("name") else []
+    if run.kind == "import" or not run.workload.get("name"):
+        return []
+    return [Path(str(run.workload["name"])).name.partition(":")[0]]
 
 
 def warnings(a: Side, b: Side) -> list[Note]:
