@@ -63,16 +63,16 @@ def steps_of_known_energy(monkeypatch):
     transformers = pytest.importorskip("transformers")
     trained, training_step, start = [], transformers.Trainer.training_step, _Loop._start
 
-    def begin(self):
-        start(self)
+    def begin(self, *of):
+        start(self, *of)
         wait_for(lambda: Recording.active.started)
 
     def known():
         step = Recording.active.now().ranges.get("epoch/step")
-        return step is not None and step.energy_j is not None
+        return step is not None and step.energy_j is not None and step.count * step.time_s >= 1
 
     def step(self, *of, **options):
-        time.sleep(0.05)
+        time.sleep(0.1)
         trained.append(self)
         if len(trained) > self.state.max_steps // 2:
             wait_for(known)
