@@ -397,7 +397,7 @@ def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
     assert load(packed).samples == load(saved / "run").samples
 
 
-@pytest.mark.parametrize("table", ["units", "spans"])
+@pytest.mark.parametrize("table", ["units", "windows"])
 def test_a_table_of_absurdly_many_rows_is_refused(run_folder, table):
     rows = pa.nulls(2_000_000, pa.int64())
     names = dict.fromkeys(("level", "name", "kind"), pa.repeat("", len(rows)))
