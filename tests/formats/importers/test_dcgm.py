@@ -153,6 +153,10 @@ def test_an_answer_of_prometheus_has_each_series_on_its_gpu_and_host(tmp_path):
         (answer({"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE"}, "values": [1, 2]}), "not a whole answer"),
         (answer({"values": []}), "not a whole answer"),
         (answer()[:-3], "not a whole answer"),
+        (
+            '{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution"}',
+            "exceeded maximum resolution",
+        ),
     ],
 )
 def test_a_damaged_answer_is_refused_in_one_line(tmp_path, text, said):

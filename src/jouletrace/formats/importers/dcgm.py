@@ -55,6 +55,7 @@ FIELDS: dict[str, Field] = {
     "DEV_ENC_UTIL": Field("ENCUTL", "utilization_encoder_pct", "%", board=True),
     "DEV_DEC_UTIL": Field("DECUTL", "utilization_decoder_pct", "%", board=True),
     "DEV_CLOCK_THROTTLE_REASONS": Field("", "throttle_bits", "", board=True),
+    "DEV_CLOCKS_EVENT_REASONS": Field("", "throttle_bits", "", board=True),  # its name since DCGM 3.3
     "DEV_FB_USED": Field("FBUSD", "memory_used_bytes", "MiB"),
     "DEV_FB_FREE": Field("FBFRE", "memory_free_bytes", "MiB"),
     "DEV_FB_TOTAL": Field("FBTTL", "memory_total_bytes", "MiB"),
@@ -119,7 +120,7 @@ def _is_scrape(head: str) -> bool:
 
 
 def _is_answer(head: str) -> bool:
-    return re.search(r'"resultType"\s*:\s*"(matrix|vector)"', head) is not None
+    return re.search(r'"resultType"\s*:\s*"(matrix|vector)"|\A\s*\{\s*"status"\s*:\s*"error"', head) is not None
 
 
 def _is_csv(head: str) -> bool:
@@ -224,15 +225,19 @@ def _with_power(log: _DcgmLog) -> _DcgmLog:
 
 def _read_answer(path: Path, options: ImportOptions) -> Run:
     """Read the answer to ``/api/v1/query_range?query={__name__=~"DCGM_FI_.*"}``, or to a query of single fields."""
-    log = _DcgmLog(path, options)
+    log, answer = _DcgmLog(path, options), None
     try:
+        answer = json.loads(read_text(path, log.left))
         series = [
             ({key.lower(): str(text) for key, text in one["metric"].items()}, one.get("values") or [one["value"]])
-            for one in json.loads(read_text(path, log.left))["data"]["result"]
+            for one in answer.get("data", answer)["result"]
         ]
         readings = [(float(time), labels, str(text)) for labels, values in series for time, text in values]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadInputError(f"{path}: not a whole answer of Prometheus ({type(error).__name__}: {error})") from None
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(answer, dict) and answer.get("error"):
+            said = f"its error: {answer['error']}"
+        raise BadInputError(f"{path}: not a whole answer of Prometheus ({said})") from None
     if any("__name__" not in labels for labels, _ in series):
         raise BadInputError(
             f"{path}: a series without a name: query fields as they are, such as DCGM_FI_DEV_POWER_USAGE"
