@@ -92,7 +92,7 @@ files | with care | broken_rows compare_table cut_off damaged_gzip damaged_table
 files | with care | not_a_number not_a_row repeated_rows text_trace throughput_differs unclosed_ranges unfinished_line
 files | with care | unknown_units
 files | yes | logged_twice not_checked no_reading no_record warm_up curves earlier_rows failed_rows instants marks
-files | yes | missing_cells other_lines second_readings text_metrics unknown_columns without_name
+files | yes | missing_cells other_lines second_readings text_metrics unknown_columns unnamed_columns without_name
 power of slices | with care | modelled activity_lost
 requests answered | with care | requests_failed given_up no_requests rate_not_reached requests_left_out
 requests answered | yes | sent_again
