@@ -19,15 +19,16 @@ METRICS = ("power_idle_w", "power_working_w", "power_difference_w")
 BEGIN = datetime.datetime(2026, 8, 12, 16, 0)
 
 
-def imported(folder, power, step_s=1.0, name="power.draw [W]", board="NVIDIA A100-SXM4-80GB"):
-    """The Run of a log of nvidia-smi, read each ``step_s``."""
+def imported(folder, power, step_s=1.0, name="power.draw [W]", board="NVIDIA A100-SXM4-80GB", used=None):
+    """The Run of a log of nvidia-smi, read each ``step_s``, with its utilisation if it is given."""
     at = [BEGIN + datetime.timedelta(seconds=k * step_s) for k in range(len(power))]
+    ends = ["\n"] * len(at) if used is None else [f", {share:.0f} %\n" for share in used]
     rows = (
-        f"{time:%Y/%m/%d %H:%M:%S}.{time.microsecond // 1000:03d}, {board}, {watts:.4f} W\n"
-        for time, watts in zip(at, power, strict=True)
+        f"{time:%Y/%m/%d %H:%M:%S}.{time.microsecond // 1000:03d}, {board}, {watts:.4f} W{end}"
+        for time, watts, end in zip(at, power, ends, strict=True)
     )
     path = folder / "log.csv"
-    path.write_text(f"timestamp, name, {name}\n" + "".join(rows))
+    path.write_text(f"timestamp, name, {name}{', utilization.gpu [%]' * (used is not None)}\n" + "".join(rows))
     return analyse(read_files([path]))
 
 
@@ -50,6 +51,45 @@ def test_a_log_is_split_in_two_levels_and_the_ramp_dropped(tmp_path, ramp):
 
 def test_a_log_of_one_level_is_not_split(tmp_path):
     assert {one.reason for one in levels(tmp_path, np.random.default_rng(0).normal(62, 1, 200))} == {"one_level"}
+
+
+@pytest.mark.parametrize(
+    ("low", "used", "reason"),
+    [
+        (300.0, (98, 98), "used_throughout"),
+        (90.0, (98, 98), "used_throughout"),
+        (90.0, (0, 0), "used_throughout"),
+        (90.0, (0, 98), None),
+        (150.0, (0, 98), None),  # of a light load
+        (150.0, None, "not_at_rest"),
+        (100.0, None, None),
+    ],
+)
+def test_idle_is_a_level_at_which_the_gpu_is_not_in_use_or_as_far_as_that_is_unknown_a_low_one(
+    tmp_path, low, used, reason
+):
+    """Of a GPU that works at two levels, the lower isn't idle power."""
+    shares = None if used is None else np.repeat([used[0], used[1], used[0]], [40, 40, 40])
+    power = np.repeat([low, 320.0, low], [40, 40, 40]) + np.random.default_rng(0).normal(0, 0.5, 120)
+    assert {one.reason for one in levels(tmp_path, power, used=shares)} == {reason}
+
+
+@pytest.mark.parametrize("idle_s", [300, 1200, 20_000])
+def test_power_at_work_may_swing_by_more_than_it_is_above_idle(tmp_path, idle_s):
+    """A job whose power swings between 230 and 670 W, of which idle power is no part."""
+    time = np.arange(0, 3000 + idle_s, 5.0)
+    swing = 180 * np.sin(2 * np.pi * time / 47) + 40 * np.sin(2 * np.pi * time / 700)
+    power = np.where(time < 3000, 450 + swing, 70.0) + np.random.default_rng(1).normal(0, 1.5, len(time))
+    idle, working, _ = levels(tmp_path, power, step_s=5.0)
+    assert idle.value == pytest.approx(70, abs=0.5)
+    assert working.low < 450 < working.high
+    assert idle.half_width < 2
+
+
+def test_power_that_takes_all_values_has_no_level(tmp_path):
+    rng = np.random.default_rng(3)
+    for power in (np.linspace(70, 500, 400), rng.uniform(70, 500, 400), 285 + 215 * np.sin(np.arange(400) / 17)):
+        assert {one.reason for one in levels(tmp_path, power)} == {"one_level"}
 
 
 @pytest.mark.parametrize(

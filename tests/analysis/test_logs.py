@@ -110,4 +110,6 @@ def test_gpus_that_share_a_hole_err_alike_in_it(tmp_path):
     both, truth = run.result("energy_total_j"), 599 * 5 * 530.0 + 1399 * 5 * 70
     assert each[0].value == pytest.approx(truth, abs=6000)
     assert both.half_width == pytest.approx(each[0].half_width + each[1].half_width, rel=5e-3)
+    power = run.result("power_w")
+    assert power.half_width / power.value == pytest.approx(both.half_width / both.value, rel=1e-3)
     assert both.budget["holes of the record"] == pytest.approx(2 * 530 * 105 / 1.96, rel=2e-3)

@@ -199,7 +199,7 @@ def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
     run.channels.append(channel(device=OTHER))
     analyse(run)
     assert [row["name"] for row in run.units.to_pylist() if row["level"] == "device"] == ["H100 #0", "H100 #3"]
-    assert "no idle and working level: there was one level only" in verdict_of(run)
+    assert "no idle and working level: no steady level lies apart from the rest" in verdict_of(run)
     far = [
         DeviceInfo("a", "H100", index=0, host="n1"),
         DeviceInfo("b", "H100", index=0, host="n2"),

@@ -323,9 +323,9 @@ SURVIVORS = [
     ),
     Survivor(
         "analysis/levels.py",
-        "return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)",
-        "return bool(np.median(above) - np.median(below) >= _APART * SD_OVER_MAD * off)",
-        "Slight: six deviations to the last bit.",
+        "return bool(beyond - level > max(_APART * (most - least), _VALLEY * (middle - level)))",
+        "return bool(beyond - level >= max(_APART * (most - least), _VALLEY * (middle - level)))",
+        "Slight: a distance to the last bit.",
     ),
     Survivor(
         "run/readings.py",

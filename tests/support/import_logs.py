@@ -41,7 +41,10 @@ def left_out(run):
 
 
 def dmon(watts, *, time="", gpus=1):
-    """A log of ``nvidia-smi dmon``, with its header repeated every 44 rows; ``time`` is "", "T" or "DT"."""
+    """A log of ``nvidia-smi dmon``, with its header repeated every 44 rows; ``time`` is "", "T" or "DT".
+
+    At the least of several powers the GPU isn't in use.
+    """
     names = {"": "# gpu", "T": "#Time        gpu", "DT": "#Date       Time        gpu"}[time]
     marks = {"": "# Idx", "T": "#HH:MM:SS    Idx", "DT": "#YYYYMMDD   HH:MM:SS    Idx"}[time]
     header = [
@@ -58,8 +61,9 @@ def dmon(watts, *, time="", gpus=1):
         day = ("20230512" if i < 5 else "20230513") if time == "DT" else ""
         if i % 44 == 0:
             rows += header
+        used = 0 if power == min(watts) < max(watts) else 40
         rows += [
-            f"{day} {clock}    {gpu}     {power + gpu}     38      -     40      3   1593    975 "
+            f"{day} {clock}    {gpu}     {power + gpu}     38      -     {used}      3   1593    975 "
             for gpu in range(gpus)
         ]
     return "\n".join(rows) + "\n"

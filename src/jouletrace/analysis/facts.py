@@ -84,18 +84,24 @@ def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
     """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null."""
     if run.kind == "program" and metric == "time_s":
         return parts.get("iteration_time_s")
-    found = [one.get(metric) for one in parts.units("device") if metric in one.figures]
+    units = [one for one in parts.units("device") if metric in one.figures]
+    found = [one.get(metric) for one in units]
     known = [one for one in found if one.value is not None]
     if metric not in _TOGETHER or not found:
         return ABSENT
     if metric == "time_s":
         return max(known, key=lambda one: one.value or 0.0, default=found[0])
-    return _together(known) if len(known) > 1 else [*known, *found][0]
+    energies = [unit.get(_FIRST[0]) for unit in units if unit.get(metric).value is not None]
+    holes = [one.budget.get(HOLES, 0.0) / one.value if one.value else 0.0 for one in energies]
+    return _together(known, holes) if len(known) > 1 else [*known, *found][0]
 
 
-def _together(each: Sequence[Estimate]) -> Estimate:
-    """Sum of devices: in holes their errors are alike, whose logger stopped for all of them; others are independent."""
-    holes = [one.budget.get(HOLES, 0.0) for one in each]
+def _together(each: Sequence[Estimate], holes_of: Sequence[float]) -> Estimate:
+    """Sum of devices: in holes their errors are alike, whose logger stopped for all of them; others are independent.
+
+    ``holes_of`` are the standard uncertainties of holes, as shares of the energies.
+    """
+    holes = [share * (one.value or 0.0) for share, one in zip(holes_of, each, strict=True)]
     found, most, more = total(each), sum(holes), sum(holes) ** 2 - sum(one**2 for one in holes)
     budget = {cause: most if cause == HOLES else u for cause, u in found.budget.items()}
     return replace(widened(found, Z95 * math.sqrt(max(more, 0.0))), budget=budget)

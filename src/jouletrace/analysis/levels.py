@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +19,16 @@ METHOD = "levels"
 
 _MIN_STRETCH = 3
 
-_APART = 6.0
-"""Least distance of two levels in standard deviations of the noisier one: the threshold between them then cuts one
-reading in 700 off, whose mean is 0.004 of these deviations."""
+_APART, _VALLEY = 2.0, 1 / 3
+"""Least distance of a level from the lowest twentieth of the readings above, in widths that hold 90 % of its own, and
+as a share of the way to their median: power that takes all values has no level."""
+
+_OF_RATED, _OF_WORK, _UNUSED_PCT = 0.25, 0.4, 5.0
+"""Most that a GPU draws at rest, as a share of its rated power (data-centre GPUs: 8 to 18 %), or, of an unknown one, of
+the level at work, and with a context of the way from idle to it; most that the driver's utilisation shows then."""
+
+_LEAST = 0.01
+"""Least power whose logarithm is taken, as a share of the largest."""
 
 _RAMP, _RAMP_W = 4.0, 0.01
 """Readings at a segment's ends belong to a ramp while they are so many standard deviations from its middle, and so much
@@ -37,20 +45,29 @@ class Levels:
     resting: tuple[float, ...] = ()  # the two levels in watts at which it rested, where it did; idle is the lower
 
 
-def idle_and_working_levels(record: Readings, response: Response) -> Levels:
+def idle_and_working_levels(
+    record: Readings, response: Response, used_pct: Floats | None = None, rated_w: float | None = None
+) -> Levels:
     """Split a record into rest and work, and give the mean powers of both, the ramps between left out.
 
-    The threshold is Otsu's (1979): that which leaves the least variance within both sides. At either end of a segment
-    as many readings are dropped as still show what was before, one at least, and those of a slower ramp
+    The threshold is Otsu's (1979) of logarithms: that which leaves the least variance within both sides. At either end
+    of a segment as many readings are dropped as still show what was before, one at least, and those of a slower ramp
     (``_RAMP``). All others count: which ones do must not depend on their noise. The interval is that of a mean of
     readings that are correlated, one segment after the other.
 
     A GPU rests at two levels, finished and waiting with a CUDA context, whose mean it never draws: the side at rest is
     split likewise, and idle is the lower level.
 
+    Args:
+        record: Readings of power.
+        response: What each is a mean of.
+        used_pct: Utilisation at each reading, shape (n,); None if unknown: then rest is what its power doesn't exclude.
+        rated_w: The largest power limit of the GPU; None if unknown.
+
     Returns:
-        The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
-        by ``_APART`` times their spread, or with "too_few_values" if it is too short to say.
+        The levels; all null with "one_level" if the log doesn't fall into two that are distinguished (``_APART``), with
+        "used_throughout" or "not_at_rest" if the lower one is no rest, by utilisation or power, or with
+        "too_few_values" if it is too short to say.
     """
     power, drop = record.value, max(1, math.ceil(response.lasts_s / response.period_s))
     if len(power) < 2 * _MIN_STRETCH:
@@ -62,13 +79,30 @@ def idle_and_working_levels(record: Readings, response: Response) -> Levels:
     split_w = _between_two_at_rest(power[_settled(~high, power, drop)], gap)
     sides = ~high & (power <= split_w), ~high & (power > split_w), high
     lower, upper, at_work = (_settled(side, power, drop, gap) for side in sides)
-    pairs = (lower, ~high), (at_work, high)  # ramps alone are no level, and show whether there are two
-    if not _separate(*(power[some if some.any() else side] for some, side in pairs)):
+    # ramps alone are no level, and show whether there are two
+    low, work = (some if some.any() else side for some, side in ((lower, ~high), (at_work, high)))
+    levels = [power[side] for side in (low, upper, work) if side.any()]
+    if not all(map(_separate, levels, levels[1:])):
         return _no_levels("one_level")
+    if not _rest_and_work(power, [side for side in (low, upper, work) if side.any()], used_pct, rated_w):
+        return _no_levels("not_at_rest" if used_pct is None else "used_throughout")
     both = lower.any() and upper.any()
     resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if both else ()
     idle, working = (_mean(power[side], drop) for side in (lower, at_work))
     return Levels(idle, working, difference(working, idle, METHOD), resting)
+
+
+def _rest_and_work(power: Floats, sides: Sequence[Mask], used_pct: Floats | None, rated_w: float | None) -> bool:
+    """True if the GPU may have rested at the one or two lower of some levels, and worked at the last."""
+    if used_pct is not None:
+        *rest, work = (float(np.median(used_pct[side])) for side in sides)
+        return max(rest) <= _UNUSED_PCT < work
+    *rest_w, work_w = (float(np.median(power[side])) for side in sides)
+    if rated_w is not None:
+        return max(rest_w) < _OF_RATED * rated_w
+    return all(
+        one - from_w < _OF_WORK * (work_w - from_w) for one, from_w in zip(rest_w, (0.0, rest_w[0]), strict=False)
+    )
 
 
 def _mean(power: Floats, overlap: int) -> Estimate:
@@ -103,20 +137,21 @@ def _no_levels(reason: str) -> Levels:
 
 
 def _otsu(power: Floats) -> float:
-    """Threshold between the two groups with the largest variance between them."""
-    x = np.sort(power)
+    """Threshold between the two groups with the largest variance between their logarithms: work may swing by watts."""
+    watts = np.sort(power)
+    x = np.log(np.maximum(watts, _LEAST * watts[-1]))
     n = np.arange(1, len(x))
     below = np.cumsum(x)[:-1]
     gap = below / n - (x.sum() - below) / (len(x) - n)
     between = n * (len(x) - n) * gap**2
     best = int(np.argmax(between))
-    return float((x[best] + x[best + 1]) / 2)
+    return float((watts[best] + watts[best + 1]) / 2)
 
 
 def _separate(below: Floats, above: Floats) -> bool:
-    """True for readings of two distinct levels."""
-    off = max(float(np.median(np.abs(part - np.median(part)))) for part in (below, above))
-    return bool(np.median(above) - np.median(below) > _APART * SD_OVER_MAD * off)
+    """True for readings of a distinct level below others, which may swing."""
+    (least, level, most), (beyond, middle) = np.quantile(below, (0.05, 0.5, 0.95)), np.quantile(above, (0.05, 0.5))
+    return bool(beyond - level > max(_APART * (most - least), _VALLEY * (middle - level)))
 
 
 def _settled(side: Mask, power: Floats, drop: int, gap: float = math.inf) -> Mask:

@@ -13,6 +13,7 @@ from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
+from jouletrace.arrays import Floats
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
@@ -20,7 +21,7 @@ from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
-from jouletrace.sensor.power_record import printed_step, spliced
+from jouletrace.sensor.power_record import printed_step, rated_w, spliced
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 
@@ -75,7 +76,8 @@ def _add_device(
     run: Run, figures: Figures, unit: int, device: str, record: Readings, response: Response
 ) -> tuple[int, int]:
     """Add a device's levels, mean power and energy as figures of ``unit``; returns from when to when it was watched."""
-    levels = idle_and_working_levels(record, response)
+    rated = next((rated_w(one.name) for one in run.devices if one.id == device), None)
+    levels = idle_and_working_levels(record, response, _used_pct(run, device, record), rated)
     if levels.resting:
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
@@ -98,6 +100,14 @@ def _add_device(
         energy = replace(energy, flags=(*energy.flags, *assumed, *of_steps(run, device, seconds)))
     figures.add_energy(unit, energy, seconds)
     return start, end
+
+
+def _used_pct(run: Run, device: str, record: Readings) -> Floats | None:
+    """Utilisation that was read last at each reading of power, the first at those before, in percent; None without."""
+    stamps, used = run.series(device, "utilization_gpu_pct")
+    order = np.argsort(stamps, kind="stable")
+    last = np.searchsorted(stamps[order], record.time_ns, side="right") - 1
+    return used[order][np.maximum(last, 0)] if len(stamps) else None
 
 
 def _why_missing(run: Run, device: str) -> str:

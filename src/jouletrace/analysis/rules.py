@@ -44,7 +44,7 @@ power record | no | too_few_values no_value no_activity block_not_ended block_to
 power record | with care | record_shorter record_hole hole_in_record covered_alone holes_bridged implausible_readings
 power record | with care | record_nan record_negative record_implausible record_clock_stepped_back
 power record | with care | record_conflicting_stamps counter_did_not_step no_time no_load_times power_not_valid
-power record | yes | recorded_late ends_left_out idle_levels one_level
+power record | yes | recorded_late ends_left_out idle_levels one_level not_at_rest used_throughout
 sensor response | no | not_calibrated
 sensor response | with care | unmodelled not_stored misfit_at_edges drops_samples drifting calibration_differs
 sensor response | yes | nominal_response
@@ -92,7 +92,7 @@ files | with care | broken_rows compare_table cut_off damaged_gzip damaged_table
 files | with care | not_a_number not_a_row repeated_rows text_trace throughput_differs unclosed_ranges unfinished_line
 files | with care | unknown_units
 files | yes | logged_twice not_checked no_reading no_record warm_up curves earlier_rows failed_rows instants marks
-files | yes | missing_cells other_lines second_readings text_metrics unknown_columns without_name
+files | yes | missing_cells other_lines second_readings text_metrics unknown_columns unnamed_columns without_name
 power of slices | with care | modelled activity_lost
 requests answered | with care | requests_failed given_up no_requests rate_not_reached requests_left_out
 requests answered | yes | sent_again

@@ -13,7 +13,7 @@ from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Footnotes, NoFootnotes, printable
-from jouletrace.report.facts import methods, said
+from jouletrace.report.facts import methods, remarks
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
@@ -89,7 +89,7 @@ def document(
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.unfinished = _unfinished(known)
-    found.warnings = [said(warning) for warning in known.warnings]
+    found.warnings = remarks(known.warnings)
     found.methods = [methods(run, results, known)]
     return found.printable()
 
@@ -138,7 +138,7 @@ def _why_not(run: Run, detail: str) -> str:
 
 
 def _unfinished(known: Facts, name: str = "") -> list[str]:
-    return [f"{INCOMPLETE}{name}{said(warning)}" for warning in known.ended]
+    return [f"{INCOMPLETE}{name}{line}" for line in remarks(known.ended)]
 
 
 def summary(run: Run) -> str:
@@ -190,7 +190,7 @@ def comparison(
     for run, results, known in there:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
         found.unfinished += _unfinished(known, f"{name}: ")
-        found.warnings.extend(f"{name}: {said(warning)}" for warning in known.warnings)
+        found.warnings.extend(f"{name}: {line}" for line in remarks(known.warnings))
         texts.setdefault(methods(run, results, known), []).append(name)
         found.verdict.extend(f"{name}: {line}" for line in cost_line(run, results, known, tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]

@@ -215,10 +215,13 @@ def _range(spread: Spread) -> str:
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
 
 
-def said(warning: RunWarning) -> str:
-    """A warning in one line, with where it arose unless it says so itself."""
-    placed = warning.where and warning.where not in warning.message
-    return f"{warning.message} ({warning.where})" if placed else warning.message
+def remarks(warnings: Sequence[RunWarning]) -> list[str]:
+    """Warnings, each text once in one line, with where it arose first and how often, unless it says so itself."""
+    places: dict[str, list[str]] = {}
+    for one in warnings:
+        places.setdefault(one.message, []).extend([one.where] if one.where and one.where not in one.message else [])
+    more = {text: f" and {len(found) - 1} more" if len(found) > 1 else "" for text, found in places.items()}
+    return [f"{text} ({found[0]}{more[text]})" if found else text for text, found in places.items()]
 
 
 def methods(run: Run, results: Parts, known: Facts) -> str:

@@ -187,6 +187,8 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     inference = results.get("energy_per_inference_j")
     if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
         lines.insert(0, _inference(run, results, known, inference))
+    elif inference.value is None and "latency_s" in run.settings:
+        lines.append(f"no energy per inference: {reasons.reason(inference.reason)}")
     return lines
 
 

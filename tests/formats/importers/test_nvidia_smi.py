@@ -1,5 +1,7 @@
 """Logs of nvidia-smi in its three dialects."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -212,6 +214,8 @@ def test_gpus_of_a_log_without_a_header_are_distinguished_by_their_cells(tmp_pat
     run = read(tmp_path, "nvidia_smi", _without_header(identity))
     means = sorted(run.series(device.id, "power_w")[1].mean() for device in run.devices)
     np.testing.assert_allclose(means, [70.45, 170.45, 270.45, 370.45], atol=0.1)
+    (said,) = (one.message for one in run.warnings if one.code == "unnamed_columns")
+    assert re.fullmatch(r"2 columns have no name \(\d, \d\): add the header line to have their temperature, .*", said)
 
 
 @pytest.mark.parametrize("identity", ["31, P0", "0 %"])

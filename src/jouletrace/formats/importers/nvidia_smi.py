@@ -186,6 +186,9 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
         log.left, table, names, {*when.places, *identity, *(k for k, name in enumerate(names) if name in STAMP)}
     )
     known = [k for k in readings if names[k] in OF_QUERY]
+    if nameless := [names[k].removeprefix("column ") for k in readings if k not in known and unnamed]:
+        advice = "add the header line to have their temperature, clocks, throttling"
+        log.left.add("unnamed_columns", f"columns have no name ({', '.join(nameless)}): {advice}", len(nameless))
     decimal = decimal_sign(units.split(row[k])[0] for row in table.rows[:200] for k in known)
     for cells, line in zip(table.rows, table.lines, strict=True):
         key = tuple(cells[i] for i in identity)

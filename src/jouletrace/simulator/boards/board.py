@@ -181,7 +181,8 @@ class Board:
         begin = since + (at_ns - since) // sum(lengths) * sum(lengths)
         ends = [begin + end for end in accumulate(lengths)]
         piece = next(i for i, end in enumerate(ends) if at_ns < end)
-        return ends[piece], Constant(self._plan[piece][1])
+        watts = self._plan[piece][1]
+        return ends[piece], Constant(watts, busy=float(watts > self._parameters.context_idle_w))
 
     def _as_schedule(self, work: Work) -> Schedule:
         return work if isinstance(work, Schedule) else self.schedule(work)

@@ -226,8 +226,9 @@ class Together:
 class Constant:
     """A load of constant board power for a given time; a lower clock lowers its power."""
 
-    def __init__(self, watts: float, seconds: float = inf) -> None:
+    def __init__(self, watts: float, seconds: float = inf, busy: float = 1.0) -> None:
         self._watts = watts
+        self._busy = busy
         self._left_s = seconds
         self._factor = 1.0
 
@@ -244,9 +245,9 @@ class Constant:
         return inf
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
-        """Continue for ``seconds``; returns the power over the present idle power, and 1."""
+        """Continue for ``seconds``; returns the power over the present idle power, and the busy share."""
         self._left_s -= seconds
-        return (self._watts - idle_w) * self._factor, 1.0
+        return (self._watts - idle_w) * self._factor, self._busy
 
 
 def _between(edges: list[float], values: list[float], at: float) -> float:
