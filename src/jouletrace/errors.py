@@ -61,6 +61,10 @@ class RecorderDiedError(JouletraceError):
     exit_code = 3
 
 
+class ClosedError(JouletraceError):
+    """Nothing failed: a recording was ended from outside of the block that began it; the text says how."""
+
+
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM or SIGHUP: treated as Ctrl-C, though no terminal has sent it to the programs we started."""
 
