@@ -18,9 +18,13 @@ class Shell:
 
     def __init__(self):
         self.user_ns, self.magics = {}, {}
+        self.compile = SimpleNamespace(flags=0)
 
     def register_magic_function(self, function, kind, name):
         self.magics[kind, name] = function
+
+    def transform_cell(self, code):
+        return code
 
     def run_cell(self, code):
         outcome = SimpleNamespace(error_before_exec=None, error_in_exec=None)
@@ -57,6 +61,14 @@ def test_a_cell_that_fails_keeps_what_was_recorded(joules):
     run = joules("--device cpu --no-kernels", "1 / 0")["_joules"]
     assert not run.complete
     assert any("division by zero" in warning.message for warning in run.warnings)
+
+
+def test_a_cell_that_does_not_compile_is_not_recorded_and_leaves_the_run_of_the_cell_before(joules, capsys):
+    joules("--device cpu --no-kernels", "x = 1")
+    capsys.readouterr()
+    found = joules("--device cpu --no-kernels", "print((1)")
+    assert isinstance(found["_joules"], jt.Run)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
