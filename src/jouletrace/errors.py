@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "site-packages", "dist-packages")
-"""Parts of the paths of files that no user wrote."""
+_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "site-packages", "dist-packages", "<string>")
+"""Parts of the paths of files that no user wrote; the last is code that dataclasses generate."""
 
 
 class JouletraceError(Exception):
