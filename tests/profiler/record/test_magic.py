@@ -18,7 +18,6 @@ class Shell:
 
     def __init__(self):
         self.user_ns, self.magics = {}, {}
-        self.compile = SimpleNamespace(flags=0)
 
     def register_magic_function(self, function, kind, name):
         self.magics[kind, name] = function

@@ -48,11 +48,10 @@ def joules(shell: Any, line: str, cell: str) -> None:
 
 def _compiles(shell: Any, cell: str) -> bool:
     """False if IPython would refuse a cell before any of it ran."""
-    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # IPython shows them
-            compile(shell.transform_cell(cell), "<cell>", "exec", flags, dont_inherit=True)
+            compile(shell.transform_cell(cell), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except Exception:  # also one that a transformer of the shell raises
         return False
     return True
