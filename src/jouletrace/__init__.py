@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jouletrace.campaign.sweep import sweep
     from jouletrace.comparing.compare import compare
     from jouletrace.comparing.pairs import Comparison
-    from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
+    from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError, TakenError
     from jouletrace.formats.importers import import_files
     from jouletrace.profiler.ab import ab
     from jouletrace.profiler.detail.part_profiler import KernelProfiler, LayerProfiler
@@ -52,6 +52,7 @@ _HOMES = {
     "RangeSoFar": "jouletrace.profiler.record.live_sums",
     "Run": "jouletrace.run",
     "SoFar": "jouletrace.profiler.record.live_sums",
+    "TakenError": "jouletrace.errors",
     "ab": "jouletrace.profiler.ab",
     "compare": "jouletrace.comparing.compare",
     "import_files": "jouletrace.formats.importers",
@@ -81,6 +82,7 @@ __all__ = [
     "Recording",
     "Run",
     "SoFar",
+    "TakenError",
     "ab",
     "compare",
     "import_files",

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "site-packages", "dist-packages")
-"""Parts of the paths of files that no user wrote."""
+_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "site-packages", "dist-packages", "<string>")
+"""Parts of the paths of files that no user wrote; the last is code that dataclasses generate."""
 
 
 class JouletraceError(Exception):
@@ -59,6 +59,10 @@ class RecorderDiedError(JouletraceError):
     """The recording process ended before it was asked to; what it had written is kept."""
 
     exit_code = 3
+
+
+class ClosedError(JouletraceError):
+    """Nothing failed: a recording was ended from outside of the block that began it; the text says how."""
 
 
 class TerminatedError(KeyboardInterrupt):

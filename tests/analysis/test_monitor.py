@@ -5,6 +5,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import DeviceInfo, device_labels
+from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.stats.interval import Z95
 from records import DEVICE, channel, make_run, phases, readings
 from shown import verdict_of
@@ -143,6 +144,26 @@ def test_a_recording_shorter_than_the_sensor_is_null():
     run = monitored(readings(300.0, 3, noise=0.3), start=2.0, end=2.0)
     assert run.result("energy_total_j", 1).reason == "empty_window"
     assert run.result("power_w", 1).reason == "empty_window"
+
+
+@pytest.mark.parametrize(("start", "end", "joules"), [(4.0, 4.003, None), (4.0, 4.099, None), (4.0, 8.0, 1200.0)])
+def test_by_the_counter_alone_the_figures_are_of_the_recording_and_not_of_all_reads(start, end, joules):
+    rows = [row | {"value": 3e3 + row["value"]} for row in readings(lambda t: 300 * t, 12, name=ENERGY_COUNTER)]
+    alone = channel(ENERGY_COUNTER, period_s=0.1)
+    run = monitored(rows, start=start, end=end, channels=[alone])
+    energy = run.result("energy_total_j", 1)
+    assert energy.value == pytest.approx(joules, rel=0.02) if joules else energy.reason == "sensor_too_slow"
+    assert run.result("time_s", 1).value == pytest.approx(end - start, rel=0.02 if joules else 1e-6)
+
+
+@pytest.mark.parametrize("with_counter", [False, True])
+def test_a_block_shorter_than_an_update_of_the_sensor_has_its_time_and_no_energy(with_counter):
+    power = readings(300.0, 12, noise=0.3)
+    counted = readings(lambda t: 300 * t, 12, name=ENERGY_COUNTER)
+    channels = [channel(), *[channel(ENERGY_COUNTER, period_s=0.1)] * with_counter]
+    run = monitored(power + counted * with_counter, start=6.0, end=6.003, channels=channels)
+    assert run.result("energy_total_j", 1).reason == run.result("power_w", 1).reason == "sensor_too_slow"
+    assert run.result("time_s", 1).value == pytest.approx(0.003, abs=1e-6)
 
 
 def test_with_a_long_hole_the_energy_is_that_of_the_time_covered():

@@ -7,6 +7,7 @@ import pytest
 
 import jouletrace as jt
 from jouletrace.analysis.latency import distribution
+from jouletrace.devices import one_or_several
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import prepare
 from jouletrace.profiler.backends import torch as torch_backend
@@ -175,3 +176,23 @@ def test_versions_and_variables_that_matter_are_kept(monkeypatch):
     assert environment()["OMP_NUM_THREADS"] == "3"
     assert "SECRET_TOKEN" not in environment()
     assert versions()["torch"] == torch.__version__.partition("+")[0] or torch.__version__ in versions()["torch"]
+
+
+def test_devices_and_data_types_of_torch_are_taken_by_their_names():
+    settings = ProfileSettings(device=torch.device("cuda", 1), dtype=torch.float16)
+    assert (settings.device, settings.dtype) == ("cuda:1", "fp16")
+    assert one_or_several("record", [torch.device("cpu"), "cuda:0"]) == ["cpu", "cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": 0}, "device=0: must be a name, such as"),
+        ({"device": None}, "device=None: must be a name, such as"),
+        ({"dtype": torch.int8}, "--dtype int8: must be one of fp32"),
+    ],
+)
+def test_what_names_no_device_or_data_type_is_refused_in_one_line(options, said):
+    with pytest.raises(BadInputError, match=f"^{said}") as caught:
+        jt.profile(torch.nn.Linear(2, 2), torch.zeros(1, 2), **options)
+    assert not [line for line in caught.value._render_traceback_() if "<string>" in line]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies, most_w, power_record
+from jouletrace.analysis.power import TOO_SHORT, energies, most_w, power_record, too_short
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.figures import Figures
@@ -43,12 +43,23 @@ def counter_ratio(run: Run, device: str) -> Estimate:
     return record_over_counter(*found, _reads(run, device, found[0]))
 
 
-def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
-    """Add energy, power and time by a device's counter alone as figures of ``unit``; False without a counter."""
-    if run.channel(device, ENERGY_COUNTER) is None:
+def add_by_counter(
+    run: Run, figures: Figures, unit: int, device: str, within_ns: tuple[int, int] | None = None
+) -> bool:
+    """Add energy, power and time by a device's counter alone as figures of ``unit``; False without a counter.
+
+    Of its reads those count that lie in the recording, where its edges ``within_ns`` are known: it reads on for a while
+    after it. Where they give no energy, the time is that of the recording.
+    """
+    channel = run.channel(device, ENERGY_COUNTER)
+    if channel is None:
         return False
-    reads = _reads(run, device)
+    reads = _reads(run, device, within_ns=within_ns)
     energy, seconds = gained(reads)
+    if within_ns is not None and too_short(channel.period_s or 0.0, *within_ns):
+        energy = Estimate.null(TOO_SHORT, "counter")
+    if within_ns is not None and energy.value is None:
+        seconds = (within_ns[1] - within_ns[0]) / 1e9
     apart, whole = np.diff(reads.time_ns), np.ptp(reads.time_ns) if len(reads) else 0
     gaps = apart > np.maximum(HOLE_PERIODS * np.median(apart), TOLERANCE * whole) if len(apart) else apart > 0
     if run.kind == "import" and len(reads) == 2:
@@ -136,11 +147,15 @@ def _stood_still(record: Readings | None, reads: CounterReads) -> tuple[float, f
     return float((still_s * stuck)[longest]), float(drawn[longest])
 
 
-def _reads(run: Run, device: str, record: Readings | None = None) -> CounterReads:
-    """Reads of a device's counter; those in the longest segment without a hole of a record, where one is given."""
+def _reads(
+    run: Run, device: str, record: Readings | None = None, within_ns: tuple[int, int] | None = None
+) -> CounterReads:
+    """Reads of a device's counter: those within edges, or in the longest segment without a hole of a record."""
     time, joules = run.series(device, ENERGY_COUNTER)
     if record is not None and len(record.holes):
-        start, end = _longest(record)
+        within_ns = tuple(_longest(record).tolist())
+    if within_ns is not None:
+        start, end = within_ns
         time, joules = (some[(time >= start) & (time <= end)] for some in (time, joules))
     return sound_reads(time, joules, most_w=most_w(run, device))
 

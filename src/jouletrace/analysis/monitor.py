@@ -12,7 +12,7 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
-from jouletrace.analysis.power import energies, no_power_reason, power_record, readings
+from jouletrace.analysis.power import TOO_SHORT, energies, no_power_reason, power_record, readings, too_short
 from jouletrace.arrays import Floats
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
@@ -60,9 +60,9 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[
             continue
         for metric in _LEVELS:
             figures.add(unit, metric, Estimate.null(missing, "record"))
-        if not add_by_counter(run, figures, unit, device):
-            starts, ends = spans_of(run, "phase").named("monitor").edges_ns
-            seconds = float(np.ptp([*starts, *ends] or [0])) / 1e9
+        edges = _recorded(run, device)
+        if not add_by_counter(run, figures, unit, device, edges):
+            seconds = (edges[1] - edges[0]) / 1e9 if edges else 0.0
             time = Estimate(seconds, seconds, seconds, 1, "clock") if seconds else Estimate.null(missing, "record")
             for metric in ("power_w", "energy_total_j"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
@@ -89,7 +89,8 @@ def _add_device(
     start, end = _watched(run, device, record, response)
     _warn_of_ends(run, device, record, end - start)
     energy, seconds = _energy(run, device, record, response, start, end)
-    if energy.value is None and add_by_counter(run, figures, unit, device):
+    lost = energy.value is None and energy.reason != TOO_SHORT
+    if lost and add_by_counter(run, figures, unit, device, _recorded(run, device)):
         return start, end
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
     if energy.value is not None:
@@ -153,9 +154,11 @@ def _energy(
         seconds = float(np.diff(edges)[0]) / 1e9
         flags = (*(code for code in flags if code != "holes_bridged"), "covered_alone")
     energy = found.estimate(n=len(record), method=method)
+    if energy.value is not None and too_short(response.period_s, start, end):
+        energy = Estimate.null(TOO_SHORT, method)
     if energy.value is None:
         # it is all that there is, however long
-        slow = run.kind == "import" and energy.reason == "sensor_too_slow"
+        slow = run.kind == "import" and energy.reason == TOO_SHORT
         fails = any(one.code == "power_zero" and one.where == device for one in run.warnings)
         why = "power_zero" if fails else "too_uncertain" if slow else energy.reason
         return Estimate.null(why or "unknown", method), (end - start) / 1e9
@@ -180,11 +183,17 @@ def _watched(run: Run, device: str, record: Readings, response: Response) -> tup
     """
     delay_ns = int((response.delay_s + response.middle_s) * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    starts, ends = spans_of(run, "phase").named("monitor").on(device).edges_ns
-    if len(starts) == 0:  # cut off before its end: all that there is
+    recorded = _recorded(run, device)
+    if recorded is None:  # cut off before its end: all that there is
         return start if run.kind == "import" else max(start, run.created_ns), end
-    start = max(start, int(starts.min()))
-    return start, max(start, min(end, int(ends.max())))
+    start = max(start, recorded[0])
+    return start, max(start, min(end, recorded[1]))
+
+
+def _recorded(run: Run, device: str) -> tuple[int, int] | None:
+    """Start and end of a device's recording in ns; None of a log, and of a recording that was cut off."""
+    starts, ends = spans_of(run, "phase").named("monitor").on(device).edges_ns
+    return (int(starts.min()), int(ends.max())) if len(starts) else None
 
 
 def _warn_of_ends(run: Run, device: str, record: Readings, watched_ns: int) -> None:

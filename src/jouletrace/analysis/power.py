@@ -25,6 +25,9 @@ from jouletrace.sensor.stamps import published
 
 METHOD = "windows"
 
+TOO_SHORT = "sensor_too_slow"
+"""Why there is no energy of a block that the sensor doesn't resolve."""
+
 NO_READING = "no_power_reading"
 """Why a device of a log has no power record: the log should have its power, and has no reading of it."""
 
@@ -138,15 +141,19 @@ def _oversampled(stamps: Ints, period_s: float) -> bool:
 
 
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
-    """Energy of one block of code in joules; null with the reason where the sensor can't support it.
-
-    Shorter than one update of the sensor is too short whatever the readings around it say: what
-    the block drew could be anything that is lost in one of them.
-    """
+    """Energy of one block of code in joules; null with the reason where the sensor can't support it."""
     known, found = readings(run, device), energies(run, device, [start_ns], [end_ns])
-    if known is not None and found.known.all() and end_ns - start_ns < known[1].period_s * 1e9:
-        return Estimate.null("sensor_too_slow", "window")
+    if known is not None and found.known.all() and too_short(known[1].period_s, start_ns, end_ns):
+        return Estimate.null(TOO_SHORT, "window")
     return replace(found.estimate(method="window"), flags=())
+
+
+def too_short(period_s: float, start_ns: int, end_ns: int) -> bool:
+    """True for a block shorter than one update of the sensor, whatever the readings around it say.
+
+    The power that it drew could be anything that is lost in one of them.
+    """
+    return end_ns - start_ns < period_s * 1e9
 
 
 def join(flags: Iterable[tuple[str, ...]]) -> list[str]:

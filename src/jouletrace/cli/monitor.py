@@ -83,6 +83,7 @@ def monitor(
     from jouletrace.report.cost import tariff
 
     form, given = check_form(form, json), tariff(price, carbon)
+    options.check_before_program("monitor", device, command)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -113,6 +113,24 @@ def _value(one: Field[Any], given: Any) -> Any:
     if one.metadata["numbers"]:
         return parse_values(given, name, whole)
     return parse_pairs(given or [], name) if one.metadata["pairs"] else given
+
+
+def check_before_program(command: str, device: list[str] | None, program: Sequence[str] | None) -> None:
+    """Refuse a simulated GPU among the arguments of a program that isn't jouletrace, where no device is named before.
+
+    Raises:
+        BadInputError: Which says where ``--device`` belongs.
+    """
+    words = list(program or ())
+    if device or any(Path(word).name == "jouletrace" for word in words):
+        return
+    for flag, name in zip(words, [*words[1:], ""], strict=True):
+        option, _, value = flag.partition("=")
+        value = value or name
+        if option in ("--device", "-d") and value.startswith("sim:"):
+            raise BadInputError(
+                f"--device comes before the program: jouletrace {command} --device '{value}' {words[0]} …"
+            )
 
 
 def parse_percent(text: str, option: str) -> float:

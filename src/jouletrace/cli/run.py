@@ -53,6 +53,7 @@ def run(
     from jouletrace.profiler.program.command import program_of
 
     form = check_form(form, json)
+    options.check_before_program("run", device, program)
     chosen = program_of(program or [], module)  # before what is imported next changes the environment
     chosen.check()
 

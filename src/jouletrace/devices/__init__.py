@@ -5,8 +5,9 @@ from jouletrace.devices.registry import (
     is_simulated,
     list_devices,
     one_or_several,
+    only_one,
     open_device,
     open_devices,
 )
 
-__all__ = ["in_real_time", "is_simulated", "list_devices", "one_or_several", "open_device", "open_devices"]
+__all__ = ["in_real_time", "is_simulated", "list_devices", "one_or_several", "only_one", "open_device", "open_devices"]

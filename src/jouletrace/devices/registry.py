@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
@@ -89,7 +90,7 @@ def in_real_time(spec: str) -> str:
 
 
 def one_or_several(function: str, device: object) -> list[str]:
-    """The names given as ``device`` of a Python function; "visible" if it is None.
+    """The names given as ``device`` of a Python function, also as a ``torch.device``; "visible" if it is None.
 
     Raises:
         BadInputError: If something else than names is given.
@@ -97,13 +98,31 @@ def one_or_several(function: str, device: object) -> list[str]:
     """
     if device is None:
         return ["visible"]
-    if isinstance(device, str):
-        return [device]
-    if not isinstance(device, Sequence) or not all(isinstance(one, str) for one in device):
+    several = list(device) if isinstance(device, Sequence) and not isinstance(device, str) else [device]
+    names = [name for one in several if (name := _name(one)) is not None]
+    if len(names) < len(several):
         raise BadInputError(f"{function}: device={device!r}: must be a name, or a list of names")
-    if not device:
+    if not names:
         raise NotPossibleError(f"{function}: no device was named")
-    return list(device)
+    return names
+
+
+def only_one(device: object) -> str:
+    """The name given as ``device`` of a Python function that takes one, also as a ``torch.device``.
+
+    Raises:
+        BadInputError: If something else is given.
+    """
+    name = _name(device)
+    if name is None:
+        raise BadInputError(f"device={device!r}: must be a name, such as 'cuda:0' or 'cpu', or a torch.device")
+    return name
+
+
+def _name(device: object) -> str | None:
+    """The name that is given, or that of a ``torch.device``; None for all else."""
+    kind = getattr(sys.modules.get("torch"), "device", str)  # without torch there are none
+    return str(device) if isinstance(device, (str, kind)) else None
 
 
 def list_devices() -> list[DeviceInfo]:

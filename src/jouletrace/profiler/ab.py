@@ -174,9 +174,9 @@ def ab(
         b: The other one.
         inputs: Positional arguments as a tuple, keyword arguments as a mapping, or a single argument; for both.
         inputs_b: Inputs of B, if they differ.
-        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME"; or a ``torch.device``.
         mode: "eager", "graph" or "compile".
-        dtype: Data type to cast to first; None keeps the models'.
+        dtype: Data type to cast to first, by its name or torch's; None keeps the models'.
         margin: Relative difference below which they count as equal.
         max_time: Time limit of the windows in seconds.
         save_to: Folder of the Run; None saves none.

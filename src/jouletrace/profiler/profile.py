@@ -177,9 +177,9 @@ def profile(
         model: A module, any callable, or the name of a built-in workload.
         inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single
             argument. Use real data or random numbers: zeros draw less power.
-        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME"; or a ``torch.device``.
         mode: "eager", "graph" or "compile".
-        dtype: Data type to cast to first; None keeps the model's.
+        dtype: Data type to cast to first, by its name or torch's; None keeps the model's.
         name: Name of the workload.
         target_ci: Requested relative half-width of the energy's 95 % interval.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).

@@ -108,10 +108,14 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and the allowed values.
         """
+        from jouletrace.devices import only_one
         from jouletrace.execution.steps.registry import L2, MODES
-        from jouletrace.workloads.environment import DTYPES
+        from jouletrace.workloads.environment import DTYPES, short_name
         from jouletrace.workloads.options import TASKS, check_loss_and_optimizer, check_seed
 
+        object.__setattr__(self, "device", only_one(self.device))
+        if self.dtype is not None and not isinstance(self.dtype, str):  # one of torch
+            object.__setattr__(self, "dtype", short_name(self.dtype))
         if self.detail == AUTO:
             phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
             object.__setattr__(self, "detail", "phase" if phases else "model")

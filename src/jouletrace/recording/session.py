@@ -19,7 +19,7 @@ import numpy as np
 
 from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.devices.base import Clock, Device
-from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, ClosedError, RecorderDiedError
 from jouletrace.known_secrets import refresh
 from jouletrace.recording import calibrations, open_recorder
 from jouletrace.recording.base import Recorder
@@ -347,6 +347,7 @@ def _moved(row: Mapping[str, object], first: int) -> dict[str, object]:
 def ended_by(error: BaseException) -> str:
     """The warning "interrupted" of an incomplete Run, which an exception ended."""
     said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    said = str(error) if isinstance(error, ClosedError) else said
     return f"ended early by {said}; what was recorded until then is kept"
 
 

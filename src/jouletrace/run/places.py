@@ -74,6 +74,8 @@ def kernels_of(place: Path) -> Path:
 EXISTS = "exists; results are never overwritten: name another place, or remove it"
 SAVE_LATER = ", or leave save_to out and call run.save(place, overwrite=True)"
 """A further way out, in Python."""
+OVERWRITE = ", or pass overwrite=True"
+"""That of what writes a Run, or its figures, that is there."""
 
 
 def check_free(path: Path | str, way_out: str = "") -> Path:
@@ -140,8 +142,8 @@ def begin(folder: Path, kind: str, devices: Sequence[DeviceInfo]) -> str:
     return id
 
 
-def write_first(path: Path, data: bytes) -> None:
-    """Write a file that must not be there, so that no other process takes its place.
+def write_first(path: Path, data: bytes, way_out: str = "") -> None:
+    """Write a file that must not be there, so that no other process takes its place; a refusal names ``way_out``.
 
     Raises:
         BadInputError: If it is there.
@@ -152,7 +154,7 @@ def write_first(path: Path, data: bytes) -> None:
     except FileExistsError:
         if not path.exists():  # a folder above it is a file
             raise
-        raise TakenError(f"{shown(path)} {EXISTS}") from None
+        raise TakenError(f"{shown(path)} {EXISTS}{way_out}") from None
 
 
 @contextmanager

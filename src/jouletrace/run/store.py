@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.errors import BadInputError, BrokenOffError, TakenError
 from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
 from jouletrace.run.division import divisions_of
@@ -22,7 +22,7 @@ from jouletrace.run.limits import Allowance
 from jouletrace.run.loading import checked_table, load_header
 from jouletrace.run.masking import masked, masked_table
 from jouletrace.run.model import Run
-from jouletrace.run.places import TAKEN, file_mode, take, write_first, written
+from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, take, write_first, written
 from jouletrace.run.reading import FILES
 from jouletrace.run.spool import SPOOL
 
@@ -76,13 +76,13 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
             if overwrite:
                 write_whole(target, data, mode=file_mode())
             else:
-                write_first(target, data)
+                write_first(target, data, OVERWRITE)
         elif not any((target / name).exists() for name in FILES):
             _fill(target, run, files)
         elif overwrite or _is_cut_off(run, target):
             _replace(target, files)
         else:
-            raise BadInputError(f"{target} holds a Run already; results are never overwritten")
+            raise TakenError(f"{shown(target)} {EXISTS}{OVERWRITE}")
     return target
 
 

@@ -106,7 +106,7 @@ def tf32_switches(on: bool | None) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
-def short_name(dtype: torch.dtype) -> str:
+def short_name(dtype: object) -> str:
     """The ``--dtype`` of a type ("fp16" for ``torch.float16``); torch's own name for other types."""
     name = str(dtype).removeprefix("torch.")
     return {long: short for short, long in _TYPES.items()}.get(name, name)

@@ -109,15 +109,22 @@ def test_ctrl_c_is_its_ordinary_end(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("body", "code"), [("exit(0)", 0), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_a_command_is_recorded_and_its_exit_code_passed_on(body, code):
+@pytest.mark.parametrize(
+    ("body", "code", "warned"),
+    [
+        ("exit(0)", 0, []),
+        ("import os; os.kill(os.getpid(), 9)", 137, ["command_failed"]),
+        ("raise KeyboardInterrupt", 130, ["program_ended"]),
+    ],
+)
+def test_a_command_is_recorded_and_its_exit_code_passed_on(body, code, warned):
     began = time.monotonic()
     run, found, _ = watch(REAL, command=[sys.executable, "-c", f"import time; time.sleep(0.3); {body}"])
     watched_s = time.monotonic() - began
     assert found == code
     (span,) = [row for row in run.spans.to_pylist() if row["kind"] == "range"]
     assert 0.3 < (span["end_ns"] - span["start_ns"]) / 1e9 < watched_s
-    assert [warning.code for warning in run.warnings] == (["command_failed"] if code else [])
+    assert [warning.code for warning in run.warnings] == warned
     assert run.result("energy_total_j", 1).value > 0
 
 

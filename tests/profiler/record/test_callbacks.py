@@ -236,7 +236,9 @@ def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     assert ours.run is first.run
     assert not first.run.complete
     assert "the training did not end" in first.run.warnings[-1].message
-    Recording.active.close()
+    second = Recording.active
+    second.close()
+    assert second.run.warnings[-1].message.startswith("ended early by close(); ")
     ours.close()
     assert Recording.active is None
     assert ours.run is not first.run

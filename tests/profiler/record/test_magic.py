@@ -22,6 +22,9 @@ class Shell:
     def register_magic_function(self, function, kind, name):
         self.magics[kind, name] = function
 
+    def transform_cell(self, code):
+        return code
+
     def run_cell(self, code):
         outcome = SimpleNamespace(error_before_exec=None, error_in_exec=None)
         try:
@@ -57,6 +60,14 @@ def test_a_cell_that_fails_keeps_what_was_recorded(joules):
     run = joules("--device cpu --no-kernels", "1 / 0")["_joules"]
     assert not run.complete
     assert any("division by zero" in warning.message for warning in run.warnings)
+
+
+def test_a_cell_that_does_not_compile_is_not_recorded_and_leaves_the_run_of_the_cell_before(joules, capsys):
+    joules("--device cpu --no-kernels", "x = 1")
+    capsys.readouterr()
+    found = joules("--device cpu --no-kernels", "print((1)")
+    assert isinstance(found["_joules"], jt.Run)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,29 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
 
 
 @pytest.mark.thorough
+def test_an_empty_block_has_its_own_time_and_an_energy_only_where_the_sensor_resolves_it():
+    with jt.record("nothing", device=REAL) as recording:
+        pass
+    seconds, energy = recording.run.result("time_s").value, recording.run.result("energy_total_j")
+    assert seconds < 0.2
+    assert energy.reason == ("sensor_too_slow" if seconds < 0.02 else None)
+
+
+def test_what_close_ended_names_an_exception_only_while_one_is_handled(monkeypatch):
+    monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)
+    for raised, said in ((None, "close()"), (ValueError("mine"), "ValueError: mine")):
+        recording = jt.record("closed", device=REAL, kernels=False)
+        recording.__enter__()
+        try:
+            if raised is not None:
+                raise raised
+            recording.close()
+        except ValueError:
+            recording.close()
+        (warning,) = [one for one in recording.run.warnings if one.code == "interrupted"]
+        assert warning.message == f"ended early by {said}; what was recorded until then is kept"
+
+
 def test_ranges_that_cross_and_ranges_that_never_end_are_reported():
     with jt.record(device=REAL) as recording:
         a, b, c = (jt.range(name) for name in "abc")

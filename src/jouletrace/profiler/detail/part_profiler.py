@@ -55,9 +55,9 @@ class PartProfiler(Shown):
 
         Args:
             model: A ``torch.nn.Module``, a method of one (``model.generate``), or the name of a built-in workload.
-            device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+            device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME"; or a ``torch.device``.
             mode: "eager", "graph" or "compile".
-            dtype: Data type to cast to first; None keeps the model's.
+            dtype: Data type to cast to first, by its name or torch's; None keeps the model's.
             name: Name of the workload.
 
         Raises:

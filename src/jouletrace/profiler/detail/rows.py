@@ -14,7 +14,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
-from jouletrace.run.places import check_free
+from jouletrace.run.places import OVERWRITE, check_free
 from jouletrace.stats.interval import ratio
 
 OWN = "own operators"
@@ -227,7 +227,7 @@ def write_files(
         if overwrite and place.is_file():
             check_replaceable(place, (",".join(heads[:2]),), f"a table of {noun}s")
         else:
-            check_free(place)
+            check_free(place, OVERWRITE)
     every = records(runs, tables, noun)
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)

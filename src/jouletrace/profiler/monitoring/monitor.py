@@ -10,6 +10,7 @@ from pathlib import Path
 from jouletrace import analysis
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, TerminatedError
+from jouletrace.processes.children import asked_to_end
 from jouletrace.processes.termination import interrupts_taken, taken
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.monitoring.watch import Display, Watch
@@ -159,7 +160,9 @@ def with_command(
             process.terminate()
             process.wait()
         session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
-    if process.returncode != 0:
+    if asked := asked_to_end(process.returncode):
+        session.run.warn("program_ended", asked)
+    elif process.returncode != 0:
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         session.run.warn("command_failed", f"{command[0]} ended with {how}")
     return process.returncode if process.returncode >= 0 else 128 - process.returncode

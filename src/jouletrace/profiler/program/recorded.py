@@ -12,6 +12,7 @@ import pyarrow as pa
 from jouletrace import analysis
 from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
+from jouletrace.processes.children import asked_to_end
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
@@ -37,10 +38,6 @@ SEEN_NS = 5_000
 """Clocks of host and GPU agree to this."""
 
 
-_ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM)}
-"""Exit codes of programs that a signal asked to end: its name."""
-
-
 def describe(session: Session, there: Mapping[str, str]) -> None:
     """Add to the Run who else uses its devices, and that simulated ones were idle."""
     session.warn_of_others(there)
@@ -52,8 +49,8 @@ def finish(session: Session, rows: Path, status: int) -> None:
     """End the recording and compute its figures; the status is the exit code, or negative for a signal."""
     run, found = session.run, read(rows)
     code = run.workload["exit_code"] = status if status >= 0 else 128 - status
-    if code in _ASKED:
-        run.warn("program_ended", f"the program was ended by {_ASKED[code]}; figures are of what ran until then")
+    if asked := asked_to_end(status):
+        run.warn("program_ended", asked)
     elif code:
         ended = f"ended with exit code {code}" if status > 0 else f"was killed by {_signal(-status)}"
         run.warn("program_failed", f"the program {ended}; figures are of what ran until then")

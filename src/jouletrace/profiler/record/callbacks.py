@@ -21,7 +21,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from jouletrace.errors import BadInputError, NotPossibleError, TakenError, unknown
+from jouletrace.errors import BadInputError, ClosedError, NotPossibleError, TakenError, unknown
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
@@ -58,19 +58,21 @@ class _Loop:
         self._stated = 0.0, 0.0, 0.0  # steps up to the last log: their number, seconds, joules
         self.run: Run | None = None
         self.split: Run | None = None
+        self._shown: BaseException | None = None
 
     def close(self) -> None:
         """End the recording of a training that an exception ended, whose Run is incomplete; else this does nothing.
 
         The next training does so, too, and the end of the program: transformers calls no callback after an exception.
         """
-        self._end(_ended_by())
+        self._end(_ended_by(self._shown))
 
     def _start(self, callbacks: Sequence[object] = ()) -> None:
         """Begin to record, as one of a trainer's callbacks."""
         if sum(one is self for one in callbacks) > 1:
             raise BadInputError(f"callback {self._label!r}: the trainer has it twice; give it once")
         self.close()
+        self._shown = _last_shown()  # it ended none of what begins
         self._stated = 0.0, 0.0, 0.0
         self._recording, place = self._at_free_place(Recording.__enter__)
         if place != (wanted := self._options["save_to"]):
@@ -147,13 +149,18 @@ class _Loop:
         return _prefixed(totals(self.run, self.split), self.run.simulated)
 
 
-def _ended_by() -> BaseException:
-    """The exception that ended a training, if Python has shown it to the user."""
-    error: BaseException | None = getattr(sys, "last_value", None)
-    through = walk_tb(error.__traceback__) if error is not None else ()
+def _last_shown() -> BaseException | None:
+    """The exception that Python has last shown to the user."""
+    return getattr(sys, "last_value", None)
+
+
+def _ended_by(before: BaseException | None) -> BaseException:
+    """The exception that ended a training, if Python has shown it to the user since that was ``before``."""
+    error = _last_shown()
+    through = walk_tb(error.__traceback__) if error is not None and error is not before else ()
     if error is not None and any(frame.f_globals.get("__name__") == "transformers.trainer" for frame, _ in through):
         return error
-    return KeyboardInterrupt("the training did not end")
+    return ClosedError("close(): the training did not end")
 
 
 def _print(text: str, rank: Rank | None) -> None:

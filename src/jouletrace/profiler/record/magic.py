@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import shlex
+import warnings
 from typing import Any, NoReturn
 
 from jouletrace.errors import BadInputError, JouletraceError
@@ -20,11 +22,16 @@ def joules(shell: Any, line: str, cell: str) -> None:
 
     Afterwards ``_joules`` is the Run of the recording, and ``_joules_split`` that of its kernels or None.
 
+    A cell that doesn't compile is not recorded, and IPython shows its error.
+
     Raises:
         UsageError: If the cell can't be recorded; IPython shows its one line without a traceback.
     """
     from IPython.core.error import UsageError
 
+    if not _compiles(shell, cell):
+        shell.run_cell(cell)
+        return
     for name in ("_joules", "_joules_split"):  # those of the cell before must not be taken for this one's
         shell.user_ns.pop(name, None)
     try:
@@ -37,6 +44,17 @@ def joules(shell: Any, line: str, cell: str) -> None:
         raise UsageError(f"%%joules: {refused}") from None
     shell.user_ns.update(_joules=recording.run, _joules_split=recording.split)
     print(recording.summary())
+
+
+def _compiles(shell: Any, cell: str) -> bool:
+    """False if IPython would refuse a cell before any of it ran."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # IPython shows them
+            compile(shell.transform_cell(cell), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except Exception:  # also one that a transformer of the shell raises
+        return False
+    return True
 
 
 def _options(line: str) -> dict[str, Any]:

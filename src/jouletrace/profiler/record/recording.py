@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import threading
 import time
 import warnings
@@ -18,12 +19,12 @@ from typing import ClassVar, Self
 from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError, TakenError
+from jouletrace.errors import BadInputError, ClosedError, JouletraceError, RecorderDiedError, TakenError
 from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.launch_marks import LaunchMarks
 from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
-from jouletrace.profiler.record.ranges import Marks, Opened
+from jouletrace.profiler.record.ranges import Marks, Opened, uses_cuda
 from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
 from jouletrace.profiler.record.split import SPAN, has_kernels, largest, leave, split_of
 from jouletrace.recording.session import Session
@@ -114,14 +115,15 @@ class Recording(Shown):
             outer = Recording.active
             if outer is None and self.run is None:
                 self._open()
+                self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
+                self._flusher.start()
+                atexit.register(self._close, None)
+                self._start_ns = self._session.clock.time_ns()  # after all that takes time
+                self._marks.start(self._start_ns)
                 Recording.active = self  # from here on it accepts marks of other threads
             else:
                 self._within.append(self._begin_within(outer))
                 self._outer = outer or self._outer
-                return self
-        self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
-        self._flusher.start()
-        atexit.register(self._close, None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -135,12 +137,12 @@ class Recording(Shown):
     def close(self) -> None:
         """End one that an interruption has left active: ``jt.Recording.active.close()``. Its Run is incomplete.
 
-        After the end it does nothing.
+        The Run names the exception that is being handled, if one is. After the end it does nothing.
 
         Raises:
             BadInputError: If it has not begun, or is to be ended by ``on_update``.
         """
-        self._end_with(KeyboardInterrupt("its program did not end it"))
+        self._end_with(sys.exception() or ClosedError("close()"))
 
     def check(self) -> None:
         """Open its devices and close them again.
@@ -329,8 +331,6 @@ class Recording(Shown):
                 device.close()
             raise
         self._marks = self._launch_marks() if self._kernels and has_kernels(devices) else Marks(session.clock.time_ns)
-        self._start_ns = session.clock.time_ns()
-        self._marks.start(self._start_ns)
         if self._pick_up:
             self._annotations = Annotations(self._marks)
             self._annotations.attach()
@@ -362,7 +362,9 @@ class Recording(Shown):
         try:
             session.start_recorder()
             warn_of_idle(session.run, session.devices)
-            self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
+            with Recording._changing:  # held until it has begun
+                start_ns = self._start_ns
+            self._sums = LiveSums(session.run, session.recorder.follow(), start_ns)
         except JouletraceError as error:
             self._failed = error if isinstance(error, RecorderDiedError) else RecorderDiedError(str(error))
             session.run.warn("failed", str(error))
@@ -427,15 +429,15 @@ class Recording(Shown):
                 self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
+        if self._tracer is not None and uses_cuda():
+            settle()  # what the loop has launched belongs to it
+        end_ns = self._session.clock.time_ns()  # before all that takes time
         with Recording._changing:
             if Recording.active is self:
                 Recording.active = None
         self._end_marks()
         atexit.unregister(self._close)
         self._ending.set()
-        if self._tracer is not None:
-            settle()  # what the loop has launched belongs to it
-        end_ns = self._session.clock.time_ns()
         traced = self._tracer.end() if self._tracer is not None else []
         self._started.wait()
         self._flusher.join(_PATIENCE_S)
