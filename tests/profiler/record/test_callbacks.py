@@ -268,10 +268,10 @@ def test_an_exception_that_no_callback_hears_of_is_stated_at_the_end_of_the_prog
     assert f"saved {tmp_path}" in said
 
 
-def test_a_callback_that_a_trainer_has_twice_is_refused(lightning):
+def test_a_second_callback_of_a_trainer_is_refused(lightning):
     ours, other = jt.lightning_callback(device=REAL), jt.lightning_callback(device=REAL)
-    with pytest.raises(BadInputError, match="callback 'training': the trainer has it twice; give it once"):
-        ours.on_fit_start(SimpleNamespace(callbacks=[ours, other, ours]), None)
+    with pytest.raises(BadInputError, match="callback 'training': the trainer has two of jouletrace; give one"):
+        ours.on_fit_start(SimpleNamespace(callbacks=[ours, other]), None)
     assert Recording.active is None
 
 

@@ -69,8 +69,8 @@ class _Loop:
 
     def _start(self, callbacks: Sequence[object] = ()) -> None:
         """Begin to record, as one of a trainer's callbacks."""
-        if sum(one is self for one in callbacks) > 1:
-            raise BadInputError(f"callback {self._label!r}: the trainer has it twice; give it once")
+        if sum(isinstance(one, _Loop) for one in callbacks) > 1:
+            raise BadInputError(f"callback {self._label!r}: the trainer has two of jouletrace; give one")
         self.close()
         self._shown = _last_shown()  # it ended none of what begins
         self._stated = 0.0, 0.0, 0.0
