@@ -21,7 +21,7 @@ from jouletrace.report.contract import json_schema
 from jouletrace.run import DeviceInfo
 from shown import name_of, rows
 
-VIRTUAL = "sim:h100?load=2:120,2:600"
+VIRTUAL = "sim:h100?load=1:120,1:600"
 REAL = "sim:h100?realtime=1&load=0.4:120,0.4:600"
 HEADINGS = ["time", "device", "power_W", "util_%", "SM_clock_MHz", "mem_clock_MHz", "temp_°C", "memory_GiB"]
 
@@ -37,13 +37,14 @@ def lines(text):
 
 @pytest.mark.thorough
 def test_the_summary_has_levels_difference_and_energy(capsys, place):
-    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12", "-v")
+    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "6", "-v")
     assert said.code == 0
     levels = ("Power, idle level", "Power, working level", "Power, difference")
     for label in (*levels, "Power, mean", "Energy, total", "Time"):
         assert label in said.out.replace("\xa0", " ")
     assert "SIMULATED" in said.out
-    assert len([line for line in said.err.splitlines() if " W  " in line]) == 12
+    # a line a second, of which a busy machine may miss one
+    assert len([line for line in said.err.splitlines() if " W  " in line]) in (5, 6)
     assert said.err.splitlines()[-1].startswith("saved runs/")
     assert load(only_run(place)).result("power_difference_w", 1).value == pytest.approx(480, rel=0.05)
 
@@ -101,9 +102,10 @@ def test_a_command_prints_beside_what_programs_read(capfd, form):
 
 def test_beside_a_command_a_line_of_readings_goes_to_a_terminal_alone(capfd, monkeypatch):
     arguments = ("monitor", "-d", REAL, "--interval", "0.2", "--", sys.executable, "-c", "import time; time.sleep(0.7)")
-    assert "util 100 %" not in command(capfd, *arguments).err
+    line = r"H100.*  \d+\.\d W  util \d+ %"
+    assert not re.search(line, command(capfd, *arguments).err)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert re.search(r"H100.*  \d+\.\d W  util 100 %", command(capfd, *arguments).err)
+    assert re.search(line, command(capfd, *arguments).err)
 
 
 @pytest.mark.thorough
