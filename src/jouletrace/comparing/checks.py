@@ -103,7 +103,7 @@ def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
 
 
 def _hindrance(found: Comparison) -> Note | None:
-    """What forbids a verdict on the code; None if nothing does."""
+    """The reason against any verdict on the code; None without one."""
     if apart := other_things(found.a, found.b):
         return apart
     doubt = next((one for one in found.outcomes.failed if one.level == NO), None)

@@ -78,7 +78,7 @@ def _swapped(since: _Edge, until: _Edge, whole: Extent) -> bool:
 
 
 def _remarks(since: _Edge | None, until: _Edge | None, start_ns: int, end_ns: int) -> dict[str, str]:
-    """What the user may not have meant: warning code -> text."""
+    """Warnings of what the user may not have meant: code -> text."""
     found: dict[str, str] = {}
     first_ns = since.time_ns if since else start_ns
     last_ns = until.time_ns if until else end_ns
