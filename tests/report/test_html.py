@@ -21,6 +21,7 @@ from jouletrace.run import tables as run_tables
 from jouletrace.run.parts import Parts
 from make_runs import GPU, START, gpu, monitor_run, power_channel, profile_run, result
 from pages import EVIL, Page
+from places import REPOSITORY
 from timeline_runs import NASTY, SCRIPT, timeline_run
 
 
@@ -165,18 +166,28 @@ def test_negative_figures_are_drawn_left_of_zero():
 def test_of_many_parts_the_costliest_are_listed_and_the_rest_is_counted(monkeypatch):
     monkeypatch.setattr(tables, "MOST_ROWS", 4)
     run = profile_run(kernels=6)
-    table = next(table for table in tables.of_parts(run, Parts(run)) if table.id == "layer")
-    assert len(table.rows) == 4
-    assert any(note.startswith("2 more rows") for note in table.notes)
+    table = next(table for table in tables.of_parts(run, Parts(run)) if table.id == "kernel")
+    names = [row[0] for row in table.rows]
+    assert names[4:] == ["2 more, together", "gaps", "in no part"]
+    assert any(note.startswith("3 more rows") for note in table.notes)
     place = next(n for n, heading in enumerate(table.columns) if heading.key == "energy_total_j")
-    shown = [row[place].value for row in table.rows]
-    every = sorted(
-        (row["value"] for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]),
-        reverse=True,
-    )
-    parts = [value for value in every if value < 4]
+    shown = [row[place].value for row in table.rows[:4]]
     assert shown == sorted(shown, reverse=True)
-    assert shown[0] == max(parts)
+
+
+def test_layers_are_folded_as_a_terminal_folds_them():
+    run = jt.load(REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip")
+    table = next(table for table in tables.of_parts(run, Parts(run)) if table.id == "layer")
+    labels = [row[0].replace("\u00a0", " ") for row in table.rows]
+    assert labels[:6] == [
+        "deit",
+        "  embeddings",
+        "    (own operators)",
+        "    patch_embeddings",
+        "      projection",
+        "  layers.* ×12",
+    ]
+    assert len(labels) == 22
 
 
 def test_packed_columns_come_back_exactly():

@@ -11,6 +11,7 @@ from import_logs import TORCH, dmon
 from shown import rows
 
 START_S = 1_786_553_852
+W_AND_B = "system.gpu"
 SMI = "timestamp, index, name, power.draw [W], utilization.gpu [%]"
 
 
@@ -240,7 +241,7 @@ def test_records_of_unequal_length_have_the_power_of_each(said):
     rows += [f"{START_S + k},b,100" for k in range(16)]
     words, _ = said("\n".join(rows) + "\n")
     assert (
-        "3.500 ± 0.015 kJ in 15 s to 20 s, 200.00 ± 0.84 W on average, 2 devices together, each over its own time"
+        "3.500 ± 0.015 kJ in 20 s and 15 s, 200.00 ± 0.84 W on average, 2 devices together, each over its own time"
         in words
     )
     assert "of 20 s the power records lack 5 s of device b" in words
@@ -252,6 +253,187 @@ def test_records_one_after_the_other_lack_each_others_time(said):
     rows += [f"{START_S + k},b,100" for k in range(20, 41)]
     words, _ = said("\n".join(rows) + "\n")
     assert "of 40 s the power records lack 20 s of device a, 20 s of device b" in words
+    assert "4.000 ± 0.017 kJ in 20 s and 20 s, 2 devices at different times" in words
+
+
+def of_each(*seconds, watts=100):
+    """A table with a row a second of each device in its seconds."""
+    rows = [f"{START_S + k},{name},{watts}" for name, own in zip("abc", seconds, strict=False) for k in own]
+    return "\n".join(["time_s,device,power_w", *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        (of_each(range(6), range(4)), "of 5 s the power records lack 2 s of device b"),
+        (of_each(range(41), range(39)), "of 40 s the power records lack 2 s of device b"),
+        (of_each(range(6), range(2, 8)), "of 7 s the power records lack 2 s of device a, 2 s of device b"),
+        (of_each(range(41), [*range(15), *range(30, 41)]), "of device b: energies are of what each covers"),
+    ],
+    ids=["short", "shorter", "later", "hole"],
+)
+def test_no_time_stands_beside_an_energy_that_does_not_cover_it(said, capsys, text, lacks):
+    words, found = said(text)
+    assert "2 devices together, each over its own time" in words
+    assert lacks in words
+    assert "trust: with care" in words
+    whole, *devices = found["parts"]["whole"]
+    assert (whole["time_s"]["value"], whole["time_s"]["reason"]) == (None, "times_differ")
+    assert whole["energy_j"]["value"] == pytest.approx(sum(one["energy_j"]["value"] for one in devices))
+    lines = command(capsys, "show", "run-log.csv", "--format", "csv").out.splitlines()
+    assert "time_s: times_differ" in lines[1]
+    assert command(capsys, "report", "run-log.csv", "-o", "page.html").code == 0
+    assert "each over its own time" in " ".join(Path("page.html").read_text().replace("&nbsp;", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasted"),
+    [
+        ((range(20), range(30, 50)), "in 19 s and 19 s"),
+        ((range(30, 50), range(20)), "in 19 s and 19 s"),
+        ((range(30), range(10), range(40, 50)), "in 9 s to 29 s"),
+        ((range(30), range(28, 50)), "in 29 s and 21 s"),
+    ],
+    ids=["two", "later first", "the last of three", "but for a second"],
+)
+def test_devices_that_are_on_at_different_times_have_no_power_of_all(said, seconds, lasted):
+    words, found = said(of_each(*seconds))
+    assert lasted in words
+    assert f"{len(seconds)} devices at different times trust" in words.replace(
+        "± is of this run; the sensor's gain is not known, and not in it ", ""
+    )
+    assert "together" not in words
+    assert "on average" not in words
+    assert "no power is of all, which were watched at different times" in words
+    assert "100.00 ± " in words  # each in the table of devices
+    assert "trust: with care" in words
+    whole = found["model"]["power_w"]
+    assert (whole["value"], whole["reason"]) == (None, "times_differ")
+
+
+def test_three_devices_have_the_shortest_and_the_longest_of_their_times(said):
+    words, _ = said(of_each(range(31), range(21), range(11)))
+    assert "in 10 s to 30 s, 300.0 ± " in words
+    assert "3 devices together, each over its own time" in words
+    assert "power (W)" in words
+
+
+LATER = {
+    "table": ("time_s,power_w", "time_s,temperature_c", lambda k: f"{START_S + k},{50 + k % 2}"),
+    "query": (SMI, "timestamp, index, name, utilization.gpu [%]", lambda k: f"{smi_time(k)}, 0, NVIDIA A100, 97 %"),
+}
+
+
+def smi_time(k):
+    return f"2026/08/24 22:{19 + k // 60:02d}:{k % 60:02d}.000"
+
+
+@pytest.mark.parametrize("form", LATER)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_a_section_without_power_is_reported_to_be_in_no_figure(said, form, first):
+    powered, other, cells = LATER[form]
+    power = [
+        f"{START_S + k},200" if form == "table" else f"{smi_time(k)}, 0, NVIDIA A100, 200.00 W, 97 %"
+        for k in (range(60, 120) if first else range(60))
+    ]
+    without = [cells(k) for k in (range(60) if first else range(60, 120))]
+    parts = [[other, *without], [powered, *power]] if first else [[powered, *power], [other, *without]]
+    words, _ = said("\n".join(parts[0] + parts[1]) + "\n")
+    assert " in 59 s, 200.00 ± " in words
+    assert "of 119 s, rows of 60 s at the ends have other readings and no power: they are in no figure" in words
+    assert "trust: with care" in words
+
+
+def test_devices_that_are_read_in_turn_have_one_time(said):
+    rows = [f"{START_S + k + beside},{name},100" for k in range(11) for name, beside in (("a", 0), ("b", 0.5))]
+    words, found = said("\n".join(["time_s,device,power_w", *rows]) + "\n")
+    assert "in 10 s, 200.00 ± 0.86 W on average, 2 devices together" in words
+    assert "trust: yes" in words
+    assert found["parts"]["whole"][0]["time_s"]["value"] == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "why"),
+    [
+        (f"{W_AND_B}.0.powerWatts,{W_AND_B}.1.powerWatts,{W_AND_B}.process.0.powerWatts", "300,200,3", "which_power"),
+        (f"{W_AND_B}.0.powerWatts,{W_AND_B}.1.powerWatts", "300,N/A", "no_power_reading"),
+    ],
+    ids=["choice", "no reading"],
+)
+def test_the_energy_of_some_devices_is_no_total(said, capsys, columns, cells, why):
+    words, found = said(table(columns, [cells.split(",")] * 20))
+    assert "1 of 2 devices" in words
+    assert found["headline"]["devices"] == {"counted": 1, "all": 2}
+    assert found["headline"]["path"] == [{"kind": "device", "name": f"device {int(why == 'which_power')}"}]
+    for total in (found["model"]["energy_j"]["total"], found["model"]["power_w"]):
+        assert (total["value"], total["reason"]) == (None, why)
+    lines = command(capsys, "show", "run-log.csv", "--format", "csv").out.splitlines()
+    assert f"energy_total_j: {why}" in lines[1]
+    cost = command(capsys, "show", "run-log.csv", "--price", "1000EUR/kWh").out
+    assert "of some of the devices" in " ".join(cost.split())
+    assert command(capsys, "report", "run-log.csv", "-o", "page.html").code == 0
+    assert "1 of 2 devices" in " ".join(Path("page.html").read_text().replace("&nbsp;", " ").split())
+
+
+PARTS = [
+    "GPU Chip Power Draw [W]",
+    "CPU Package Power [W]",
+    "MVDDC Power Draw [W]",
+    "Memory Power (W)",
+    "Total DRAM Power [W]",
+    "SoC Power [W]",
+    "SoC_power_W",
+    "SoCPower (W)",
+    "VDD_SOC [W]",
+    "CPUPower [W]",
+    "GPUChipPower [W]",
+    "HBM2 Power [W]",
+]
+WHOLES = ["Socket Power [W]", "SOCKET_POWER_W", "GPU Power [W]", "chipset_fan_board_power_w"]
+
+
+@pytest.mark.parametrize("heading", PARTS)
+@pytest.mark.parametrize("mapped", [[], ["--map", "time_s=time_s", "--map", "power_w=2"]], ids=["alone", "mapped"])
+def test_the_power_of_a_part_is_named_as_one(said, heading, mapped):
+    words, found = said(table(heading, [(120,)] * 20), *mapped)
+    assert f"120.00 ± 0.61 W on average, of {heading} alone" in words
+    assert "what the rest of the device draws isn't in it" in words
+    assert found["trust"]["level"] == "with care"
+
+
+@pytest.mark.parametrize("heading", WHOLES)
+def test_the_power_of_a_whole_is_that_of_no_part(said, heading):
+    words, _ = said(table(heading, [(120,)] * 20))
+    assert "120.00 ± 0.61 W on average" in words
+    assert "alone" not in words
+
+
+@pytest.mark.parametrize("whole", ["Board Power Draw [W]", "Total GPU Power [W]"])
+def test_of_several_powers_that_of_the_whole_counts_and_the_others_are_named(said, capsys, whole):
+    words, found = said(table(f"{PARTS[0]},{whole},{PARTS[2]}", [(160, 250, 40)] * 20))
+    assert "250.00 ± 0.61 W on average" in words
+    assert "alone" not in words
+    text = f"energy is that of '{whole}', the whole; other powers are {PARTS[0]}, {PARTS[2]}"
+    assert text in [one["message"] for one in found["warnings"]]
+    assert text in " ".join(command(capsys, "show", "run-log.csv", "-v").out.split())
+
+
+def test_the_total_of_a_part_is_not_that_of_the_whole(said):
+    words, _ = said(table("CPU Package Power [W],Total DRAM Power [W]", [(90, 8)] * 20))
+    assert "powers of meter (CPU Package Power [W], Total DRAM Power [W]) without a choice" in words
+
+
+@pytest.mark.parametrize(
+    "plug", ["GPU 8-Pin #1 Input Power [W]", "GPU 12VHPWR Input Power [W]", "GPU 16-pin Power [W]"]
+)
+def test_the_number_of_a_plug_is_not_that_of_a_device(said, plug):
+    words, _ = said(table(f"GPU Power [W],{plug}", [(300, 220)] * 20))
+    assert f"powers of meter ({plug}, GPU Power [W]) without a choice" in words
+
+
+def test_powers_without_a_choice_are_named(said):
+    words, _ = said(table(f"GPU Power [W],{PARTS[1]}", [(250, 45)] * 20))
+    assert "2 powers of meter (CPU Package Power [W], GPU Power [W]) without a choice of one for energy" in words
 
 
 def test_nothing_is_trusted_where_nothing_is_claimed(said):

@@ -52,6 +52,11 @@ def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of
     assert f"other {SPREAD}" in text
 
 
+def test_the_energy_of_each_range_is_shown_in_80_columns():
+    text = render([recording(("forward", 3, ONCE[2], ONCE[3]), ("backward", 3, STEPS[2], STEPS[3]))], width=80)
+    assert "each (J)" in text
+
+
 def test_one_kind_of_interval_is_reported_once_and_marks_nothing():
     for ranges, said in (([ONCE], ALONE), ([STEPS], SPREAD)):
         lines = shown(recording(*ranges)).splitlines()

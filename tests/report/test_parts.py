@@ -76,7 +76,8 @@ def test_layers_lie_under_the_modules_around_them():
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "llama"}]
     names = ((1, 0, "model.layers"), (2, 1, "model.layers.0"), (3, 2, "model.layers.0.mlp"), (4, 0, "head"))
     units += [{"id": id, "parent": parent, "level": "layer", "name": name, "count": 1} for id, parent, name in names]
-    rows = [result(id, "energy_total_j", e(0.1, 0.001)) for id in (1, 2, 3, 4)]
+    joules = {1: 0.1, 2: 0.1, 3: 0.08, 4: 0.1}
+    rows = [result(id, "energy_total_j", e(value, 0.001)) for id, value in joules.items()]
     rows += [result(2, "energy_own_j", e(0.02, 0.001))]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     text = lines(report.render([run], detail="layer", width=100, verbose=True), "Layers")
@@ -254,7 +255,7 @@ def test_shares_of_a_run_without_energies_of_kernels_are_all_of_time(monkeypatch
         found = lines(text, next(line for line in text.splitlines() if line.startswith("Ranges and modules")))
         assert found[1].endswith("share of time (%)")
         (before,) = (line for line in found if line.startswith("before the first kernel"))
-        assert re.search(r"213\.5 ± 1\.1 .*14\.\d*$", before)
+        assert re.search(r"0\.2135 ± 0\.0011 .*14\.\d*$", before)
         assert re.search(r" 69\.0$| 68\.95$", next(line for line in found if line.startswith("no kernel running")))
         assert "mostly (of the time) no kernel running 69 %" in text
     rows = json.loads(done("show", path, "--json").out)["parts"]["code"]

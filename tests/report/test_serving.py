@@ -121,6 +121,12 @@ def test_the_table_fits_eighty_columns_with_a_line_a_load(run):
     assert report.render([run], width=200, verbose=True).count("±") > 6
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_power_of_a_load_stands_in_the_short_and_the_long_table(verbose):
+    run = load(REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip")
+    assert "power (W)" in report.render([run], width=160, verbose=verbose)
+
+
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
 def test_every_format_has_every_load(run, form):
     text = report.render([run], form, verbose=True)

@@ -258,13 +258,13 @@ def test_a_calibration_that_fits_no_model_is_made_again():
     assert [one["action"] for one in failed_of(run, "unmodelled")] == ["run it again on an idle GPU"]
 
 
-def without_energy():
+def without_energy(reason="no_samples"):
     """A profile whose record was lost."""
     run = profile_run()
     rows = run.results.to_pylist()
     for row in rows:
         if row["metric"] == "energy_total_j" and row["unit"] == 0:
-            row |= {"value": None, "low": None, "high": None, "reason": "no_samples"}
+            row |= {"value": None, "low": None, "high": None, "reason": reason}
     run.results = tables.from_rows(rows, "results")
     return run
 
@@ -315,18 +315,37 @@ def closing(low, high, flags=""):
 
 def test_parts_that_miss_the_whole_qualify():
     (failed,) = trust_of(closing(1.15, 1.25))["failed"]
-    said = "parts are 1.200 ± 0.050 of the whole"
+    said = "parts sum to 1.200 ± 0.050 of the whole"
     assert (failed["code"], failed["message"].replace("\u00a0", " ")) == ("closure", said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [("profile", "--detail-time"), ("program", "--duty"), ("record", "for longer")]
+)
+def test_advice_on_parts_names_options_of_the_command_that_made_them(kind, option):
+    run = closing(0.8, 0.9)
+    run.kind = kind
+    (failed,) = failed_of(run, "closure")
+    assert option in failed["action"]
+    assert ("--detail-time" in failed["action"]) == (kind == "profile")
+
+
+@pytest.mark.parametrize(("kind", "said"), [("program", "run it again while less else"), ("import", "from before")])
+def test_a_record_that_ends_early_asks_for_what_its_user_can_do(kind, said):
+    run = without_energy("outside_record")
+    run.kind = kind
+    (failed,) = [one for one in trust_of(run)["failed"] if one["code"] == "outside_record"]
+    assert said in failed["action"]
 
 
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        (closing(0.99, 1.01), "parts are 1.000 ± 0.010 of the whole"),
-        (closing(1.012, 1.018), "parts are 1.0150 ± 0.0030 of the whole, within the 2 % that tracing may cost"),
+        (closing(0.99, 1.01), "parts sum to 1.000 ± 0.010 of the whole"),
+        (closing(1.012, 1.018), "parts sum to 1.0150 ± 0.0030 of the whole, within the 2 % that tracing may cost"),
         (
             closing(1.012, 1.018, "traced_at_cap"),
-            "parts were 1.0150 ± 0.0030 of the whole, and are scaled to it: tracing moves the clock at the cap",
+            "parts summed to 1.0150 ± 0.0030 of the whole, and are scaled to it: tracing moves the clock at the cap",
         ),
     ],
 )

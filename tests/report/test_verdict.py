@@ -64,6 +64,22 @@ def test_the_rest_is_context_idle():
     assert re.search(r"\d+ % of it active, \d+ % is context idle \([\d.]+ ± [\d.]+ W\)", short(profile_run()))
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("minilm-1-eager-h200", True),  # 97 % idle power, no kernel for 93 % of the time
+        ("minilm-256-eager-h100", False),  # no kernel for 27 % of the time
+        ("minilm-256-compile-h100", False),
+        ("llama-generate-h200", False),  # 68 % idle power, and nothing says what the GPU waited for
+    ],
+)
+def test_a_profile_that_waits_for_the_host_says_what_to_try(name, said):
+    run = load(REPOSITORY / "docs" / "results" / "runs" / f"{name}.zip")
+    assert ("the GPU waits for the host: try --mode graph, or a larger --batch" in short(run)) == said
+    run.settings["mode"] = "graph"
+    assert "waits for the host" not in short(run)
+
+
 @pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)
 def test_time_without_a_kernel_is_not_called_idle(place):
     """Idle is the power of a GPU that does nothing; both stood beside each other."""
@@ -207,7 +223,8 @@ def test_several_times_as_much_is_no_percentage():
 
 def test_an_open_verdict_says_what_to_do():
     text = " ".join(comparison.render(compare(side(1.0)[:1], side(1.001)[:1])).replace("\u00a0", " ").split())
-    assert "energy per iteration: inconclusive, B took 0.10 % more energy in these runs" in text
+    said = "energy per iteration: inconclusive, B took 0.10 % more energy in these runs, without ±: one run per side"
+    assert said in text
     assert "trust: with care" in text
     assert "profile both with --repeats 3, or use jouletrace ab" in text
 

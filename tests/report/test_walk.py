@@ -34,11 +34,15 @@ def test_a_print_enters_few_packages(path, name):
 
 
 def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
-    """From the stored Run: its parts, tables of cells, and the document."""
+    """From the stored Run: its parts, their sums with the covariance of powers, tables of cells, and the document."""
     assert printed(profile_run(kernels=8)) == {
         "run.model.Run",
         "run.parts.Parts",
         "run.parts.Part",
+        "run.parts.Step",
+        "run.division.Division",
+        "run.division.Launched",
+        "run.sums.Sums",
         "report.table.Cell",
         "report.table.Table",
         "report.text.Document",

@@ -12,6 +12,7 @@ from jouletrace.run import tables
 from jouletrace.run.layers import folded
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import OUTSIDE
+from jouletrace.run.sums import Sums
 from places import REPOSITORY
 
 RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip"
@@ -62,7 +63,10 @@ def test_equal_layers_are_one_row_and_those_inside_them_too():
     assert len([part for part in found if part.name.endswith("q_proj")]) == 1
     assert len(found) == 18
     stored = {part.name: part for part in parts.units("layer")}
-    assert next(part for part in found if "×" in part.name).figures == stored["deit.layers"].figures
+    layers, whole = next(part for part in found if "×" in part.name), stored["deit.layers"]
+    assert {name: one for name, one in layers.figures.items() if name in whole.figures} == whole.figures
+    own = sum(part.get("energy_own_j").value for part in parts.units("layer") if part.parent == whole.id)
+    assert layers.get("energy_own_j").value == pytest.approx(own)
     assert all(part.figures == stored[part.name].figures for part in found if "layers" not in part.name)
 
 
@@ -152,12 +156,14 @@ def test_small_layers_that_are_not_resolved_are_listed_together():
         "results",
     )
     run.divided = slower(1.3, "deit.layers.3.").divided
-    found = rows_of(run)
-    assert {"deit.layernorm", "classifier"} <= set(found)  # each the only one of its parent
-    assert "deit.layers.3.layernorm_before" not in found
-    stored = {part.name: part for part in Parts(run).units("layer")}
-    together = found["2 more, together"]
-    assert together.parent == stored["deit.layers.3"].id
+    shown = labels(run)
+    assert "      2 not resolved" in shown
+    assert shown.count("      layernorm_before") == 1  # that of the others
+    assert {"  layernorm", "classifier"} <= set(shown)  # each the only one of its parent
+    parts, sums = Parts(run), Sums(run, Parts(run))
+    folded(run, parts, sums, each=True)
+    stored = {part.name: part for part in parts.units("layer")}
+    together = sums.together([stored[name] for name in names[2:]], "")
     times = [stored[name].get("time_s").value * 1.3 for name in names[2:]]
     assert together.get("time_s").value == pytest.approx(sum(times), rel=1e-6)
     assert together.get("energy_total_j").value == pytest.approx(sum(times) * 404, rel=0.02)
@@ -171,16 +177,13 @@ def test_without_a_stored_division_each_layer_is_listed():
     assert "    0" in labels(run)
 
 
-def test_own_operators_that_take_little_are_not_listed():
+def test_own_operators_are_listed_however_little_they_take():
     run = jt.load(RECORDED)
-    own = [row["unit"] for row in run.results.to_pylist() if row["metric"] == "time_own_s"]
-    assert labels(run).count("    (own operators)") == 1
+    assert labels(run).count("    (own operators)") == 2
     run.results = tables.from_rows(
         [{**row, "value": 1e-7} if row["metric"] == "time_own_s" else row for row in run.results.to_pylist()], "results"
     )
-    assert own
-    assert "    (own operators)" not in labels(run)
-    assert "    (own operators)" in labels(run, verbose=True)
+    assert labels(run).count("    (own operators)") == 2
 
 
 def test_what_no_module_calls_is_listed_by_operator():

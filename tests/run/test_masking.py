@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jouletrace.formats.exporters import export
+from jouletrace.known_secrets import refresh
 from jouletrace.recording.environment import environment
 from jouletrace.recording.session import command_line
 from jouletrace.report import render
@@ -264,3 +265,64 @@ def test_what_a_crash_leaves_is_masked(tmp_path, monkeypatch):
         spool.append({"id": [0, 1], "error": [None, f"bad {KEY}"]})
     assert KEY not in all_text(tmp_path)
     assert "bad ***" in all_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("Incorrect API key: sk-proj-Ab12cd34*****", "Incorrect API key: ***"),
+        ("Incorrect API key provided: sk-pr**********kl78.", "Incorrect API key provided: ***."),
+        ("key sk-p...kl78 is unknown", "key *** is unknown"),
+        ("no key ends in 34ef56gh; none in gh78", "no key ends in ***; none in gh78"),
+        ("proj-Ab12cd34 and 34ef56ghij", "*** and ***"),
+        (
+            "wait ... or re-try **twice**; sk-other1***2 isn't it",
+            "wait ... or re-try **twice**; sk-other1***2 isn't it",
+        ),
+    ],
+)
+def test_a_part_of_a_known_secret_is_masked(monkeypatch, said, left):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-Ab12cd34ef56ghijkl78")
+    refresh()
+    assert masked(said) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "training-loop and training-step",
+        "the resnet50-fine batch",
+        "tr... and training... and training…",
+        "resnet50-train",
+    ],
+)
+def test_words_that_share_a_beginning_with_a_secret_are_left(monkeypatch, text):
+    monkeypatch.setenv("DB_PASSWORD", "training-Xy12Zq")
+    monkeypatch.setenv("SERVICE_TOKEN", "resnet50-finetune-7Q4z1")
+    refresh()
+    assert masked(text) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("training-Xy12Zq and xtraining-Xy12Zqx", "*** and x***x"),
+        ("ning-Xy12Z and trainin***", "*** and ***"),
+        ("training-Xy1... and tra...Zq", "*** and ***"),
+        ("resnet50-finetune-7Q4 or resnet50-finetune", "*** or ***"),
+        ("tune-7Q4z1XXXX", "***XXXX"),
+        ("no key begins with qwertzuiop", "no key begins with ***"),
+    ],
+)
+def test_parts_of_a_secret_of_words_are_masked(monkeypatch, said, left):
+    monkeypatch.setenv("DB_PASSWORD", "training-Xy12Zq")
+    monkeypatch.setenv("SERVICE_TOKEN", "resnet50-finetune-7Q4z1")
+    monkeypatch.setenv("OTHER_TOKEN", "qwertzuiopasdfghjklyxcvbnm")
+    refresh()
+    assert masked(said) == left
+
+
+def test_a_part_that_words_of_ours_hold_is_left(monkeypatch, tmp_path):
+    monkeypatch.setenv("DB_PASSWORD", "energy_total_j-Xy12")
+    refresh()
+    assert masked("energy_total_j of energy_total_j-Xy12 and al_j-Xy12") == "energy_total_j of *** and ***"

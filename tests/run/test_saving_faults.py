@@ -12,7 +12,7 @@ from jouletrace.run import Run, load, save
 from make_runs import monitor_run
 
 RUN = monitor_run()
-CALLS = ("open", "close", "stat", "lstat", "mkdir", "rmdir", "link", "unlink", "replace", "fsync")
+CALLS = ("open", "close", "stat", "lstat", "mkdir", "rmdir", "link", "unlink", "replace", "rename", "fsync")
 """Functions of ``os`` by which files are written; the write itself is ``Path.write_bytes``."""
 
 FAULTS = {
@@ -76,14 +76,15 @@ def test_a_fault_leaves_the_place_free_or_a_whole_run(tmp_path, monkeypatch, nam
 @pytest.mark.parametrize("name", ["run", "run.zip"])
 @pytest.mark.parametrize("error", FAULTS)
 def test_a_fault_right_after_the_first_file_leaves_the_place_free(tmp_path, monkeypatch, name, error):
-    place, link = tmp_path / name, os.link
+    place, step = tmp_path / name, "link" if name.endswith(".zip") else "rename"
+    gives_the_name = getattr(os, step)
 
     def late(source, target):
-        link(source, target)
+        gives_the_name(source, target)
         raise FAULTS[error]()
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", late)
+        patched.setattr(os, step, late)
         with pytest.raises((BadInputError, KeyboardInterrupt)):
             save(RUN, place)
     assert list(tmp_path.iterdir()) == []

@@ -109,14 +109,16 @@ def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_of_two_that_save_at_once_one_is_refused(tmp_path, monkeypatch, where):
     """The other saves between the look whether the place is free and the first byte."""
-    write = places.write_whole
+    writers, write = (places, store), places.write_whole
 
     def late(path, data, **how):
-        monkeypatch.setattr(places, "write_whole", write)
+        for writer in writers:
+            monkeypatch.setattr(writer, "write_whole", write)
         save(RUNS["monitor"], tmp_path / where)
         write(path, data, **how)
 
-    monkeypatch.setattr(places, "write_whole", late)
+    for writer in writers:
+        monkeypatch.setattr(writer, "write_whole", late)
     with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(command="first"), tmp_path / where)
     assert load(tmp_path / where) == RUNS["monitor"]
@@ -126,6 +128,27 @@ def test_a_recording_takes_its_place_before_it_starts(tmp_path):
     save_header(Run(command="one"), tmp_path / "run", first=True)
     with pytest.raises(BadInputError, match="never overwritten"):
         save_header(Run(command="other"), tmp_path / "run", first=True)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_file_that_comes_while_a_header_is_written_stays(tmp_path, monkeypatch, removed):
+    """The other comes between the look at what is there and the renaming."""
+    run = Run(command="one")
+    save_header(run, tmp_path / "run", first=True)
+    mine = tmp_path / "run" / "run.json"
+    if removed:
+        mine.unlink()
+    encode = store.encode
+
+    def late(*what):
+        mine.unlink(missing_ok=True)
+        mine.write_text("mine")
+        return encode(*what)
+
+    monkeypatch.setattr(store, "encode", late)
+    with pytest.raises(BadInputError, match="another Run has been put"):
+        save_header(run, tmp_path / "run")
+    assert mine.read_text() == "mine"
 
 
 def test_of_a_folder_that_the_disk_refuses_nothing_is_left(tmp_path, monkeypatch):
@@ -333,7 +356,7 @@ def test_a_name_that_is_nearly_right_is_answered_with_those_that_are_there(tmp_p
         load("fleet1")
     with pytest.raises(BadInputError, match=r"did you mean runs/fleet-1\?"):
         load("runs/fleet_1")
-    with pytest.raises(BadInputError, match="it contains 1 Runs, such as runs/fleet-1"):
+    with pytest.raises(BadInputError, match="its one Run is runs/fleet-1"):
         load("runs")
     with pytest.raises(BadInputError, match=r"folder$"):
         load("nothing")

@@ -115,6 +115,17 @@ def test_all_runs_in_a_folder_are_looked_at(saved, tmp_path):
     assert {str(one.place.relative_to(tmp_path)): one.whole for one in verify(tmp_path)} == {"a": True, "b/c": False}
 
 
+def test_an_export_to_csv_is_no_damaged_run(saved, tmp_path, capsys):
+    shutil.copytree(saved / "run", tmp_path / "runs" / "a")
+    exported = str(tmp_path / "runs" / "a-csv")
+    assert command(capsys, "export", str(saved / "run"), "--format", "csv", "-o", exported).code == 0
+    assert [one.place.name for one in verify(tmp_path / "runs")] == ["a"]
+    for arguments in (["verify", exported], ["show", exported], ["compare", exported, str(saved / "run")]):
+        said = command(capsys, *arguments)
+        assert said.code == 2
+        assert f"{exported} is an export to CSV, which isn't read back: name the Run" in said.complaint
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "notes.txt", tmp_path / "nothing"):

@@ -13,7 +13,9 @@ from commands import command
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, save, tables
 from jouletrace.run.info import RunWarning
+from jouletrace.run.measured import keep
 from jouletrace.simulator.boards.device import SimulatedGpu
+from make_runs import profile_run
 from places import DATA
 
 NUMBERS = st.one_of(
@@ -163,3 +165,17 @@ def test_a_measurement_outlives_a_fact_that_no_reader_accepts(capsys, workspace,
     assert any("devices[0].power_limit_w = 140737488355328.0: " in message for message in named)
     assert any("devices[0].details.serials[0]" in message for message in named)
     assert command(capsys, "show", "kept").code == 0
+
+
+def test_a_column_of_another_type_is_left_out_and_the_rest_is_saved(tmp_path):
+    run = profile_run()
+    run.samples = run.samples.set_column(
+        run.samples.column_names.index("value"), "value", pa.array(["much"] * len(run.samples))
+    )
+    run.windows = pa.table({"order": ["first"]})
+    keep(run, tmp_path / "run")
+    found = load(tmp_path / "run")
+    assert found.results.equals(run.results)
+    said = [one.message for one in found.warnings if one.code == "rows_left_out"]
+    assert any(one.startswith("samples: column value isn't double (") for one in said)
+    assert any(one.startswith("windows: column order isn't ") for one in said)

@@ -32,7 +32,10 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
         Column("energy", unit="J", key="energy_total_j", ends=True),
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
-    rows = [[*_named(one, kinds, short if form != "csv" else {}), one.seconds, one.energy, one.share] for one in found]
+    rows = [
+        [*_named(one, kinds, short if form != "csv" else {}), one.seconds or None, one.energy, one.share]
+        for one in found
+    ]
     why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
     marks = Footnotes()
     remarked = [NBSP.join(marks.mark(flag(code)) for code in one.energy.flags) for one in found]
@@ -55,7 +58,8 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
 def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
     names = {step.kind: step.name for step in one.path}
-    rest = printed(names["idle"]) if "idle" in names else "" if one.path else f"{one.count} more, together"
+    last = names.get("idle") or names.get("rest")
+    rest = printed(last) if last else "" if one.path else f"{one.count} more, together"
     cells: list[str] = []
     for kind in kinds:
         name = names.get(kind) or ""

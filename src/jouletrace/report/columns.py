@@ -45,7 +45,9 @@ def add_figures(
         unit, short = units[name], "share of time" if timed and name == "share" else metric(name).short
         section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
-            if name not in found and (name in secondary or name in _A_TOKEN or section.id == "layer"):
+            if name not in found and (
+                name in secondary or name in _A_TOKEN or section.id in ("layer", "phase", "op", "kernel", "")
+            ):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
             one = found.get(name, ABSENT)

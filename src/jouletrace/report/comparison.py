@@ -137,6 +137,9 @@ def _csv(found: Comparison) -> str:
 _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 """Marks before printed verdicts, which distinguish them without colour."""
 
+_BECAUSE = {"one_run": "one run", "spread_between_runs": "scatter", "sensor_gain": "gain", "few_blocks": "few blocks"}
+"""The commonest reasons why a row is inconclusive, beside it, by code; footnotes have them in full."""
+
 _UNMATCHED_SHOWN = 8
 _NOTE = "Note"
 _COLUMNS = (
@@ -252,7 +255,9 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     """The cells of ``_COLUMNS``."""
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
     remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, row.flags)]
-    verdict = " ".join(filter(None, [_MARKS.get(row.verdict, "") + row.verdict, *map(footnotes.mark, remarks)]))
+    because = f": {_BECAUSE[row.reason]}" if row.verdict == INCONCLUSIVE and row.reason in _BECAUSE else ""
+    said = f"{_MARKS.get(row.verdict, '')}{row.verdict}{because}"
+    verdict = " ".join(filter(None, [said, *map(footnotes.mark, remarks)]))
     sides = [
         f"{cell(one, unit)}{NBSP}{unit.name}".strip(NBSP) if one.value is not None else NONE for one in (row.a, row.b)
     ]

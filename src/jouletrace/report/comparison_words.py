@@ -248,7 +248,8 @@ def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
         size = _size(change, noun)  # "0.0 ± 3.6 % less" says no more than that they are equal
         here = f"B took {size} in these runs" if size.split()[0].strip("0.") else "equal in these runs"
         least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
-        return f"{noun} {per}: {INCONCLUSIVE}, {here}{least}"
+        why = f", without ±: {reason(row.reason)}" if change.low is None and row.reason else ""
+        return f"{noun} {per}: {INCONCLUSIVE}, {here}{why}{least}"
     size = _size(change, f"{noun} {per}")
     return f"B took {size} in these runs: {row.verdict}" if found.single_loads else f"B takes {size}: {row.verdict}"
 

@@ -22,6 +22,9 @@ from jouletrace.run.parts import Parts
 J_PER_KWH, LEAST_KWH = 3.6e6, 0.1
 """Joules of a kWh; the kWh from which on an energy is stated in these, not Wh."""
 
+_SOME = "some_devices"
+"""Flag of an energy that others, which were watched too, have not."""
+
 _MANY = 1e6
 """Iterations, samples or tokens whose cost is stated: one costs far less than a cent."""
 
@@ -65,6 +68,7 @@ class Tariff:
             said.append(f"{_three(self.emitted(energy), 'g')} CO2e")
             given.append(f"{number(self.carbon_g, 3)} g/kWh")
         what = "; of the GPU alone, ± with its sensor's gain" if of_gpu else ""
+        what += "; of some of the devices" if _SOME in energy.flags else ""
         what += "; without the record's holes" if "covered_alone" in energy.flags else ""
         return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured{what})"
 
@@ -159,8 +163,11 @@ def priced(run: Run, results: Parts, known: Facts, server: int | None = None) ->
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
     whole = Headline.from_part(run, results.whole, ENERGY).absolute
     if run.kind not in ("profile", "ab"):
-        watched = whole.value is None and known.together.value is not None
-        return (Headline.from_part(run, together(results, known), ENERGY).absolute if watched else whole), ""
+        if whole.value is not None or known.together.value is None:
+            return whole, ""
+        drawn = Headline.from_part(run, together(results, known), ENERGY).absolute
+        partial = known.of_devices[ENERGY].value is None
+        return replace(drawn, flags=(*drawn.flags, _SOME)) if partial else drawn, ""
     token = Headline.from_part(run, results.whole, "energy_per_token_j").absolute
     if token.value is not None:
         return token.scaled(_MANY), "million new tokens"

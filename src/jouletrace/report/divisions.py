@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.run import Estimate, Run
+from jouletrace.run.layers import OWN
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step, costliest
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
@@ -29,9 +30,6 @@ PLACES = {
     "share": "share",
 }
 """Metrics that each row states, and their fields; the others are in "other" under their own names."""
-
-OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
-"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
 
 BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
 

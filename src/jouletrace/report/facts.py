@@ -77,6 +77,18 @@ def counted(names: Sequence[str]) -> list[str]:
     return [f"{n} × {name}" if n > 1 else name for name, n in Counter(names).items()]
 
 
+def counted_devices(results: Parts) -> str:
+    """The number of devices that have an energy, and of all where some have none: "1 of 2 devices"."""
+    counted, every = covered(results)
+    return f"{counted} of {every} devices" if counted < every else f"{every} devices"
+
+
+def covered(results: Parts) -> tuple[int, int]:
+    """The number of devices that have an energy, and of all."""
+    devices = results.units("device")
+    return sum(unit.get("energy_total_j").value is not None for unit in devices), len(devices)
+
+
 def device_line(device: DeviceInfo) -> str:
     """A device in one line: name, id, host, driver, power limit."""
     limit = "" if device.power_limit_w is None else f"limit {device.power_limit_w:g} W"

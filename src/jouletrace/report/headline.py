@@ -8,6 +8,7 @@ from typing import Any
 from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import serving
+from jouletrace.report.facts import covered
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import Part, Parts
@@ -25,12 +26,14 @@ class Headline:
         figure: It with its interval, in J.
         absolute_j: Half-width of the 95 % interval of what an ideal meter would read, with gain and offset of the
             sensor; None where the figure has no interval, is modelled, or is of a meter.
+        devices: Of how many devices it is, of how many that were watched; None where it isn't a sum of theirs.
     """
 
     part: Part
     metric: str
     figure: Estimate
     absolute_j: float | None
+    devices: tuple[int, int] | None = None
 
     @classmethod
     def from_part(cls, run: Run, part: Part, metric: str, *, modelled: bool = False) -> Headline:
@@ -61,7 +64,9 @@ class Headline:
     def to_dict(self, stated: dict[str, Any]) -> dict[str, Any]:
         """The object of JSON, of the figure as it is ``stated`` elsewhere."""
         path = [step._asdict() for step in self.part.path]
-        return {"metric": self.metric, "path": path, "figure": stated, "absolute": self.absolute_j}
+        devices = None if self.devices is None else dict(zip(("counted", "all"), self.devices, strict=True))
+        found = {"metric": self.metric, "path": path, "figure": stated, "absolute": self.absolute_j}
+        return {**found, "devices": devices}
 
 
 def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
@@ -72,7 +77,9 @@ def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
     part, metric = found
     modelled = part.level == "load" and not serving.budgeted(run, known)
     half_j = None if modelled else known.absolute_j.get((part.id, metric))
-    return Headline(part, metric, part.get(metric), half_j)
+    of_devices = part.level == "device" or results.whole.get(metric).value is None
+    devices = covered(results) if of_devices and metric == ENERGY else None
+    return Headline(part, metric, part.get(metric), half_j, devices)
 
 
 def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str] | None:
@@ -96,4 +103,4 @@ def together(results: Parts, known: Facts) -> Part:
     there = [unit for unit in results.units("device") if unit.get(ENERGY).value is not None]
     if len(there) == 1:
         return there[0]
-    return replace(results.whole, figures={"iteration_time_s": known.of_devices["time_s"], ENERGY: known.together})
+    return replace(results.whole, figures={"iteration_time_s": known.of_known["time_s"], ENERGY: known.together})

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
-from jouletrace.report.divisions import OWN
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
-from jouletrace.report.tree import in_tree
-from jouletrace.run import Estimate, Run, device_labels
-from jouletrace.run.layers import folded
+from jouletrace.run import Estimate, Run, device_labels, layers
+from jouletrace.run.layers import OWN
 from jouletrace.run.metrics import EACH, OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Part, Parts
+from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.run.sums import Sums
 
 LEVELS = {
     "phase": "Phases",
@@ -37,6 +36,9 @@ LEVELS = {
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that are shown where there is room, the most informative first."""
 
+_UNEQUAL = 1.01
+"""Ratio of the times of devices from which on their mean powers are shown in place of the differences of levels."""
+
 _NAMED = {
     "operator": Column("operator", long="middle"),
     "op": Column("operator", wide=2, long="middle"),
@@ -47,22 +49,22 @@ _NAMED = {
 }
 """Columns that say which part a row is, by level or step: how they are headed, and what their names lose."""
 
+_CLOSED = ("phase", "layer", "op", "kernel")
+"""Levels whose parts divide the whole."""
+
 _LISTED = 56
 """Characters of a kernel's name in a list: a line of a terminal less what stands in front."""
 
 _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
-_SMALL = 0.01
-"""Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
-
 MOST_ROWS = 20
 """Rows of a table below a verdict, or of a level of an import, unless more are asked for."""
 
 _SHARE_DIGITS = 3
 
-_LEAST = (0.01, 0.02, 0.05, 0.1)
-"""Shares below which parts of a program are left out, the first that leaves few enough."""
+_LEAST: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
+"""Shares of the energy below which a range or module isn't listed, the first that leaves few enough."""
 
 
 class _Listing(NamedTuple):
@@ -93,27 +95,26 @@ def sections(
 
     If ``brief`` as below a verdict: those with a figure, the costliest, without checks; only ranges have notes.
     """
-    how = _BRIEF if brief else _ALL
+    how, sums = _BRIEF if brief else _ALL, Sums(run, results)
     as_tree = level == "layer" and top is None
     left: list[str] = []
     if as_tree:
-        least = _SMALL if run.kind == "program" else 0.0
-        layers = folded(run, results) if brief else results.units("layer")
-        if brief and least:
-            few = (one for one in _LEAST if len(_tree_rows(results, layers, one, how)) <= MOST_ROWS)
-            least = next(few, _LEAST[-1])
-        found = _tree_section(results, layers, marks, least, how)
+        most = MOST_ROWS if brief and run.kind == "program" else None
+        found = layer_table(run, results, sums, marks, brief=brief, most=most)
     else:
         ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
         found, rest, without = table(
-            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause
+            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause, sums=sums
         )
-        if rest:
-            left.append(f"{_rest(results, rest, how.summed)}{'' if brief else '; --top lists more'}")
+        if rest and level not in _CLOSED:
+            left.append(_rest(results, rest, how.summed))
+        if rest and not brief:
+            left.append("--top lists more")
         # what is pooled has its energy in the row of its pool
         without = [unit for unit in without if not brief or unit.get("energy_total_j").reason != "pooled"]
-        if without:
+        if without and not (brief and level in _CLOSED):
             left += [_without_energy(without)] if brief else _unattributed(without, top)
+    left += _above_limit(run, found)
     if not brief:
         found.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
@@ -150,11 +151,13 @@ def table(
     ranked: bool,
     known: bool = False,
     cause: float = 0.0,
+    sums: Sums | None = None,
 ) -> tuple[Table, list[Part], list[Part]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
-    with a share of ``cause`` of the whole below its own.
+    with a share of ``cause`` of the whole below its own. With ``sums``, rows that divide the whole are followed by what
+    isn't listed, and by what all parts leave of the whole.
 
     Returns:
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
@@ -164,14 +167,21 @@ def table(
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
         if not ranked:
-            units.sort(key=lambda unit: _place(results, unit.gpu))
+            units.sort(key=lambda unit: results.place(unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known and any(unit.get("energy_total_j").value is not None for unit in units):
         unattributed = [*unattributed, *(unit for unit in units if unit.get("energy_total_j").value is None)]
         units = [unit for unit in units if unit.get("energy_total_j").value is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
-    shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
+    if sums is not None and level in _CLOSED:
+        # kernels of which only the trace knows are listed apart, but for the brief listing
+        left = [*rest, *(unit for unit in unattributed if known or unit.id in sums.seconds)]
+        shown = sums.closed(shown, left, cause)
+        if not ranked:
+            shown.sort(key=lambda unit: results.place(unit.gpu))
+    else:
+        shown = [row for unit in shown for row in (unit, *results.causes(cause, unit))]
     section = Table(LEVELS[level], *_naming(run, level, shown), id=level)
     figures, meant = distinguished(run, results, shown) if level == "range" else ([one.figures for one in shown], [])
     _complete(section, shown, figures, names, marks, counted=True)
@@ -198,19 +208,22 @@ def _complete(
             row.append(Cell(str(unit.count or ""), unit.count))
     spreads = tuple(name for name in names if "_std" in name)
     # active energy first, where the total says how much
-    secondary = ("energy_active_j",) if "energy_total_j" in names else ()
-    secondary += (*(EACH.values() if section.id == "range" else ()), *_SECONDARY, *spreads)
+    secondary: tuple[str, ...] = ("energy_active_j",) if "energy_total_j" in names else ()
+    # what a step costs is what is asked of ranges, before the time that one takes
+    if section.id == "device" and _by_power(figures):
+        secondary += ("power_difference_w", *_SECONDARY[1:], *spreads)
+    else:
+        secondary += ((EACH["time_s"],) if section.id == "range" else ()) + (*_SECONDARY, *spreads)
     add_figures(section, figures, names, marks, secondary)
 
 
-def _place(results: Parts, gpu: str) -> int:
-    """The place of a GPU among several, by which rows are ordered."""
-    return [*results.gpus, ""].index(gpu)
-
-
-def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
-    """Units of the causes of the time between kernels, if that is what the unit is."""
-    return [cause for cause in results.causes(least) if cause.parent == unit.id]
+def _by_power(figures: Sequence[dict[str, Estimate]]) -> bool:
+    """True of devices whose mean powers say more than their levels: none is known, or no time is that of all."""
+    times, levels = (
+        [one.value for found in figures if (one := found.get(name, ABSENT)).value is not None]
+        for name in ("time_s", "power_difference_w")
+    )
+    return not levels or (len(times) > 1 and max(times) > _UNEQUAL * min(times))
 
 
 def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
@@ -240,48 +253,36 @@ def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, layers: Sequence[Part], marks: Footnotes, least: float, how: _Listing) -> Table:
-    """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = _tree_rows(results, layers, least, how)
-    section = Table(LEVELS["layer"], [Column("layer", long="middle")], [[label] for _, label, _ in rows], id="layer")
-    if least:
-        section.title, section.id = f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", ""
-        section.columns = [Column("part", long="middle")]
-    figures = [figures for _, _, figures in rows]
-    names = ordered({name for row in figures for name in row})
-    _complete(section, [unit for unit, _, _ in rows], figures, names, marks, counted=False)
-    return section
+def _above_limit(run: Run, table: Table) -> list[str]:
+    """A remark where a row draws more than the GPU's limit."""
+    limits = [device.power_limit_w for device in run.devices if device.power_limit_w and device.kind != "cpu"]
+    places = [n for n, column in enumerate(table.columns) if column.key == "power_w"]
+    ends = [getattr(row[n], "low", None) or 0.0 for row in table.rows for n in places]
+    if not limits or max(ends, default=0.0) <= max(limits):
+        return []
+    most = f"power above the limit of {max(limits):g}{NBSP}W"
+    return [f"{most}: it holds the mean over many kernels, of which a short one may draw more"]
 
 
-def _tree_rows(
-    results: Parts, layers: Sequence[Part], least: float, how: _Listing
-) -> list[tuple[Part, str, dict[str, Estimate]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, by GPU.
+def layer_table(
+    run: Run, results: Parts, sums: Sums, marks: Footnotes, *, brief: bool, most: int | None = None
+) -> Table:
+    """Layers under the modules around them; of a program, ranges and modules with enough of the energy.
 
-    Below a verdict all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own,
-    nor have own operators with little of a module's time.
+    If ``brief`` equal ones are one row. Where there would be more rows than ``most``, small ones are listed together.
     """
-    units = [unit for unit in layers if (unit.get("share").value or 0.0) >= least]
-    inside = Counter(unit.parent for unit in units)
-    hidden: dict[int | None, int] = {}
-    found: list[tuple[Part, str, dict[str, Estimate]]] = []
-    for unit, depth in in_tree(units):
-        name, figures = unit.name or "?", dict(unit.figures)
-        alone = how is _BRIEF and depth > 0 and name.endswith(".*") and inside[unit.parent] == 1
-        hidden[unit.id] = hidden.get(unit.parent, 0) + alone
-        if alone:
-            continue
-        indent = "  " * (depth - hidden[unit.id])
-        own = {OWN[metric]: figures.pop(metric) for metric in OWN if metric in figures}
-        stored = name.startswith(unit.module or name)  # else the name of several that are listed as one
-        found.append((unit, indent + (name.rpartition(".")[2] if depth and stored else name), figures))
-        little = how is _BRIEF and (unit.get("time_own_s").value or 0.0) < _SMALL * (unit.get("time_s").value or 0.0)
-        if own and not (least or little):
-            found.append((unit, f"{indent}  (own operators)", own))
-    for unit in results.outside() if found else ():
-        found.append((unit, printed(unit.name), unit.figures))
-        found += [(cause, f"  {cause.name}", cause.figures) for cause in _causes(results, unit, how.cause)]
-    return sorted(found, key=lambda row: _place(results, row[0].gpu))
+    floors = (_LEAST if run.kind == "program" else (0.0, *_LEAST))[: None if most else 1]
+    rows, least = layers.tree(run, results, sums, floors, most, cause=(_BRIEF if brief else _ALL).cause, brief=brief)
+    labels = [[2 * NBSP * depth + printed(name)] for _, depth, name in rows]
+    section = Table(LEVELS["layer"], [Column("layer", long="middle")], labels, id="layer")
+    if least:
+        what = "Ranges and modules" if run.kind == "program" else LEVELS["layer"]
+        section.title, section.id = f"{what} of {100 * least:.0f}{NBSP}% and more", ""
+        section.columns = [Column("part", long="middle")]
+    figures = [{name: one for name, one in unit.figures.items() if name not in OWN} for unit, *_ in rows]
+    names = ordered({name for row in figures for name in row})
+    _complete(section, [unit for unit, *_ in rows], figures, names, marks, counted=False)
+    return section
 
 
 def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], list[list[Any]]]:

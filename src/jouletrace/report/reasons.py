@@ -13,6 +13,10 @@ power of an idle GPU."""
 
 REASONS: dict[str, str] = {
     "not_measured": "not measured",
+    "part_not_measured": "the file states 0 J of a part of it, or none, which wasn't measured",
+    "parts_differ": "the total that the file states isn't the sum of its parts",
+    "rows_overlap": "rows overlap in time, and may be of the same devices",
+    "times_differ": "devices have different times",
     "unknown": "no reason was recorded",
     "not_finite": "the stored figure is not a number",
     "not_resolved": "the readings don't determine it: it is too short, or always runs beside the same kernels",
@@ -23,6 +27,7 @@ REASONS: dict[str, str] = {
     "no_windows": "no energy window was measured",
     "no_power_sensor": "no power sensor here",
     "no_power_reading": "no reading of power",
+    "which_power": "several powers and no choice of one",
     "power_all_zero": "power reads 0 W throughout",
     "counter_stuck": "the energy counter stood still",
     "not_a_counter": "its energies fall again and again: they are no counter's",
@@ -173,7 +178,6 @@ _CODES_BY_ACTION = {
         failed run_failed record_hole hole_in_record record_clock_stepped_back not_finite
         windows_left_out rank_lost rank_missing rank_incomplete child_lost activity_lost clock_moved clock_stepped
         impossible_times before_launch rows_left_out""",
-    "mend the command, then run it again": "command_failed",
     "let it run to its end, unless that was meant": "program_ended",
     "mend the program, then run it again": "program_failed",
     "let the program wait for it": "child_runs",
@@ -212,7 +216,7 @@ _CODES_BY_ACTION = {
     "check the model's inputs and number format": "nan_outputs inf_outputs",
     "record for longer: --detail-time, or --max-time": "closure",
     "use sums of rows, which are better known": "powers_doubtful",
-    "trace a shorter part: --duty 5/60": "records_dropped",
+    "trace a shorter part: --duty 5/60": "records_dropped few_records_dropped",
     "use inputs of one shape, or measure each branch alone": "kernels_not_joined",
     "run the program without its own profiler": "profiler_inside",
     "record the power of the others, too": "one_device",
@@ -265,6 +269,18 @@ _CODES_BY_ACTION = {
 
 ACTIONS = {code: action for action, codes in _CODES_BY_ACTION.items() for code in codes.split()}
 """By code: what to do; absent where the message says so, or nothing can be done."""
+
+ACTIONS_OF_KIND = {
+    ("closure", "program"): "times of what --duty leaves out are estimates: trace a larger part, or run it for longer",
+    ("closure", "record"): "record for longer",
+    ("records_dropped", "profile"): "trace a shorter part: a lower --detail-time",
+    ("records_dropped", "record"): "record a shorter part",
+    **dict.fromkeys(
+        (("outside_record", "program"), ("outside_record", "monitor")),
+        "the host was too busy to read the sensor in time: run it again while less else runs there",
+    ),
+}
+"""By code and kind of Run: what to do where its command has other options."""
 
 
 def printed(name: str | None) -> str:

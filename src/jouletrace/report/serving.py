@@ -214,8 +214,8 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
     if brief and all(unit.get("energy_total_j").value is None for unit in there):  # columns of dashes
         known = {name for name in known if not _of_energy(name)}
     shown = [name for name in _SHOWN if name in known]
-    own = () if brief or "energy_prefill_j" not in known else _PARTS
-    secondary = [name for name in (*own, *_SECONDARY) if name in known]
+    own = () if brief or "energy_prefill_j" not in known else ("power_w", *_PARTS)  # power has room in the brief table
+    secondary = [name for name in dict.fromkeys((*own, *_SECONDARY)) if name in known]
     columns.add_figures(found, figures, shown, marks)
     for group in (_PARTS, _SECONDARY):  # energies of windows and of requests each have a unit of their own
         columns.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.report.facts import counted_devices
 from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
@@ -184,7 +185,7 @@ def _whole(run: Run, results: Parts, together: Estimate) -> Node:
     node = Node((Step("model", name),), energy, results.get(TIME) if time.value is None else time, energy.flags)
     devices = results.units("device") if run.kind == "record" and results.units("range") else []
     if devices and energy.value is None and together.value is not None:
-        node = replace(node, energy=together, how="sum over its devices" if len(devices) > 1 else "")
+        node = replace(node, energy=together, how=f"sum over {counted_devices(results)}" if len(devices) > 1 else "")
     watched = [own for one in devices if (own := one.get(TIME)).value is not None]
     longest = max(watched, key=lambda one: one.value or 0.0, default=ABSENT)
     return node if node.time.value is not None or not watched else replace(node, time=longest)
@@ -256,16 +257,6 @@ def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool
             return own
         path = _steps(unit, in_modules=in_modules) + path
     return path
-
-
-def in_tree(units: Sequence[Part]) -> list[tuple[Part, int]]:
-    """Parts of one level, each behind the one around it, with how many of them it lies in."""
-    top, kept = Step("model", ""), dict[int | None, Part]({unit.id: unit for unit in units})
-    rows: dict[Path, list[Part]] = {(top,): []}
-    for unit in units:
-        rows.setdefault((top, Step("device", unit.gpu), *_way(unit, kept)), []).append(unit)
-    deep = depths(nested([Node(path) for path in rows]))
-    return [(unit, depth - 3) for path, depth in deep.items() for unit in rows.get(path, ())]
 
 
 def _calls(results: Parts) -> dict[tuple[int | None, int], float]:

@@ -31,7 +31,7 @@ def message(one: Failure) -> str:
     if isinstance(one.figure, Estimate) and one.figure.value is None:
         return reasons.no_energy(one.figure.reason, whose=f" of {one.where}") if one.where else "energy unknown"
     if isinstance(one.figure, Estimate):
-        return f"parts are {figure(one.figure, '')} of {one.where or 'the whole'}"
+        return f"parts sum to {figure(one.figure, '')} of {one.where or 'the whole'}"
     return "it did not end by itself" if one.code in ENDINGS else reasons.flag(one.code)
 
 
@@ -42,7 +42,8 @@ def action(one: Failure) -> str:
     _, _, advice = one.message.removesuffix(": see --max-time").partition(_ADVICE)
     if advice:
         return f"give {advice}"  # the message knows better than the table
-    usual, made = reasons.ACTIONS.get(one.code, ""), one.made
+    made = one.made
+    usual = reasons.ACTIONS_OF_KIND.get((one.code, made.kind), reasons.ACTIONS.get(one.code, ""))
     measuring = one.check == "sensor response" or usual == reasons.AGAIN or _OF_MEASURING.search(usual)
     if made.kind == "import" and measuring:
         return ""  # the GPU may be anywhere, and last night can't be logged again
@@ -74,10 +75,10 @@ def _closure(found: Outcomes) -> str:
         return ""
     said = f"{figure(own, '')} of the whole"
     if "traced_at_cap" in own.flags:
-        return f"parts were {said}, and are scaled to it: tracing moves the clock at the cap"
+        return f"parts summed to {said}, and are scaled to it: tracing moves the clock at the cap"
     if own.low is None or own.high is None or own.low <= 1 <= own.high:
-        return f"parts are {said}"
-    return f"parts are {said}, within the {100 * CLOSED:g}{NBSP}% that tracing may cost"
+        return f"parts sum to {said}"
+    return f"parts sum to {said}, within the {100 * CLOSED:g}{NBSP}% that tracing may cost"
 
 
 def lines(found: Outcomes) -> list[str]:

@@ -7,12 +7,13 @@ import pyarrow.compute as pc
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
-from jouletrace.report.facts import power_channels, sensor_line
+from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.run.estimate import STATED
 from jouletrace.run.parts import WORKLOAD, Part, Parts
-from jouletrace.run.recording_names import recording_of
+from jouletrace.run.recording_names import IDLE_NAME, recording_of
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
@@ -20,8 +21,14 @@ _CAPPED = 0.05
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
 
+_MOSTLY = 0.5
+"""Share of the time without a kernel, and of the energy that is idle power, from which advice is given."""
+
 _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
+
+_PAIR = 2
+"""Devices whose times are both stated."""
 
 
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
@@ -89,15 +96,14 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
         return [_inference(run, results, known, inference), *_watched(run, results, known)]
+    if whole and energy.method.startswith(STATED):
+        return [_stated_by_tool(results, energy), *_watched(run, results, known)]
     if energy.value is None:
         claimed = run.kind != "import" or "energy_total_j" in results.whole.figures
         why = f"; {reasons.no_energy(energy.reason)}" if energy.reason and claimed else ""
         each = "" if whole else " per iteration"
         stated = _stated_beside(results) if whole else ""
         return [f"{_timed(time)}{each}{stated}{why}"] if time.value is not None else _watched(run, results, known)
-    if whole and energy.method.startswith("stated by "):
-        said = f"{figure(energy, 'J')} in {quantity(results.get('time_s').value, 's')}, {energy.method}"
-        return [said, *_watched(run, results, known)]
     if whole:
         joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
         return [f"{joules} in {_timed(time)}, {figure(power, 'W')} on average"]
@@ -107,7 +113,16 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     absolute = _absolute(run, results, known)
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
-    return lines + _shares(run, results, known, energy)
+    return [*lines, *_shares(run, results, known, energy), *_of_waiting(run, results, known, energy)]
+
+
+def _stated_by_tool(results: Parts, energy: Estimate) -> str:
+    """The energy that another tool states, or why it is unknown, with the time that it covers."""
+    seconds = results.get("time_s").value
+    lasted = "" if seconds is None else quantity(seconds, "s")
+    if energy.value is None:
+        return "; ".join(filter(None, [lasted, reasons.no_energy(energy.reason, whose=f" {energy.method}")]))
+    return f"{figure(energy, 'J')}{f' in {lasted}' if lasted else ''}, {energy.method}"
 
 
 def _stated_beside(results: Parts) -> str:
@@ -156,6 +171,19 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
     return ["; ".join(parts)] if parts else []
 
 
+def _of_waiting(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
+    """Advice where an eager profile costs mostly idle power because the GPU waits for the host; else []."""
+    active = results.get("energy_active_over_context_idle_j").value
+    if run.kind != "profile" or run.settings.get("mode") != "eager" or active is None or energy.value is None:
+        return []
+    whole_s = results.get("iteration_time_s").value or 0.0
+    idle_s = sum(part.get("time_s").value or 0.0 for part in results.units("op") if part.name == IDLE_NAME)
+    waits = known.host_s is not None or idle_s > _MOSTLY * whole_s > 0
+    if not waits or active > (1 - _MOSTLY) * energy.value:
+        return []
+    return ["the GPU waits for the host: try --mode graph, or a larger --batch"]
+
+
 def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     """The consumption of devices over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
@@ -163,21 +191,26 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
         return _of_timeline(run, results)
     energies = [unit.get("energy_total_j") for unit in units]
     there = [one for one in energies if one.value is not None]
-    times = sorted(one for unit in units if (one := unit.get("time_s").value) is not None)
+    times = [one for unit in units if (one := unit.get("time_s").value) is not None]
     if not there:
-        return [
-            "; ".join(
-                [*(quantity(one, "s") for one in times[-1:]), reasons.no_energy(*(one.reason for one in energies))]
-            )
-        ]
-    unequal = any(warning.code == "record_shorter" for warning in run.warnings)
-    lasted = f"{NBSP}to{NBSP}".join(quantity(one, "s") for one in (times[:1] if unequal else []) + times[-1:])
-    some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
-    of = "" if len(units) == 1 else f", {some} devices{' together' if len(there) > 1 else ''}"
+        watched = [quantity(max(times), "s")] if times else []
+        return ["; ".join([*watched, reasons.no_energy(*(one.reason for one in energies))])]
+    unequal = known.of_devices["time_s"].reason == "times_differ"
+    longest, shortest = (quantity(edge(times, default=0.0), "s") for edge in (max, min))
+    lasted = f"{shortest}{NBSP}to{NBSP}{longest}" if unequal and shortest != longest else longest
+    if unequal and len(times) == len(units) == _PAIR:
+        lasted = " and ".join(quantity(one, "s") for one in times)
+    power = known.of_known["power_w"]
+    together = " together" if len(there) > 1 and power.reason != "times_differ" else ""
+    of = "" if len(units) == 1 else f", {counted_devices(results)}{together}"
+    parts = [str(part) for device in run.devices if (part := device.details.get("power_of")) is not None]
+    of += f", of {', '.join(dict.fromkeys(parts))} alone" if parts else ""
+    of += f" on {len(parts)} of them" if 0 < len(parts) < len(units) else ""
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
-    of += ", each over its own time" if unequal else ""
+    of += (", each over its own time" if together else " at different times") if unequal else ""
     joules = f"{figure(known.together, 'J')}{_behind(run, results, known, known.together)}"
-    lines = [f"{joules} in {lasted}, {figure(known.of_devices['power_w'], 'W')} on average{of}"]
+    drawn = f", {figure(power, 'W')} on average" if power.value is not None else ""
+    lines = [f"{joules} in {lasted}{drawn}{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
@@ -199,7 +232,7 @@ def _of_timeline(run: Run, results: Parts) -> list[str]:
         share = number(100 * busy.value / time.value, 3)
         calls = f"{busy.n} kernels and copies" if (busy.n or 0) > 1 else "1 kernel or copy"
         return [f"{quantity(time.value, 's')}, busy {share}{NBSP}% of it ({quantity(busy.value, 's')}): {calls}"]
-    if time.value is not None:
+    if time.value is not None and not time.method.startswith(STATED):
         return [f"{quantity(time.value, 's')}; no kernel or copy in it"]
     kernels = results.units("kernel")
     counted = pc.count_distinct(run.counters["metric"].cast("string")).as_py()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -205,24 +206,38 @@ def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[i
         seconds = groups.setdefault(key, {})
         seconds[unit] = seconds.get(unit, 0.0) + ns / 1e9
     ranked = sorted(groups.values(), key=lambda group: -sum(group.values()))
-    colours = [*COLOURS, *[PALETTE[-1]] * len(ranked)]
+    energies = [_energy(units, group) for group in ranked]
+    timed = all(one.value is None for one in energies)  # one quantity for all, so that they can be compared
+
+    def cost(which: slice) -> str:
+        if timed:
+            return quantity(sum(sum(group.values()) for group in ranked[which]), "s")
+        known = [one for one in energies[which] if one.value is not None]
+        return figure(known[0] if len(known) == 1 else _added(known), "J") if known else "not resolved"
+
+    colours, first = [*COLOURS, *[PALETTE[-1]] * len(ranked)], len(COLOURS)
     made = [
-        _Operator(colour, _label([units.get(unit) for unit in group]), _cost(units, group))
-        for colour, group in zip(colours, ranked, strict=False)
+        _Operator(colour, _label([units.get(unit) for unit in group]), cost(slice(n, n + 1)))
+        for n, (colour, group) in enumerate(zip(colours, ranked, strict=False))
     ]
-    listed, rest = made[: len(COLOURS)], [sum(group.values()) for group in ranked[len(COLOURS) :]]
-    if rest:
-        listed.append(_Operator(PALETTE[-1], f"{len(rest)} others", quantity(sum(rest), "s")))
+    listed = made[:first]
+    if len(ranked) > first:
+        listed.append(_Operator(PALETTE[-1], f"{len(ranked) - first} others", cost(slice(first, None))))
     return listed, {unit: operator for operator, group in zip(made, ranked, strict=True) for unit in group}
 
 
-def _cost(units: dict[int, Part], group: dict[int, float]) -> str:
-    """Energy in an iteration of operators with one power, whose errors go together; their time where it isn't known."""
+def _energy(units: dict[int, Part], group: dict[int, float]) -> Estimate:
+    """Energy in an iteration of operators with one power, whose errors go together."""
     owners = dict.fromkeys(_owner(units.get(one), one) for one in group)
     parts = [units[owner].get("energy_total_j") if owner in units else ABSENT for owner in owners]
-    if any(part.value is None or part.low is None or part.high is None for part in parts):
-        return quantity(sum(group.values()), "s")
-    return figure(Estimate(*(sum(getattr(part, edge) for part in parts) for edge in ("value", "low", "high"))), "J")
+    return (
+        ABSENT if any(part.value is None or part.low is None or part.high is None for part in parts) else _added(parts)
+    )
+
+
+def _added(energies: Sequence[Estimate]) -> Estimate:
+    """The sum of energies whose errors go together, each end for itself."""
+    return Estimate(*(sum(getattr(one, edge) for one in energies) for edge in ("value", "low", "high")))
 
 
 def _owner(row: Part | None, kernel: int) -> int:

@@ -11,6 +11,9 @@ from typing import Any, Self
 
 from jouletrace.above import Above
 
+STATED = "stated by "
+"""How the method of figures begins that another tool stated: an analysis keeps them."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimate:

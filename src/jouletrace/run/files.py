@@ -1,22 +1,32 @@
-"""Atomic writes of files, checks before they are replaced, and file names valid on any system."""
+"""Atomic writes of files and folders, checks before they are replaced, and file names valid on any system."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shlex
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from jouletrace.errors import BadInputError
 
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed process has left stays
+    fcntl = None  # type: ignore[assignment]
+
 RUN_JSON = "run.json"
 """The file that makes a folder a Run."""
+
+_PARTIAL = re.compile(r"\..+\.\d+\.part-[0-9a-f]{8}", re.DOTALL)
+"""Names of what isn't written yet."""
 
 _LONGEST = 80
 _HEAD = 1 << 20
@@ -33,16 +43,24 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None, first: bool = False) -> None:
+def write_whole(
+    path: Path,
+    data: bytes,
+    *,
+    durable: bool = True,
+    mode: int | None = None,
+    first: bool = False,
+    over: os.stat_result | None = None,
+) -> None:
     """Write a file atomically: a reader sees the old bytes or the new ones, never a mixture.
 
     Parent folders are created, and a device or a pipe is written to directly. ``durable`` syncs the file to the disk
-    before
-    this returns; otherwise a power cut may leave an empty file. ``mode`` are its permissions, the process's default if
-    None. The ``first`` file of a name replaces none, and is gone again if this fails.
+    before this returns; otherwise a power cut may leave an empty file. ``mode`` are its permissions, the process's
+    default if None. The ``first`` file of a name replaces none, and is gone again if this fails. One ``over`` a known
+    file replaces no other, which another process may have put there since.
 
     Raises:
-        FileExistsError: If it should be the first, and isn't.
+        FileExistsError: If a file is there that this doesn't replace.
         OSError: If it can't be written; no partial file is left then.
         ValueError: If the name holds a null byte.
     """
@@ -50,30 +68,151 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)  # a device or a pipe is never replaced by a file
         return
-    # Containers that share a folder may have the same process numbers, and threads have one together.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part-{secrets.token_hex(4)}")
-    make_folder(path.parent, durable=durable)
     made: os.stat_result | None = None
     try:
-        if mode is not None:  # before it holds data
-            partial.touch(mode, exist_ok=False)
-        partial.write_bytes(data)
-        if durable:
-            with partial.open("r+b") as file:
-                os.fsync(file.fileno())
-        if first:
-            made = partial.stat()
-            link_first(partial, path)
-        else:
-            partial.replace(path)
-        if durable:
-            sync_folder(path.parent)
-        partial.unlink(missing_ok=True)
+        with beside(path, mode=mode, durable=durable) as partial:
+            partial.write_bytes(data)
+            if durable:
+                with partial.open("r+b") as file:
+                    os.fsync(file.fileno())
+            if first:
+                made = partial.stat()
+                link_first(partial, path)
+            elif over is not None and not _is(path, over):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            else:
+                partial.replace(path)
+            if durable:
+                sync_folder(path.parent)
     except BaseException:
-        for name in (partial, *([path] if made is not None and _is(path, made) else [])):
+        if made is not None and _is(path, made):
             with suppress(OSError):
-                name.unlink(missing_ok=True)
+                path.unlink()
         raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when the block ends: it is there whole, or not at all.
+
+    An empty one that is there stays, as it may be the current folder, a mount, or have permissions of its own: what is
+    written in it gets its names there when the block ends, ``run.json`` last.
+
+    Raises:
+        FileExistsError: If a file, or a folder with content, has the name by then.
+        OSError: If it can't be written.
+    """
+    there = path.is_dir()
+    if there and not is_empty(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    with beside(path / "all" if there else path, is_folder=True) as partial:
+        yield partial
+        if there:
+            _move_up(partial, path)
+            return
+        made = partial.stat()
+        try:
+            partial.rename(path)
+            sync_folder(path.parent)
+        except BaseException as error:
+            if _is(path, made):
+                with suppress(OSError):
+                    path.rename(partial)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            raise
+
+
+def is_empty(folder: Path) -> bool:
+    """True if a folder holds nothing but what isn't written yet.
+
+    Raises:
+        OSError: If it can't be read.
+    """
+    return all(_PARTIAL.fullmatch(entry.name) for entry in folder.iterdir())
+
+
+def _move_up(partial: Path, folder: Path) -> None:
+    """Rename what a partial folder holds into the empty one around it; if that fails, that is empty again."""
+    moved: list[Path] = []
+    with ExitStack() as stack:
+        if (lock := locked(folder, wait=True)) is not None:
+            stack.callback(os.close, lock)
+        if not is_empty(folder):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+        try:
+            for entry in sorted(partial.iterdir(), key=lambda entry: entry.name == RUN_JSON):
+                moved.append(folder / entry.name)
+                entry.rename(moved[-1])
+            sync_folder(folder)
+        except BaseException:
+            for entry in moved:
+                _remove(entry)
+            raise
+
+
+@contextmanager
+def beside(path: Path, *, is_folder: bool = False, mode: int | None = None, durable: bool = True) -> Iterator[Path]:
+    """A file or folder for what is to get a name, removed with the block where it is still there.
+
+    It is locked as long: the next writer in the folder removes those of processes that were killed.
+
+    Raises:
+        OSError: If it can't be made.
+    """
+    make_folder(path.parent, durable=durable)
+    _remove_left(path.parent)
+    while True:
+        # Containers that share a folder may have the same process numbers, and threads have one together.
+        partial = path.with_name(f".{path.name}.{os.getpid()}.part-{secrets.token_hex(4)}")
+        with ExitStack() as stack:
+            for _ in range(2):  # the first may be interrupted
+                stack.callback(_remove, partial)
+            if is_folder:
+                partial.mkdir()
+            else:
+                partial.touch(0o666 if mode is None else mode, exist_ok=False)  # before it holds data
+            lock = locked(partial, wait=True)
+            if lock is not None:
+                stack.callback(os.close, lock)
+            if lock is not None or partial.exists():  # another writer may have taken it for left behind
+                yield partial
+                return
+
+
+def locked(path: Path, wait: bool = False) -> int | None:
+    """The lock on an existing file or folder, which ends with its process; None if it can't be had, or is another's."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if path.exists():  # its holder may have removed it in between
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what writers have left that were killed."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if _PARTIAL.fullmatch(entry.name) and (lock := locked(Path(entry.path))) is not None:
+                _remove(Path(entry.path))
+                os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def link_first(partial: Path, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import Division, Launched, divisions_of
-from jouletrace.run.estimate import Estimate, widened
+from jouletrace.run.division import Launched
+from jouletrace.run.estimate import Estimate
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import ABSENT, Part, Parts, of_time
+from jouletrace.run.parts import Part, Parts
 from jouletrace.run.recording_names import OUTSIDE
+from jouletrace.run.sums import ENERGY, NOT_RESOLVED, TIME, Sums, others_of
 from jouletrace.run.tables import UnitRow
 
 Calls = Sequence[tuple[str, str | None, str | None]]
@@ -29,12 +31,19 @@ _ALIKE = 0.1
 """Largest distance of a time from the mean of those of equal layers, as a share of it. Blocks of DeiT-B and SegFormer
 on H200s are within 1 %, their kernels within 12 %; each energy of a kernel is known to 3 % and worse."""
 
+OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
+"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
+
+OWN_NAME = "(own operators)"
+
+_OWN = 10**9
+"""Beyond all numbers of parts: what a part runs itself has its own below the negative of this."""
+
 _WIDE = 40
 """Characters of a kernel's name."""
 
 _SMALL = 0.01
-"""Share of a layer by which times of its kernels may differ anyhow; of the whole, below which layers that the readings
-don't resolve are listed together."""
+"""Share of a layer by which times of its kernels may differ anyhow."""
 
 
 def calls_of(site: UnitRow, by_phase: bool) -> Calls:
@@ -57,52 +66,146 @@ def layers_of(calls: Calls) -> Iterator[tuple[str, str | None, bool]]:
                 yield name, one, True
 
 
-def folded(run: Run, parts: Parts) -> list[Part]:
+def folded(run: Run, parts: Parts, sums: Sums | None = None, *, each: bool = False) -> list[Part]:
     """The layers of a Run for people, outer ones first: equal ones of one parent are one, as are those below them.
 
     Layers are equal if they are numbered, and the same operators launch the same kernels equally often at the same
-    places in them, in times that are alike. Small ones of one parent that the readings don't resolve are one row too.
-    Sums have the covariance of all powers. A Run without a stored division has all its layers.
+    places in them, in times that are alike. Sums have the covariance of all powers. A Run without a stored division has
+    all its layers.
+
+    Args:
+        run: The Run.
+        parts: Its parts.
+        sums: Those of the Run, which learn the seconds of each row and of what it runs itself (``own_of``).
+        each: List layers one by one.
     """
-    layers, found = parts.units("layer"), _Listed(run, parts)
+    layers, found = parts.units("layer"), _Listed(run, parts, Sums(run, parts) if sums is None else sums)
     tops = {one.parent or MODEL_UNIT for one in layers} - {one.id for one in layers}
-    rows = (row for top in sorted(tops) for row in found.rows([Part(top, None, "model", "")]))
-    return list(rows) if found.divisions else layers
+    if each or not found.sums.divisions:
+        for one in layers:
+            found.figures(one, [one])
+        return layers
+    return [row for top in sorted(tops) for row in found.rows([Part(top, None, "model", "")])]
+
+
+def own_of(part: Part, sums: Sums) -> Part | None:
+    """A part for the operators that a module with others in it runs itself; None where these aren't stated."""
+    figures = {metric: part.figures[name] for name, metric in OWN.items() if name in part.figures}
+    if not figures:
+        return None
+    id, found = -_OWN - part.id, dict[str, Estimate]()
+    if (seconds := sums.seconds.get(id)) is not None:
+        found = sums.of(part, seconds)
+    elif len(figures) == len(OWN):
+        found = sums.about(figures[TIME], figures[ENERGY], figures[TIME].value)
+    return replace(part, id=id, parent=part.id, name=OWN_NAME, figures=found | figures)
+
+
+def tree(
+    run: Run, parts: Parts, sums: Sums, floors: Sequence[float], most: int | None, *, cause: float, brief: bool
+) -> tuple[list[tuple[Part, int, str]], float]:
+    """Layers as rows, each with its depth and its name there, and the share of the whole from which on they are listed.
+
+    Outer modules come first, then what no operator accounts for, by GPU. Below each stands what it runs itself, and
+    what isn't listed of it, so that rows make up the one above them.
+
+    Args:
+        run: The Run.
+        parts: Its parts.
+        sums: Those of the Run.
+        floors: Shares from which on parts are listed, the first that leaves at most ``most`` rows, else the last.
+        most: Rows; None for any number.
+        cause: Share of the whole from which on a cause of idle has a row.
+        brief: Equal layers are one row, and what has no energy is one with others; a list ("layer1.*") that is all that
+            its module holds has no row.
+    """
+    layers = folded(run, parts, sums, each=not brief)
+    for floor in floors:
+        rows = _tree(parts, sums, layers, floor, cause, brief)
+        if most is None or len(rows) <= most:
+            break
+    return rows, floor
+
+
+def _tree(
+    parts: Parts, sums: Sums, layers: Sequence[Part], least: float, cause: float, brief: bool
+) -> list[tuple[Part, int, str]]:
+    """The rows of ``tree`` from one share on."""
+    ids, inside = {part.id for part in layers}, defaultdict[int | None, list[Part]](list)
+    for part in layers:
+        inside[part.parent if part.parent in ids else None].append(part)
+    energies = any(part.get(ENERGY).value is not None for part in layers)
+    whole = parts.get(ENERGY if energies else "iteration_time_s").value or math.inf
+    floor = least * whole if least else -math.inf
+
+    def is_listed(part: Part) -> bool:
+        value = part.get(ENERGY if energies else TIME).value
+        return (value or 0.0) >= floor and (value is not None or not brief)
+
+    def below(part: Part) -> list[Part]:
+        """Parts in a part: that which it runs itself, and the modules in it; its calls where it has none."""
+        modules = [one for one in inside[part.id] if one.module != part.module] or inside[part.id]
+        own = own_of(part, sums) if modules else None
+        return ([] if own is None else [own]) + modules
+
+    def opened(some: Sequence[Part]) -> list[Part]:
+        """The same with what lies in a part in its place, where that has an energy and the part itself has none."""
+        closed = energies and (least or brief)
+        inner = {part.id: opened(below(part)) for part in some if closed and part.get(ENERGY).value is None}
+        known = {id for id, within in inner.items() if any(one.get(ENERGY).value is not None for one in within)}
+        return [one for part in some for one in (inner[part.id] if part.id in known else [part])]
+
+    def within(part: Part) -> list[Part]:
+        """The rows below that of a part, with what these leave of it."""
+        there = opened(below(part)) if part.id in ids else []
+        listed, others = ([one for one in there if is_listed(one) is wanted] for wanted in (True, False))
+        lacking = any(one.get(ENERGY).reason for one in listed)
+        name = others_of(others) if others else NOT_RESOLVED if lacking else OWN_NAME
+        rest = sums.rest(part, listed, name) if listed else None
+        if brief and rest is None and len(listed) == 1 and listed[0].name.endswith(".*"):
+            return within(listed[0])
+        return [*listed, *([] if rest is None else [rest])]
+
+    outer = opened(inside[None])
+    tops, left = ([one for one in outer if is_listed(one) is wanted] for wanted in (True, False))
+    outside = parts.outside() if layers else []
+    rows: list[tuple[Part, int, str]] = []
+    for row in sums.closed([*tops, *outside], left, cause):
+        waiting = [(row, int(row.level == "cause"))]
+        while waiting:
+            part, depth = waiting.pop()
+            rows.append((part, depth, part.within(depth)))
+            waiting += [(one, depth + 1) for one in reversed(within(part))]
+    return sorted(rows, key=lambda row: parts.place(row[0].gpu))
 
 
 class _Listed:
-    """Layers by what they lie in, and divisions by GPU; by GPU and layer, seconds of each kind by what is launched."""
+    """Layers by what they lie in, and by GPU and layer, seconds of each kind by what is launched."""
 
-    def __init__(self, run: Run, parts: Parts) -> None:
-        self.parts, self.divisions = parts, dict[str, Division]()
+    def __init__(self, run: Run, parts: Parts, sums: Sums) -> None:
+        self.parts, self.sums = parts, sums
         self.inside, self.launched = defaultdict[int, list[Part]](list), defaultdict[Any, dict[Any, Floats]](dict)
         for one in parts.units("layer"):
             self.inside[one.parent or MODEL_UNIT].append(one)
-        units, names = {row["id"]: row for row in run.units.to_pylist()}, {p.module: n for n, p in parts.gpus.items()}
+        units = {row["id"]: row for row in run.units.to_pylist()}
         places = partial(_places, units, "generation" in run.workload)
-        for division in divisions_of(run):
-            self.divisions[gpu := names.get(division.device, "")] = division
+        for gpu, division in sums.divisions.items():
             for (layer, what), seconds in division.grouped(places).items():
                 self.launched[gpu, *layer][what] = seconds
 
     def rows(self, around: Sequence[Part]) -> Iterator[Part]:
         """The rows inside of a layer, or of equal ones, each before those inside of it."""
-        found = [(group, ones := [*chain(*group)], self._figures(ones)) for group in self._groups(around)]
-        small = [row for row in found if self._is_small(*row[1:])]
-        if len(small) > 1:
-            found = [row for row in found if row not in small]
-        for group, ones, figures in found:
-            name, below, inside = ones[0].name, self._groups(ones), ones
+        for group in self._groups(around):
+            ones = [*chain(*group)]
+            figures, below, name, inside = self.figures(ones[0], ones), self._groups(ones), ones[0].name, ones
             if len(group) > 1:
                 name = f"{_numbers(group)} ×{len(group)}"
             elif len(below) == 1 < len(below[0]) and "time_own_s" not in figures:  # it is a list of equal ones
                 name, inside = f"{name.rpartition('.')[2]}.* ×{len(below[0])}", [*chain(*below[0])]
+                own = self.figures(inside[0], inside)  # what each of these runs itself
+                figures = figures | {metric: own[metric] for metric in OWN if metric in own}
             yield replace(inside[0], parent=around[0].id, name=name, figures=figures)
             yield from self._operators(ones[0]) if name == OUTSIDE else self.rows(inside)
-        if len(small) > 1:
-            ones = [one for _, some, _ in small for one in some]
-            name = f"{sum(len(group) for group, _, _ in small)} more, together"
-            yield replace(ones[0], parent=around[0].id, name=name, figures=self._figures(ones))
 
     def _groups(self, around: Sequence[Part]) -> list[list[list[Part]]]:
         """The layers inside of one or of equal ones, by their names in these; equal numbered siblings in one group."""
@@ -128,33 +231,16 @@ class _Listed:
         keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, own) for gpu, module, name in names]
         return [launched for key in keys for launched in self.launched[key].items()]
 
-    def _figures(self, ones: Sequence[Part]) -> dict[str, Estimate]:
-        """Figures of the sum of some layers of one device."""
-        if len(ones) == 1:
-            return ones[0].figures
-        owns = (True, False) if all("time_own_s" in one.figures for one in ones) else (False,)
-        total = {own: np.sum([some for _, some in self._launched(ones, own=own)], axis=0) for own in owns}
-        found = self._of(ones[0], total[False])
-        if True in total:
-            own = self._of(ones[0], total[True])
-            found |= {"time_own_s": own["time_s"], "energy_own_j": own["energy_total_j"]}
-        return found
-
-    def _of(self, first: Part, seconds: Floats) -> dict[str, Estimate]:
-        """Figures of seconds of each kind on the device of a layer."""
-        get, division = self.parts.get, self.divisions[first.gpu]
-        time, energy = replace(first.get("time_s"), value=float(seconds.sum())), division.energy(seconds)
-        found = {"time_s": time, "energy_total_j": energy, "power_w": energy.scaled(1 / (time.value or 1.0))}
-        share, of = (time, "iteration_time_s") if of_time(first.figures) else (energy, "energy_total_j")
-        if whole := get(of).value:
-            found["share"] = share.scaled(1 / whole)
-        idle_w = get("baseline_context_idle_w")
-        if division.powers is not None and energy.value is not None and idle_w.value is not None:
-            idle = idle_w.scaled(float(seconds[:-1] @ division.powers.own))
-            value, low, high = ((end or 0.0) - (idle.value or 0.0) for end in (energy.value, energy.low, energy.high))
-            active = replace(energy, value=value, low=low, high=high, budget={})
-            found["energy_active_j"] = widened(active, idle.half_width or 0.0)
-        return found
+    def figures(self, first: Part, ones: Sequence[Part]) -> dict[str, Estimate]:
+        """Figures of the sum of some layers of one device, which are listed as the first."""
+        found, several = dict[str, Estimate](), len(ones) > 1
+        for own in (False, True) if all("time_own_s" in one.figures for one in ones) else (False,):
+            if launched := self._launched(ones, own=own):
+                id = -_OWN - first.id if own else first.id
+                self.sums.seconds[id] = seconds = np.sum([some for _, some in launched], axis=0)
+                figures = self.sums.of(ones[0], seconds) if several else {}
+                found |= {name: figures[metric] for name, metric in OWN.items()} if own and several else figures
+        return found if several else ones[0].figures
 
     def _operators(self, outside: Part) -> Iterator[Part]:
         """A row for each operator that no module calls, or kernel where these aren't known; the longest first."""
@@ -164,13 +250,8 @@ class _Listed:
             groups[name] = groups[name] + seconds
         ranked, short = sorted(groups, key=lambda name: -groups[name].sum()), short_names(groups, _WIDE)
         for number, name in enumerate(ranked if len(ranked) > 1 else (), 1 + len(ranked) * outside.id):
-            figures = self._of(outside, groups[name])
+            figures, self.sums.seconds[-number] = self.sums.of(outside, groups[name]), groups[name]
             yield replace(outside, id=-number, parent=outside.id, name=short[name], figures=figures)
-
-    def _is_small(self, ones: Sequence[Part], figures: Mapping[str, Estimate]) -> bool:
-        time, energy = (figures.get(metric, ABSENT) for metric in ("time_s", "energy_total_j"))
-        small = (time.value or 0.0) < _SMALL * (self.parts.get("iteration_time_s").value or 0.0)
-        return small and energy.reason == "not_resolved" and bool(self._launched(ones))
 
 
 def _places(units: Mapping[int, UnitRow], by_phase: bool, row: Launched) -> Iterator[tuple[Any, Any]]:

@@ -18,7 +18,7 @@ from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
 from jouletrace.run.model import Run
 from jouletrace.run.old import add_totals, name_parts
-from jouletrace.run.reading import FILES, RunFiles, run_files
+from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
 from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
@@ -113,6 +113,8 @@ def lost_repeats(run: Run, place: Path) -> list[str]:
 
 
 def _assemble(files: RunFiles, source: Path) -> Run:
+    if exported := of_csv(source):
+        raise BadInputError(exported)
     run, checksums, sealed = read_header(files, str(source))
     allowance = Allowance(files.packed)
     doubts = Doubts(checksums, sealed)
@@ -188,7 +190,7 @@ class Verified:
 def verify(path: Path | str) -> list[Verified]:
     """Compare the files of a Run, and of all Runs in folders within it, with their checksums.
 
-    The folder itself need not be a Run: all Runs in the folder of a sweep, say, are checked.
+    The folder itself need not be a Run: all Runs in the folder of a sweep, say, are checked, and no exports to CSV.
 
     Raises:
         BadInputError: If there is no Run.
@@ -202,7 +204,10 @@ def verify(path: Path | str) -> list[Verified]:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
     if not places:
         raise BadInputError(f"no Run in {source}: neither it nor a folder within it holds a {RUN_JSON}")
-    return [_verify(place) for place in places]
+    runs = [place for place in places if not of_csv(place)]
+    if not runs:
+        raise BadInputError(of_csv(places[0]))
+    return [_verify(place) for place in runs]
 
 
 def _verify(place: Path) -> Verified:

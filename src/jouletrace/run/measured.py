@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import tables
 from jouletrace.run.division import divisions_of
@@ -40,15 +42,15 @@ def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
         return save(mend(run), target, overwrite=is_there)
     except BadInputError as error:
         if is_there:
-            raise BrokenOffError(str(error)) from None
+            raise BrokenOffError(error.text) from None
         beside = fresh_folder(target.absolute().parent, f"{target.stem}-recording")
         try:
             save(run, beside)
         except BadInputError:
             with suppress(OSError):
                 beside.rmdir()
-            raise BrokenOffError(str(error)) from None
-        raise BrokenOffError(f"{error}; the Run is in {shown(beside)}") from None
+            raise BrokenOffError(error.text) from None
+        raise BrokenOffError(f"{error.text}; the Run is in {shown(beside)}") from None
 
 
 def mend(run: Run) -> Run:
@@ -63,6 +65,7 @@ def mend(run: Run) -> Run:
         for one in wrong:
             run.warn("facts_left_out", f"{one}; it was left out", one.name)
     for name in [name for name in tables.TABLES if len(run.table(name))]:
+        _leave_out_uncastable(run, name)
         table = tables.conform(run.table(name), name)
         sound = sound_rows(table, name)
         if dropped := len(table) - len(sound):
@@ -76,6 +79,20 @@ def mend(run: Run) -> Run:
         for name in tables.SOLVED:
             setattr(run, name, tables.empty(name))
     return run
+
+
+def _leave_out_uncastable(run: Run, name: str) -> None:
+    """Remove the columns of a table that don't have their type; a warning names them."""
+    table = run.table(name)
+    for field in tables.TABLES[name]:
+        try:
+            if field.name in table.column_names:
+                table.column(field.name).cast(field.type)
+        except pa.ArrowException as error:
+            table = table.drop_columns([field.name])
+            text = f"{name}: column {field.name} isn't {field.type} ({str(error).splitlines()[0]}), and was left out"
+            run.warn("rows_left_out", text)
+            setattr(run, name, table)
 
 
 def _put(run: Run, name: str, value: Any) -> None:

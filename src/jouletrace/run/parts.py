@@ -124,6 +124,11 @@ class Part:
         }
         return ways.get(self.level, (Step(self.level, name),))
 
+    def within(self, depth: int) -> str:
+        """Its name below the part around it; of a layer at a depth of 0 the name from the top."""
+        stored = self.name.startswith(self.module or self.name)  # else the name of several that are listed as one
+        return self.name.rpartition(".")[2] if depth and stored and self.level == "layer" else self.name
+
     def get(self, metric: str) -> Estimate:
         """A figure; null with reason ``not_measured`` if it isn't there."""
         return self.figures.get(metric, ABSENT)
@@ -209,9 +214,14 @@ class Parts:
         """
         return self.whole if id == MODEL_UNIT else self._by_id[id]
 
-    def causes(self, least: float = 0.0) -> list[Part]:
-        """Causes of idle, the largest first: those with a share of ``least`` of the whole."""
-        return [part for part in self.ranked("cause") if (part.get("share").value or 0.0) >= least]
+    def causes(self, least: float = 0.0, of: Part | None = None) -> list[Part]:
+        """Causes of idle, the largest first: those with a share of ``least`` of the whole, of one idle if given."""
+        found = (part for part in self.ranked("cause") if of is None or part.parent == of.id)
+        return [part for part in found if (part.get("share").value or 0.0) >= least]
+
+    def place(self, gpu: str) -> int:
+        """The place of a GPU among several, by which rows are ordered."""
+        return [*self.gpus, ""].index(gpu)
 
     def get(self, metric: str) -> Estimate:
         """A figure of the whole."""
@@ -253,7 +263,7 @@ class Parts:
         pooled = pools | {id for id, part in ops.items() if part.parent in pools}
         kernels = [part for part in self._all if part.level == "kernel" and part.parent not in pooled]
         if self.apart(kernels):
-            idle = [part for part in ops.values() if part.name == IDLE_NAME]
+            idle = [part for part in ops.values() if part.name in (IDLE_NAME, BEFORE)]
             return [*kernels, *(part for id, part in sorted(ops.items()) if id in pools), *idle]
         known = {part.parent for part in kernels}
         return kernels + [part for id, part in ops.items() if id in pools or id not in pooled | known]

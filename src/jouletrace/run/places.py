@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from jouletrace.errors import BadInputError, TakenError
 from jouletrace.known_secrets import hidden, refresh
-from jouletrace.run.files import RUN_JSON, safe_name, shown, write_whole
+from jouletrace.run.files import RUN_JSON, is_empty, new_folder, safe_name, shown, write_whole
 from jouletrace.run.info import DeviceInfo
 
 FORMAT = "jouletrace-run"
@@ -78,16 +78,16 @@ OVERWRITE = ", or pass overwrite=True"
 """That of what writes a Run, or its figures, that is there."""
 
 
-def check_free(path: Path | str, way_out: str = "") -> Path:
-    """The path of a new Run, refused early, with a further ``way_out``, if it exists; or if it can't be written.
+def check_free(path: Path | str, in_python: str = "") -> Path:
+    """The path of a new Run, refused early if it exists (see ``TakenError``), or can't be written.
 
     Raises:
         BadInputError: In both cases.
     """
     target = Path(path)
     try:
-        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise TakenError(f"{shown(target)} {EXISTS}{way_out}")
+        if target.exists() and not (target.is_dir() and is_empty(target)):
+            raise TakenError(f"{shown(target)} {EXISTS}", in_python)
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -142,8 +142,8 @@ def begin(folder: Path, kind: str, devices: Sequence[DeviceInfo]) -> str:
     return id
 
 
-def write_first(path: Path, data: bytes, way_out: str = "") -> None:
-    """Write a file that must not be there, so that no other process takes its place; a refusal names ``way_out``.
+def write_first(path: Path, data: bytes, in_python: str = "") -> None:
+    """Write a file that must not be there, so that no other process takes its place; see ``TakenError``.
 
     Raises:
         BadInputError: If it is there.
@@ -154,7 +154,22 @@ def write_first(path: Path, data: bytes, way_out: str = "") -> None:
     except FileExistsError:
         if not path.exists():  # a folder above it is a file
             raise
-        raise TakenError(f"{shown(path)} {EXISTS}{way_out}") from None
+        raise TakenError(f"{shown(path)} {EXISTS}", in_python) from None
+
+
+@contextmanager
+def first_folder(path: Path, in_python: str = "") -> Iterator[Path]:
+    """A folder to write into (``new_folder``), whose place must be free; see ``TakenError``.
+
+    Raises:
+        BadInputError: If it isn't.
+        OSError: If it can't be written.
+    """
+    try:
+        with new_folder(path) as folder:
+            yield folder
+    except FileExistsError:
+        raise TakenError(f"{shown(path)} {EXISTS}", in_python) from None
 
 
 @contextmanager

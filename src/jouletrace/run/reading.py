@@ -125,7 +125,16 @@ def _within(source: Path) -> str:
     """The Runs in a folder that is none itself; of a campaign they lie deeper."""
     each = (sorted(source.glob(f"{'*/' * depth}{RUN_JSON}")) for depth in (1, 2, 3))
     inside = next(filter(None, each), [])
+    if len(inside) == 1:
+        return f"; its one Run is {inside[0].parent}"
     return f"; it contains {len(inside)} Runs, such as {inside[0].parent}" if inside else ""
+
+
+def of_csv(source: Path) -> str:
+    """Why a folder with CSV files in place of tables is no Run, though it holds a ``run.json``; "" of any other."""
+    if not (source / "results.csv").is_file() or (source / "results.parquet").exists():
+        return ""
+    return f"{source} is an export to CSV, which isn't read back: name the Run that it was made from"
 
 
 @contextmanager

@@ -20,6 +20,9 @@ IDLE_NAME = "idle"
 BEFORE = "before the first kernel"
 """Name of the unit for the time in which a program imports, reads and sets up."""
 
+IN_NO_PART = "in no part"
+"""Name of the row for the energy that all parts together leave of the whole, or exceed it by."""
+
 OUTSIDE = "(outside of modules)"
 """Name of the row for operators that no submodule calls."""
 

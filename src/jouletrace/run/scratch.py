@@ -14,10 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-try:
-    import fcntl
-except ImportError:  # Windows: the folders of a killed process stay
-    fcntl = None  # type: ignore[assignment]
+from jouletrace.run.files import locked
 
 PREFIX = "jouletrace-scratch-"
 _ATTEMPTS = 100
@@ -38,8 +35,8 @@ class Scratch:
         self._owner = os.getpid()
         for _ in range(_ATTEMPTS):
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-            self._lock = _lock(self.path)
-            if self._lock is not None or fcntl is None:
+            self._lock = locked(self.path)
+            if self._lock is not None or os.name != "posix":  # elsewhere the folders of a killed process stay
                 return
         raise OSError(f"no folder in {tempfile.gettempdir()} can be locked")
 
@@ -61,31 +58,11 @@ class Scratch:
 
 def remove_left_behind() -> None:
     """Remove the folders that ended processes of this user have left."""
-    if fcntl is None:
-        return
     with suppress(OSError):
         for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-            lock = _lock(path)
+            lock = locked(path)
             if lock is None:
                 continue
             if os.fstat(lock).st_uid == os.geteuid():
                 shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
-
-
-def _lock(path: Path) -> int | None:
-    """The lock on an existing folder; None if another process holds it, or the folder is gone."""
-    if fcntl is None:
-        return None
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():  # its holder may have removed it in between
-            return handle
-    except OSError:
-        pass
-    os.close(handle)
-    return None

@@ -22,7 +22,7 @@ from jouletrace.run.limits import Allowance
 from jouletrace.run.loading import checked_table, load_header
 from jouletrace.run.masking import masked, masked_table
 from jouletrace.run.model import Run
-from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, take, write_first, written
+from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, first_folder, take, write_first, written
 from jouletrace.run.reading import FILES
 from jouletrace.run.spool import SPOOL
 
@@ -77,12 +77,16 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
                 write_whole(target, data, mode=file_mode())
             else:
                 write_first(target, data, OVERWRITE)
+        elif not target.exists():
+            with first_folder(target, OVERWRITE) as folder:
+                for name, data in files.items():
+                    write_whole(folder / name, data, mode=file_mode())
         elif not any((target / name).exists() for name in FILES):
             _fill(target, run, files)
         elif overwrite or _is_cut_off(run, target):
             _replace(target, files)
         else:
-            raise TakenError(f"{shown(target)} {EXISTS}{OVERWRITE}")
+            raise TakenError(f"{shown(target)} {EXISTS}", OVERWRITE)
     return target
 
 
@@ -129,8 +133,8 @@ def _one_line(error: BaseException) -> str:
 
 
 def _fill(folder: Path, run: Run, files: dict[str, bytes]) -> None:
-    """Write the files of a Run to a folder that holds none: all or, if that fails, none."""
-    is_new, is_taken = not folder.exists(), False
+    """Write the files of a Run beside what else a folder holds: all or, if that fails, none."""
+    is_taken = False
     try:
         take(folder, run.id, encode(replace(run, complete=False)))
         is_taken = True
@@ -139,9 +143,6 @@ def _fill(folder: Path, run: Run, files: dict[str, bytes]) -> None:
         for name in files if is_taken else ():
             with suppress(OSError):
                 (folder / name).unlink(missing_ok=True)
-        if is_new:
-            with suppress(OSError):  # something else is in it
-                folder.rmdir()
         raise
 
 
@@ -164,10 +165,15 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
     with written(folder, BadInputError):
         if first:
             take(folder, run.id, encode(run))
-        elif (folder / RUN_JSON).exists() and load_header(folder).id != run.id:
-            raise BadInputError(f"another Run has been put into {shown(folder)} meanwhile")
-        else:
-            write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
+            return
+        path = folder / RUN_JSON
+        before = path.stat() if path.exists() else None
+        try:
+            if before is not None and load_header(folder).id != run.id:
+                raise FileExistsError(path)
+            write_whole(path, encode(run), mode=file_mode(), first=before is None, over=before)
+        except FileExistsError:
+            raise BadInputError(f"another Run has been put into {shown(folder)} meanwhile") from None
 
 
 def _is_cut_off(run: Run, folder: Path) -> bool:

@@ -112,14 +112,15 @@ def test_csv_times_are_whole_nanoseconds_and_grids_are_readable(tmp_path):
 
 @pytest.mark.parametrize("form", exporters.FORMATS)
 def test_of_two_exports_at_once_one_is_refused(tmp_path, monkeypatch, form):
-    """The other writes after we looked whether the place is free, before our file gets its name."""
-    link = os.link
+    """The other writes after we looked whether the place is free, before our file or folder gets its name."""
+    step = "rename" if form in ("csv", "parquet") else "link"
+    give_name = getattr(os, step)
 
     def late(source, target):
         Path(target).write_text("another's")
-        link(source, target)
+        give_name(source, target)
 
-    monkeypatch.setattr(os, "link", late)
+    monkeypatch.setattr(os, step, late)
     target = tmp_path / ("out.zip" if form == "zip" else "out")
     with pytest.raises(BadInputError, match="never overwritten"):
         exporters.export(RUNS["full"], form, target)

@@ -162,3 +162,11 @@ def test_an_answer_of_prometheus_has_each_series_on_its_gpu_and_host(tmp_path):
 def test_a_damaged_answer_is_refused_in_one_line(tmp_path, text, said):
     with pytest.raises(BadInputError, match=said):
         read(tmp_path, "dcgm", text)
+
+
+def test_cells_of_dcgm_may_state_their_unit(tmp_path):
+    rows = "".join(f"{1657289505 + k},0,{300 + k} W,{200 + k} mJ,30 %\n" for k in range(10))
+    run = read(tmp_path, "dcgm", "Timestamp,EntityId,POWER,TOTEC,GPUTL\n" + rows)
+    assert run.series("imported:0", "power_w")[1].tolist() == [300 + k for k in range(10)]
+    assert run.series("imported:0", "energy_counter_j")[1][0] == 0.2
+    assert run.series("imported:0", "utilization_gpu_pct")[1].tolist() == [30] * 10

@@ -14,6 +14,7 @@ from jouletrace.report import render
 from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS, Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
+from shown import rows as table_rows
 
 TRUTH = Truth()
 
@@ -66,6 +67,20 @@ def test_aiperf_s_warm_up_failures_and_damaged_lines_are_reported(tmp_path, load
     assert len(run.requests) == len(rows) - 4
     (bad,) = [row for row in run.requests.to_pylist() if row["status"] == "failed"]
     assert (bad["error"], bad["first_ns"]) == ("overloaded", None)
+
+
+def test_time_per_output_token_is_that_between_tokens(tmp_path, load, capsys):
+    """The first token is what the time to the first token is of: n tokens have n - 1 times between them."""
+    rows, _ = load
+    paced = [
+        {**row, "output_tokens": 3 + k % 2, "last_ns": row["first_ns"] + (2 + k % 2) * 25_000_000}
+        for k, row in enumerate(rows)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, paced)) + "\n")
+    assert command(capsys, "import", str(tmp_path / "p.jsonl"), "-o", str(tmp_path / "run")).code == 0
+    shown = json.loads(command(capsys, "show", str(tmp_path / "run"), "--json").out)
+    (one,) = table_rows(shown, "request")
+    assert [one["other"][f"tpot_{p}_s"]["value"] for p in ("p50", "p95")] == pytest.approx([0.025, 0.025])
 
 
 def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):

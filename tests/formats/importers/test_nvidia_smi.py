@@ -228,3 +228,47 @@ def test_gpus_of_a_log_without_a_header_are_never_taken_for_one(tmp_path, identi
 def test_a_log_with_neither_header_nor_units_asks_for_the_header(tmp_path):
     with pytest.raises(BadInputError, match="no cell is in W: name the columns in a first line"):
         read(tmp_path, "nvidia_smi", _without_header(str).replace(" W", ""))
+
+
+@pytest.mark.parametrize("field", ["used", "free", "total"])
+def test_memory_without_a_unit_is_in_mib(tmp_path, field):
+    text = f"timestamp, power.draw, memory.{field}\n" + "".join(
+        f"2026/03/03 10:00:{k}.000, 50, 9\n" for k in range(10, 20)
+    )
+    run = read(tmp_path, "nvidia_smi", text)
+    assert run.series(GPU, f"memory_{field}_bytes")[1].tolist() == [9 * 2**20] * 10
+
+
+@pytest.mark.parametrize("line", [3, 10, 40])
+@pytest.mark.parametrize("time", ["", "DT"])
+def test_a_row_of_dmon_behind_a_stray_mark_is_a_row(tmp_path, line, time):
+    text = dmon([61] * 20 + [87] * 40, time=time)
+    lines = text.splitlines()
+    lines[line] = f"#{lines[line]}"
+    run = read(tmp_path, "nvidia_smi", "\n".join(lines) + "\n")
+    whole = read(tmp_path, "nvidia_smi", text)
+    assert run.samples.equals(whole.samples)
+    assert left_out(run) == left_out(whole)
+
+
+def test_a_comment_in_dmon_is_neither_units_nor_a_row(tmp_path):
+    lines = dmon([61] * 20).splitlines()
+    lines.insert(7, "# started at 10")
+    assert len(read(tmp_path, "nvidia_smi", "\n".join(lines) + "\n").series(GPU, "power_w")[1]) == 20
+
+
+@pytest.mark.parametrize("printing", [0, 3])
+def test_a_gpu_with_a_damaged_bus_in_the_table_is_known_by_its_number(tmp_path, printing):
+    text = boxes([61.5] * 5).split("00000000:07:00.0")
+    parts = [f"{part}{'300W:07:00.0' if k == printing else '00000000:07:00.0'}" for k, part in enumerate(text[:-1])]
+    run = read(tmp_path, "nvidia_smi", "".join([*parts, text[-1]]))
+    assert run.series(GPU, "power_w")[1].tolist() == [61.5] * 5
+    assert run.devices[0].pci_bus in (None, "00000000:07:00.0")
+
+
+def test_readings_below_no_gpu_are_counted(tmp_path):
+    lines = boxes([61.5] * 5).splitlines()
+    del lines[3]
+    run = read(tmp_path, "nvidia_smi", "\n".join(lines) + "\n")
+    assert left_out(run)["broken_rows"] == 1
+    assert len(run.series(GPU, "power_w")[1]) == 4

@@ -112,3 +112,28 @@ def test_power_above_the_limit_of_a_gpu_is_none_that_it_holds(tmp_path):
     shown = " ".join(report.render([analyse(read_files([tmp_path / "t.csv"]))], width=200).split())
     assert "trust: no" in shown
     assert "more than the GPU's limit allows for so long" in shown
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_readings_at_irregular_times_cover_all_of_it(tmp_path, seed):
+    draw = np.random.default_rng(seed)
+    times = np.cumsum(np.maximum(0.002, 10 ** draw.uniform(-2, 0, 200)))
+    said, energy_j = table(tmp_path / "log.csv", times, power_w=np.full(200, 100.0))
+    assert energy_j == pytest.approx(100 * np.ptp(times), rel=0.01)
+    assert "hole" not in said
+
+
+@pytest.mark.parametrize("lost_s", [(10, 14, 20), (7, 15, 40), (3, 3, 3, 30)])
+def test_holes_of_a_regular_log_are_holes(tmp_path, lost_s):
+    starts = np.cumsum([0, *(29 + lost for lost in lost_s)])
+    times = np.concatenate([start + np.arange(30) for start in starts])
+    said, energy_j = table(tmp_path / "log.csv", times, power_w=np.full(len(times), 100.0))
+    assert f"{len(lost_s)} holes of {sum(lost_s) - len(lost_s)} s together" in said
+    assert energy_j == pytest.approx(100 * 29 * len(starts), rel=0.05)
+
+
+def test_pauses_between_many_short_sessions_are_holes(tmp_path):
+    times = np.concatenate([3600 * k + np.arange(5) for k in range(8)])
+    said, energy_j = table(tmp_path / "log.csv", times, power_w=np.full(40, 100.0))
+    assert "7 holes of 25165 s together" in said
+    assert energy_j == pytest.approx(100 * 5 * 8, rel=0.05)  # a reading stands for a second

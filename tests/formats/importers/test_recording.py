@@ -289,13 +289,13 @@ def test_a_record_of_another_gpu_is_not_believed(folder, tmp_path):
 
 @pytest.mark.usefixtures("first_range_only")
 def test_a_short_record_keeps_the_energies_of_its_spans(folder, tmp_path):
-    """Too short for the regression: what can be integrated is."""
+    """Too short for the times of samples: readings count as averages, and what can be integrated is."""
     events, base = foreign.events_of(CHAIN, kernels=slice(0, 4000))
     first, last = events[0], events[-1]
     args = {"External id": 1}
     events.append(foreign.event("user_annotation", "all", first["ts"], last["ts"] - first["ts"], 7, 7, args))
     run = imported(foreign.write_kineto(tmp_path / "t.json", events, base), folder / "power.csv")
-    assert "record for" in said(run)
+    assert "the recording lasts" in said(run, "samples_unplaced")
     (unit,) = [unit["id"] for unit in run.units.to_pylist() if unit["name"] == "all"]
     assert run.result("energy_total_j", unit).value > 500
 

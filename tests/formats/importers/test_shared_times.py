@@ -1,6 +1,7 @@
 """Rows that share a time: written twice, of several devices that nothing distinguishes, or under coarse stamps."""
 
 import random
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -150,3 +151,34 @@ def test_equal_gpus_without_an_index_are_asked_about(tmp_path, count, step, apar
 def test_a_gpu_that_is_logged_for_a_second_each_minute_is_one(tmp_path):
     rows = [(f"2026/08/24 22:{i // 10:02d}:{i % 10 / 10:06.3f}", f"{300 + i % 7} W") for i in range(200)]
     imported(tmp_path / "t.csv", table(rows, "timestamp, power.draw [W]"))
+
+
+def sessions(size, count=6, step=1.0, pause=60):
+    """Times and watts of equal sessions with pauses between: idle, a load, idle."""
+    watts = [60, *[300 + k % 3 for k in range(size - 2)], 62]
+    return [(START + i * pause * 5 + k * step, watts[k]) for i in range(count) for k in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 10, 16, 20])
+@pytest.mark.parametrize("step", [0.1, 1, 5])
+def test_sessions_of_one_length_are_of_one_gpu(tmp_path, size, step):
+    rows = [(f"{datetime.fromtimestamp(at, UTC):%Y/%m/%d %H:%M:%S.%f}"[:-3], w) for at, w in sessions(size, step=step)]
+    run = imported(tmp_path / "t.csv", table(rows, "timestamp, power.draw [W]"), device="NVIDIA H100")
+    assert len(run.series("imported:0", "power_w")[1]) == 6 * size
+    assert "stamps_shared" not in {warning.code for warning in run.warnings}
+
+
+@pytest.mark.parametrize("size", [3, 5, 10])
+def test_sessions_of_one_length_in_any_table_are_remarked_on(tmp_path, size):
+    run = imported(tmp_path / "t.csv", table([(f"{at:.3f}", watts) for at, watts in sessions(size)]))
+    assert len(run.series("imported:0", "power_w")[1]) == 6 * size
+    (warning,) = [one for one in run.warnings if one.code == "stamps_shared"]
+    assert warning.message.startswith(f"rows come in groups of {size}, which are taken for readings that followed")
+
+
+def test_a_question_about_devices_says_what_was_seen(tmp_path):
+    rows = [(f"{START + i + 0.06 * k:.3f}", 100 + 200 * k) for i in range(30) for k in range(2)]
+    with pytest.raises(
+        BadInputError, match="each group of rows has 2 readings of power: are they of 2 GPUs without an index"
+    ):
+        imported(tmp_path / "t.csv", table(rows))

@@ -1,5 +1,7 @@
 """Times and numbers as logs write them."""
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,7 @@ NOON = 1_709_294_400  # 2024-03-01 12:00:00 UTC
         ("20240301 12:00:00", 1.0),
         ("Fri Mar  1 12:00:00 2024", 1.0),
         ("Fri Mar  1 12:00:00 UTC 2024", 1.0),
+        ("Fri  1 Mar 12:00:00 UTC 2024", 1.0),
         (str(NOON), 1.0),
         (f"{NOON}.000", 1e-3),
         (f"{NOON}000", 1e-3),
@@ -49,6 +52,22 @@ def test_the_order_of_day_and_month_is_determined_from_the_other_rows():
     assert read_stamps(["04/12/2022 10:00:00", "13/12/2022 10:00:00"]).time_ns[0] == 1_670_148_000 * 10**9
     assert "date_order_assumed" in read_stamps(["04/12/2022 10:00:00"]).notes
     assert read_stamps(["04.12.2022 10:00:00"]).time_ns[0] == 1_670_148_000 * 10**9
+
+
+@pytest.mark.parametrize("sep", ["-", ".", "/"])
+@pytest.mark.parametrize(("first", "form"), [("month", "%m{0}%d{0}%Y"), ("day", "%d{0}%m{0}%Y")])
+def test_the_order_of_day_and_month_that_leaves_no_hole_is_certain(sep, first, form):
+    begin = datetime(2026, 3, 11, 23, 59, 40, tzinfo=UTC)
+    texts = [(begin + timedelta(seconds=k)).strftime(form.format(sep) + " %H:%M:%S") for k in range(40)]
+    stamps = read_stamps(texts)
+    assert stamps.time_ns[0] == begin.timestamp() * 1e9
+    assert np.ptp(stamps.time_ns) == 39 * 10**9
+    assert "date_order_assumed" not in stamps.notes
+
+
+@pytest.mark.parametrize("texts", [["03-11-2026 10:00:00"] * 3, ["03-11-2026 10:00:00", "05-12-2026 10:00:00"]])
+def test_where_both_orders_leave_a_hole_or_none_one_is_assumed(texts):
+    assert read_stamps(texts).notes["date_order_assumed"].endswith("day first was assumed")
 
 
 def test_small_numbers_count_from_some_start():

@@ -281,7 +281,7 @@ def test_a_state_beside_the_power_is_no_damaged_reading(capsys, tmp_path, field)
 )
 def test_a_state_in_a_table_is_no_power(capsys, tmp_path, field):
     for states in (("Not Active", "Active"), ("0", "1")):
-        text = f"time_s,chip_w,{field}\n" + "".join(f"{k},200,{states[k % 2]}\n" for k in range(12))
+        text = f"time_s,meter_w,{field}\n" + "".join(f"{k},200,{states[k % 2]}\n" for k in range(12))
         run, said = imported(capsys, tmp_path, text)
         assert set(run.series("imported:0", "power_w")[1]) == {200}
         assert TRUSTED in said

@@ -9,8 +9,10 @@ import pyarrow.csv as pacsv
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
-from jouletrace.run.places import check_free
-from jouletrace.run.store import save, save_header
+from jouletrace.run.files import RUN_JSON, write_whole
+from jouletrace.run.header import encode
+from jouletrace.run.places import check_free, file_mode, first_folder, written
+from jouletrace.run.store import save
 from jouletrace.spreadsheets import csv_text
 
 
@@ -51,17 +53,15 @@ def write_csv(run: Run, path: Path | str) -> Path:
         BadInputError: If the path exists already, or can't be written.
     """
     target = check_free(path)
-    save_header(run, target, first=True)
-    for name in [name for name in tables.TABLES if name not in tables.SOLVED]:
-        table = tables.conform(run.table(name), name)
-        if run.simulated:
-            table = tables.mark_simulated(table)
-        plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
-        try:
-            with (target / f"{name}.csv").open("wb") as file:  # Arrow accepts no file name that isn't UTF-8
+    with written(target, BadInputError), first_folder(target) as folder:
+        write_whole(folder / RUN_JSON, encode(run), mode=file_mode(), first=True)
+        for name in [name for name in tables.TABLES if name not in tables.SOLVED]:
+            table = tables.conform(run.table(name), name)
+            if run.simulated:
+                table = tables.mark_simulated(table)
+            plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
+            with (folder / f"{name}.csv").open("wb") as file:  # Arrow accepts no file name that isn't UTF-8
                 pacsv.write_csv(plain, file)
-        except OSError as error:
-            raise BadInputError(f"cannot write {target / name}.csv: {error.strerror or error}") from None
     return target
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from jouletrace.errors import BadInputError
-from jouletrace.run.files import link_first
+from jouletrace.run.files import beside, link_first
 from jouletrace.run.places import check_free
 
 
@@ -25,18 +23,14 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
     if "\0" in str(path):
         raise BadInputError(f"cannot write {str(path)!r}: a name can't hold a null byte")
     target = check_free(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part-{secrets.token_hex(4)}")
     try:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        with beside(target, durable=False) as partial:
             with partial.open("wb") as file:
                 packed = target.suffix.lower() == ".gz"
                 # Without a name and a time in the header, equal Runs give equal files.
                 with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) if packed else file as written:
                     yield cast(BinaryIO, written)
             link_first(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
     except FileExistsError:
         raise BadInputError(f"{target} exists; results are never overwritten") from None
     except OSError as error:

@@ -179,7 +179,7 @@ def read_files(paths: Sequence[Path | str], options: ImportOptions | None = None
     names = {name for path in paths for name in (str(path), Path(path).name)}
     if other := next((name for name in options.offsets_s if name not in names), None):
         raise BadInputError(f"--offset {other}={options.offsets_s[other]:g}: {other} is none of the files")
-    runs = [read_file(path, options) for path in paths]
+    runs = _as_one([read_file(path, options) for path in paths], paths, options)
     if options.map and not any(about(run)["format"] == "table" for run in runs):
         raise BadInputError(
             f"--map names columns of a table, and {paths[0]} is read as {about(runs[0])['format']}: leave it out"
@@ -187,3 +187,14 @@ def read_files(paths: Sequence[Path | str], options: ImportOptions | None = None
     run = merge(runs, [str(path) for path in paths], options)
     take_for_samples(run)
     return run
+
+
+def _as_one(runs: list[Run], paths: Sequence[Path | str], options: ImportOptions) -> list[Run]:
+    """The Runs, of which those of CodeCarbon are read as one table: rows of several files may be of one machine."""
+    tables = [k for k, run in enumerate(runs) if about(run)["format"] == "codecarbon"]
+    if len(tables) > 1:
+        from jouletrace.formats.importers.codecarbon import read_together
+
+        for k, run in zip(tables, read_together([Path(paths[k]) for k in tables], options), strict=True):
+            runs[k] = run
+    return runs

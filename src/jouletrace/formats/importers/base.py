@@ -125,7 +125,7 @@ class Left:
 
 _SINGULAR = {
     **{"are": "is", "aren't": "isn't", "were": "was", "have": "has", "do": "does"},
-    **{"hold": "holds", "lack": "lacks", "stand": "stands", "end": "ends"},
+    **{"hold": "holds", "lack": "lacks", "repeat": "repeats", "stand": "stands", "end": "ends"},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +31,13 @@ _DATES = (
     re.compile(
         rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s+{_CLOCK}\s+(?:(?P<z>UTC|GMT)\s+|(?P<letters>[A-Z]{{3,5}})\s+)?(?P<y>\d{{4}})$"
     ),
+    re.compile(
+        rf"{_WEEKDAY}(?P<d>\d{{1,2}})\s+{_MONTH}\s+{_CLOCK}\s+(?:(?P<z>UTC|GMT)\s+|(?P<letters>[A-Z]{{3,5}})\s+)?(?P<y>\d{{4}})$"
+    ),
     re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}}),?\s+(?P<y>\d{{4}})[,\s]+(?:at\s+)?{_CLOCK}{_ZONE}$"),
     re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[-/.\s]+{_MONTH}[-/\s]+(?P<y>\d{{4}})[:,T\s-]+{_CLOCK}{_ZONE}$"),
 )
-"""The year first; the year last, after day and month in either order; a month by its name: the format of ``date``, of
+"""The year first; the year last, after day and month in either order; a month by its name: the formats of ``date``, of
 the United States, of e-mails and web servers."""
 
 _OF_DAY = re.compile(rf"(?P<clock>\d{{1,2}}:\d{{2}})(?:{_SECONDS}{_HALF}?|{_HALF.replace('half', 'half2')})$")
@@ -154,17 +157,28 @@ def _stretches(places: Sequence[int]) -> list[list[int]]:
 
 
 def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> bool:
-    """True if 04/12/2022 is in April, by the numbers above twelve in the same column."""
+    """True if 04/12/2022 is in April, by the numbers above twelve in the same column, or the order without a hole."""
     if not matches:
         return False
     day_first, month_first = any(int(m["a"]) > 12 for m in matches), any(int(m["b"]) > 12 for m in matches)
     first = month_first if day_first or month_first else matches[0]["sep"] == "/"
     open_order = not day_first and not month_first and any(m["a"] != m["b"] for m in matches)
+    if open_order and _without_hole(matches, not first) != _without_hole(matches, first):
+        first, open_order = _without_hole(matches, True), False
     if open_order or len(matches[0]["y"]) == 2:
         example = matches[0].group().split(" ")[0].rstrip(",")[:10]
         order = "month first" if first else "day first"
         notes["date_order_assumed"] = f"dates such as {example} are ambiguous: {order} was assumed"
     return first
+
+
+def _without_hole(matches: Sequence[re.Match[str]], month_first: bool) -> bool:
+    """True if in that order of day and month the days follow each other, and none is missing."""
+    try:
+        days = sorted({date.fromisoformat(day).toordinal() for day in {_day(m, month_first) for m in matches}})
+    except ValueError:
+        return False
+    return days[-1] - days[0] == len(days) - 1
 
 
 def _year(found: re.Match[str]) -> int:

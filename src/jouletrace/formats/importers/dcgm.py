@@ -14,7 +14,7 @@ from jouletrace.formats.importers.base import ImportOptions, decode_text, read_h
 from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
 from jouletrace.formats.importers.log import Log
-from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.formats.importers.stamps import time_line
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import Run
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
@@ -144,6 +144,10 @@ def _field(name: str) -> Field:
     return Field("", re.sub(r"\W+", "_", key.lower()).strip("_") or "field", "")
 
 
+def _unit_of(name: str) -> units.Unit:
+    return units.unit(_field(name).unit) or units.NO_UNIT
+
+
 class _DcgmLog(Log):
     """Readings with their GPUs and MIG instances."""
 
@@ -178,8 +182,10 @@ class _DcgmLog(Log):
         instance = self.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
         self.take(name, board, instance, row, value)
 
-    def take(self, name: str, board: str, instance: str | None, row: int, value: float) -> None:
-        """Add a reading of a field; the GPU's own reading, repeated for each instance, is added once."""
+    def take(
+        self, name: str, board: str, instance: str | None, row: int, value: float, unit: units.Unit | None = None
+    ) -> None:
+        """Add a reading, in the field's unit unless in another; the GPU's own, repeated for each instance, once."""
         what = _field(name)
         if what.board and instance is not None:
             key = (board, what.channel, row)
@@ -188,7 +194,7 @@ class _DcgmLog(Log):
             self._seen.add(key)
         device = board if what.board or instance is None else instance
         field = INSTANT if what.channel == "power_instant_w" else USAGE
-        self.add(device, what.channel, value, units.unit(what.unit) or units.NO_UNIT, f"DCGM, {name}", field)
+        self.add(device, what.channel, value, unit or _unit_of(name), f"DCGM, {name}", field)
 
 
 def _read_scrapes(path: Path, options: ImportOptions) -> Run:
@@ -200,7 +206,7 @@ def _read_scrapes(path: Path, options: ImportOptions) -> Run:
     for line, text in enumerate(map(str.strip, read_text(path, log.left).split("\n")), start=1):
         found = _METRIC.match(text)
         if found is None:
-            if (time := _time(text)) is not None:
+            if time := time_line(text):
                 row, stamp, seen = -1, time, set()
             elif text and not text.startswith("#"):
                 log.left.add("broken_rows", "lines are neither metrics nor comments", place=f"line {line}")
@@ -250,15 +256,6 @@ def _read_answer(path: Path, options: ImportOptions) -> Run:
     return _with_power(log).run("dcgm", "readings", dialect="prometheus")
 
 
-def _time(text: str) -> str | None:
-    """The stamp of a line that consists of one, as ``date`` prints between scrapes."""
-    plain = text.lstrip("# ").strip()
-    if not 10 <= len(plain) <= 40 or not any(c.isdigit() for c in plain):
-        return None
-    stamps = read_stamps([plain], "UTC")
-    return plain if stamps.valid[0] and stamps.clock == "unix" else None
-
-
 def read_csv(path: Path, options: ImportOptions) -> Run:
     """Read fields of DCGM as CSV with a time and an entity in each row.
 
@@ -280,8 +277,8 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     ]
     skipped |= set(left_out_texts(table, others, log.left))
     fields = [i for i, name in enumerate(table.header) if i not in skipped and name]
-    decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
-    for cells, line in zip(table.rows, table.lines, strict=True):
+    decimal = decimal_sign(units.split(row[i])[0] for row in table.rows[:200] for i in fields)
+    for cells, line, above in zip(table.rows, table.lines, table.times, strict=True):
         digits = re.sub(r"^\D+", "", cells[entity]) if entity is not None else "0"
         if gpu_number(digits) is None:
             log.left.add("broken_rows", "rows have no entity", place=f"line {line}")
@@ -294,11 +291,14 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
         board = log.board(digits, **stated)
         profile = " ".join(cells[i] for i in parts if not is_blank(cells[i]))
         instance = log.instance(board, profile, profile) if profile else None
-        number = log.row(cells[stamp] if stamp is not None else "", instance or board)
+        number = log.row(cells[stamp] if stamp is not None else above, instance or board)
         for i in fields:
-            value = log.left.number(cells[i], decimal, f"line {line}, column {table.header[i]}")
-            if value is not None:
-                log.take(table.header[i], board, instance, number, value)
-            else:
+            place = f"line {line}, column {table.header[i]}"
+            digits, printed = units.split(cells[i])
+            value = log.left.number(digits, decimal, place)
+            unit = log.left.unit(printed, _unit_of(table.header[i]), place)
+            if value is None:
                 log.empty(board, _field(table.header[i]).channel, table.header[i])
+            elif unit is not None:
+                log.take(table.header[i], board, instance, number, value, unit)
     return log.run("dcgm", "rows", dialect="csv")

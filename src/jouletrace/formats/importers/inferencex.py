@@ -15,6 +15,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Left, new_run, read_text
 from jouletrace.formats.importers.load_results import amount, label, number_of, whole
+from jouletrace.formats.importers.stated import is_unread
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving, Totals
 from jouletrace.run.names import cut
@@ -137,7 +138,10 @@ def _stated(found: dict[str, Any], aggregate: bool, left: Left, place: str) -> d
             there["tokens_per_s"] = (found.get("output_tput_per_gpu"), float(math.prod(known)))
         elif found.get("output_tput_per_gpu") is not None:
             left.add("no_gpu_count", "results do not state on how many GPUs they ran", place=place)
-    return {metric: value * by for metric, (one, by) in there.items() if (value := amount(one)) is not None}
+    stated = {metric: value * by for metric, (one, by) in there.items() if (value := amount(one)) is not None}
+    unread = [metric for metric, value in stated.items() if is_unread(metric, value)]
+    left.add("not_measured", "energies or powers of GPUs are stated as 0, which isn't measured", len(unread), place)
+    return {metric: value for metric, value in stated.items() if metric not in unread}
 
 
 def _totals(found: dict[str, Any]) -> Totals | None:

@@ -25,7 +25,7 @@ from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
 
 INTERVAL_S = 1.0
-"""Assumed interval between rows without a time: the default of every tool that prints none."""
+"""Assumed interval between rows without a time: the default of most tools that print none."""
 
 MOST_W = 1e6
 """No device draws a megawatt."""
@@ -70,6 +70,7 @@ class Log:
         devices: Devices by id, in order of appearance.
         apart: How to log so that readings of several devices can be distinguished; "" where the file does so.
         bursts: True if the tool writes a row of each device at once, and never two of one.
+        interval: Why rows without times are taken to be ``INTERVAL_S`` apart.
     """
 
     def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
@@ -77,6 +78,7 @@ class Log:
         self.devices: dict[str, DeviceInfo] = {}
         self.apart = ""
         self.bursts = False
+        self.interval = "the default of their tool"
         self._path = path
         self._options = options
         self._readings: dict[tuple[str, str], _Series] = {}
@@ -214,7 +216,7 @@ class Log:
     def _stamps(self, what: str, unit: str) -> Stamps:
         if any(self._times):
             return read_stamps(self._times, self._options.time_zone, unit)
-        note = f"the {what} have no times: an interval of {INTERVAL_S:g} s is assumed, the default of their tool"
+        note = f"the {what} have no times: an interval of {INTERVAL_S:g} s is assumed, {self.interval}"
         return evenly(self._ticks, INTERVAL_S, note)
 
     def write(self, run: Run, stamps: Stamps, sensor: SensorOf = nvidia) -> None:
@@ -325,14 +327,17 @@ class Log:
             return
         row, value = found.get(POWER, powers[0])
         each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s, self.bursts)
+        alone = len(np.unique(stamps.time_ns[row])) == len(row)
         if certain and self.apart:
-            text = f"each time has {each} readings of power: are they of {each} GPUs without an index?"
+            there = f"each {'group of rows' if alone else 'time'} has {each} readings of power"
+            text = f"{there}: are they of {each} GPUs without an index?"
             raise BadInputError(f"{self._path}: {text} {self.apart[:1].upper()}{self.apart[1:]}")
         if certain:
             text = f"each time has {each} readings of {device.name}: are they of {each} machines?"
             raise BadInputError(f"{self._path}: {text} Import the log of each machine alone")
         if each > 1 and self.apart:
-            text = f"each stamp has {each} rows, which are taken for readings that followed each other"
+            there = f"rows come in groups of {each}" if alone else f"each stamp has {each} rows"
+            text = f"{there}, which are taken for readings that followed each other"
             run.warn("stamps_shared", f"{text}; if they are of {each} devices: {self.apart}", device.id)
 
     def _note_unread(self, run: Run) -> None:

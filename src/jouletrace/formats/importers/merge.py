@@ -40,11 +40,12 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     A Run measured by jouletrace keeps its kind, and the others join it.
 
     Raises:
-        BadInputError: If several files are such Runs.
+        BadInputError: If several files are such Runs, or state different figures of the whole.
     """
     measured = [path for run, path in zip(runs, paths, strict=True) if run.kind != "import"]
     if len(measured) > 1:
         raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
+    _refuse_two_statements(runs, paths)
     _align(runs, paths, options)
     cut(runs, paths, options)
     _warn_of_gaps(runs, paths)
@@ -77,6 +78,25 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
     describe_joined(first)
     return first
+
+
+def _refuse_two_statements(runs: list[Run], paths: list[str]) -> None:
+    """Refuse files that state different figures of the whole: there is no choosing.
+
+    Raises:
+        BadInputError: If there are two.
+    """
+    stated: dict[str, tuple[str, float]] = {}
+    imported = ((run, path) for run, path in zip(runs, paths, strict=True) if run.kind == "import")
+    for run, path in imported:
+        for row in run.results.filter(pc.equal(run.results["unit"], MODEL_UNIT)).to_pylist():
+            name, value = row["metric"], row["value"]
+            if value is None:
+                continue
+            other, before = stated.setdefault(name, (path, value))
+            if before != value:
+                both = f"{other} and {path} state different figures of the whole ({name}: {before:.4g} and {value:.4g})"
+                raise BadInputError(f"{both}: import each alone")
 
 
 def _one_set_of_devices(runs: list[Run]) -> None:

@@ -29,12 +29,12 @@ from jouletrace.formats.importers.base import (
 )
 from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.delimited import read_delimited
-from jouletrace.formats.importers.stated import PREFIX
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.estimate import STATED
 from jouletrace.run.figures import Figures
 
 LOG = "dcgm.csv"
-METHOD = PREFIX + "the MIG profiler"
+METHOD = STATED + "the MIG profiler"
 JOINED = METHOD + ", joined by time"
 
 _JOINS = {"graphics_active": ("graphics_active", ""), "memory_used_bytes": ("memory_used", "_bytes")}

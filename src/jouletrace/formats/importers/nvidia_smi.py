@@ -6,13 +6,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions, decode_text, read_head, read_text
 from jouletrace.formats.importers.blanks import is_blank
-from jouletrace.formats.importers.delimited import Delimited, read_delimited
+from jouletrace.formats.importers.delimited import Delimited, read_delimited, time_between_rows, with_devices
 from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.nvidia_smi_columns import (
+    MOST_DEVICES,
     OF_QUERY,
     STAMP,
     TELLING,
@@ -26,7 +29,7 @@ from jouletrace.formats.importers.nvidia_smi_columns import (
     stated_unit,
     without_header,
 )
-from jouletrace.formats.importers.stamps import Stamps
+from jouletrace.formats.importers.stamps import Stamps, time_line
 from jouletrace.formats.importers.table import read_times
 from jouletrace.formats.importers.table_headings import Times, find_columns
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
@@ -55,7 +58,10 @@ _OF_DMON: dict[str, tuple[str, str]] = {
 }
 """Channel of each column of ``dmon``, and its unit where the header has none."""
 
-_USUAL = {"energy_counter": "mJ", "power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"}
+_USUAL = {
+    **{"energy_counter": "mJ", "power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"},
+    **{f"memory_{what}": "MiB" for what in ("used", "free", "total", "reserved")},
+}
 """Units of fields that print none, by the beginning of their channel: temperatures never do."""
 
 _KNOWN_OF_DMON = 2
@@ -64,8 +70,10 @@ _KNOWN_OF_DMON = 2
 _BANNER = re.compile(r"NVIDIA-SMI\s+\S+\s+Driver Version:\s*(\S+)")
 _DATE = re.compile(r"^[A-Z][a-z]{2} [A-Z][a-z]{2}\s+\d{1,2} \d{1,2}:\d{2}:\d{2}\s+(?:[A-Z]{3,4} )?\d{4}")
 _BOARD = re.compile(
-    r"^\|\s*(\d{1,4})\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
+    r"^\|\s*(\d{1,4})\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*(?:([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)|\S+)"
 )
+"""A GPU is known by its number, whatever is left of its bus."""
+
 _STATE = re.compile(
     r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>\S+)\s+(?P<pstate>\S+)\s+"
     r"(?P<power>N/A|[^\s/]+)\s*/\s*(?P<limit>\S+)\s*\|"
@@ -92,11 +100,11 @@ def read(path: Path, options: ImportOptions) -> Run:
     text = read_text(path, log.left)
     stamps = None
     if dialect == "dmon":
-        _read_dmon(log, text)
+        _read_dmon(path, log, text)
     elif dialect == "query-gpu":
         stamps = _read_query(path, log, text, options)
-    else:
-        _read_tables(log, text, options)
+    elif not _read_tables(log, text, options):
+        _refuse_unread_times(path, text, "tables of nvidia-smi", "")
     return log.run("nvidia_smi", "tables" if dialect == "table" else "rows", dialect=dialect, stamps=stamps)
 
 
@@ -121,31 +129,43 @@ def _of_dmon(line: str) -> list[str]:
     return names if (marked and own) or (known >= _KNOWN_OF_DMON and "pwr" in names) else []
 
 
-def _read_dmon(log: Log, text: str) -> None:
-    """Columns between spaces under two header lines, with or without dates and times."""
+def _read_dmon(path: Path, log: Log, text: str) -> None:
+    """Columns between spaces under two header lines, with or without dates and times.
+
+    Raises:
+        BadInputError: If rows without times are below lines of times.
+    """
     decimal = decimal_sign(re.findall(r"\d{1,12}(?:[.,]\d{1,12})+", text[:HEAD_BYTES]))
     names: list[str] = []
     stated: list[str] = []
     commas = False
     for line, row in enumerate(text.split("\n"), start=1):
         named = _of_dmon(row) if "gpu" in row.lower() else []
-        heading = bool(named) or row.lstrip().startswith("#")
-        commas = "," in row if heading else commas
-        cells = (row.replace(",", " ") if commas else row).lstrip("# \t" if heading else None).split()
+        marked = row.lstrip().startswith("#")
+        commas = "," in row if named or marked else commas
+        cells = (row.replace(",", " ") if commas else row).lstrip("# \t" if named or marked else None).split()
         if named:
             names, stated = named, []
-        elif heading:
+        elif marked and not _of_gpu(names, cells):  # a row may begin with a stray "#"
             stated = cells if len(cells) == len(names) else stated
         elif cells and not names:
             log.left.add("not_a_row", "lines stand before any header", place=f"line {line}")
         elif cells:
             _dmon_row(log, line, names, stated, cells, decimal)
+    if not set(STAMP) & set(names) and (dated := time_between_rows(text)):
+        wrong = f"{dated} between rows of nvidia-smi dmon holds a time, which isn't read"
+        raise BadInputError(f"{path}: {wrong}: log it in each row, nvidia-smi dmon -o DT")
     log.devices = dict(sorted(log.devices.items()))
+
+
+def _of_gpu(names: list[str], cells: list[str]) -> bool:
+    """True if cells are a row of ``dmon`` below these names."""
+    return len(cells) == len(names) > 0 and gpu_number(cells[names.index("gpu")]) is not None
 
 
 def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: list[str], decimal: str) -> None:
     at = names.index("gpu")
-    if len(cells) != len(names) or gpu_number(cells[at]) is None:
+    if not _of_gpu(names, cells):
         log.left.add("broken_rows", "rows do not fit their header", place=f"line {line}")
         return
     device = log.gpu(cells[at])
@@ -172,16 +192,21 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
     unnamed = without_header(text[start:])
     if unnamed and "power.draw" not in unnamed:
         raise BadInputError(f"{path}: no header names the power, and no cell is in W: {WITH_HEADER}")
-    table = read_delimited(text[start:], log.left, header=unnamed, before=text.count("\n", 0, start))
+    table = read_delimited(text, log.left, header=unnamed, start=start)
     names = [field_name(cell) for cell in table.header]
     if not any(name in OF_QUERY or name.startswith("column ") for name in names):
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")
     identity = identity_columns(names)
+    table = with_devices(table, [k for k, fact in identity.items() if fact in TELLING], log.left)
     apart = WITH_HEADER if unnamed else f"log the index: {WITH_INDEX}"
     log.apart = "" if set(identity.values()) & TELLING else apart
     log.bursts = True
     boards: dict[tuple[str, ...], str] = {}
     when = _time_columns(table, names, path)
+    dated = not when.places and _dated(path, text, table)
+    placed = dated and not set(identity.values()) & TELLING
+    log.apart = "" if placed else log.apart
+    log.interval = "though nvidia-smi --query-gpu has no default"
     readings = reading_columns(
         log.left, table, names, {*when.places, *identity, *(k for k, name in enumerate(names) if name in STAMP)}
     )
@@ -190,13 +215,13 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
         advice = "add the header line to have their temperature, clocks, throttling"
         log.left.add("unnamed_columns", f"columns have no name ({', '.join(nameless)}): {advice}", len(nameless))
     decimal = decimal_sign(units.split(row[k])[0] for row in table.rows[:200] for k in known)
-    for cells, line in zip(table.rows, table.lines, strict=True):
-        key = tuple(cells[i] for i in identity)
+    for cells, line, above, place in zip(table.rows, table.lines, table.times, table.places, strict=True):
+        key = (*(cells[i] for i in identity), str(place) if placed else "")
         if key not in boards:
             facts = {fact: cells[i] for i, fact in identity.items() if cells[i][:1] != "[" and not is_blank(cells[i])}
-            boards[key] = _board(log, facts, options.device)
+            boards[key] = _board(log, {"index": key[-1], **facts}, options.device)
         device = boards[key]
-        log.row(" ".join(cells[i] for i in when.places), device)
+        log.row(above if dated else " ".join(cells[i] for i in when.places), device)
         for k in readings:
             _query_cell(log, device, names[k], table.header[k], cells[k], f"line {line}, column {names[k]}", decimal)
     for device in log.devices:  # if power.draw itself wasn't requested, energy is computed from a related field
@@ -205,6 +230,39 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
         if POWER not in there and other is not None:
             log.rename(device, other, POWER)
     return read_times(path, table, when, options) if when.places and "timestamp" not in names else None
+
+
+def _dated(path: Path, text: str, table: Delimited) -> bool:
+    """True if rows without times are in blocks below lines of times; False if nothing says when they were read.
+
+    Raises:
+        BadInputError: If lines of times can't be read, headings without times say that the tool was called for each
+            block, or nothing states the GPUs of a block.
+    """
+    _refuse_unread_times(path, text, "rows of nvidia-smi --query-gpu", f", or log the time: {WITH_INDEX}")
+    begins = [row for row, place in enumerate(table.places) if place == 0]
+    if len({*table.times} - {""}) < 2:
+        if len(begins) > 1:
+            called = f"nvidia-smi was called {len(begins)} times, as its headings say, and nothing says when"
+            raise BadInputError(f"{path}: {called}: log the time: {WITH_INDEX}")
+        return False
+    sizes = np.diff([*begins, len(table.places)])
+    named = TELLING & set(identity_columns([field_name(cell) for cell in table.header]).values())
+    if not named and (np.any(sizes[:-1] != sizes[0]) or sizes[-1] > sizes[0] or sizes[0] > MOST_DEVICES):
+        many = f"between {sizes.min()} and {sizes.max()} rows are below each time: which are of which GPU?"
+        raise BadInputError(f"{path}: {many} Log the index: {WITH_INDEX}")
+    return True
+
+
+def _refuse_unread_times(path: Path, text: str, what: str, way: str) -> None:
+    """Refuse lines of times that can't be read: what is below them would have those of other lines, or none.
+
+    Raises:
+        BadInputError: If there are some.
+    """
+    if unread := time_between_rows(text, unread=True):
+        wrong = f"{unread} between {what} holds a time that can't be read"
+        raise BadInputError(f"{path}: {wrong}: print it with LC_ALL=C date{way}")
 
 
 def _time_columns(table: Delimited, names: Sequence[str], path: Path) -> Times:
@@ -248,25 +306,31 @@ def _board(log: Log, facts: dict[str, str], given: str | None) -> str:
     return log.device(id, name or given or f"device {place}", index=index if mark else place, **facts)
 
 
-def _read_tables(log: Log, text: str, options: ImportOptions) -> None:
-    """The table that plain ``nvidia-smi`` prints, once or in a loop (``-l``, ``watch``, a shell's ``while``)."""
-    date, begun, driver, board = "", False, "", ""
+def _read_tables(log: Log, text: str, options: ImportOptions) -> bool:
+    """The table that plain ``nvidia-smi`` prints, once or in a loop (``-l``, ``watch``, a shell's ``while``).
+
+    Returns:
+        True if each is below its time.
+    """
+    date, begun, driver, board, dated = "", False, "", "", True
     for line, row in enumerate(map(str.strip, text.split("\n")), start=1):
-        if found := _DATE.match(row):
-            date = found.group()
+        own = _DATE.match(row)
+        if alone := own.group() if own else "" if row[:1] in ("", "|", "+") else time_line(row):
+            date = alone
             log.row(date)
             begun = True
         elif found := _BANNER.search(row):
             driver = found[1]
             if not date:
                 log.row("")
+                dated = False
             date, begun = "", True
         elif found := _BOARD.match(row):
             if board:
                 log.left.add("no_state", "GPUs are named without a line of readings", place=f"line {line}")
             name = options.device or found[2].removesuffix("...")
             index = int(found[1])
-            board = log.device(f"imported:{index}", name, index=index, pci_bus=found[3], driver=driver)
+            board = log.device(f"imported:{index}", name, index=index, pci_bus=found[3] or "", driver=driver)
         elif board and row.startswith("|"):
             if not begun:
                 log.row("")
@@ -276,6 +340,9 @@ def _read_tables(log: Log, text: str, options: ImportOptions) -> None:
             else:
                 log.left.add("no_state", "GPUs are named without a line of readings", place=f"line {line}")
             board = ""
+        elif (found := _STATE.match(row)) and units.split(found["power"])[1] == "W":
+            log.left.add("broken_rows", "lines of readings have none above that names their GPU", place=f"line {line}")
+    return dated
 
 
 def _table_row(log: Log, device: DeviceInfo, found: re.Match[str], line: int) -> None:

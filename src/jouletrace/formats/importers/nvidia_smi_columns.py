@@ -39,8 +39,14 @@ OF_QUERY: dict[str, str] = {
 }
 """Channel of each field of ``--query-gpu``."""
 
-_TELLTALE = {name for name in OF_QUERY if "." in name} | {"total_energy_consumption"}
+_TELLTALE = {name for name in OF_QUERY if "." in name}
 """Fields whose names no other tool's table has."""
+
+_ALONE = re.compile(r"^[a-z_]+(?:\.[a-z_]+)*(?: \[.{1,5}\])?\s*$", re.M)
+"""A line that may be the heading of a single column."""
+
+_COUNTER = re.compile(r"\btotal_energy_consumption \[mJ\]")
+"""nvidia-smi prints the unit of its counter always; that of amd-smi has the name alone, and is in joules."""
 
 _IDENTITY = {
     "index": "index",
@@ -76,7 +82,7 @@ _BY_CELLS = {
 }
 """Fields that identify a GPU, by the form of their cells."""
 
-_SHOWN, _MOST_DEVICES, _MOST = 200, 16, 0.9
+_SHOWN, MOST_DEVICES, _MOST = 200, 16, 0.9
 """Rows that show what a column without a name holds; devices of a host; share of rows with which numbers repeat."""
 
 
@@ -90,12 +96,14 @@ def query_start(text: str) -> int | None:
     if STAMPED.match(first) or _is_query(first):
         return start
     above = header_start(text)
-    return above if above is not None and _is_query(text[above:].split("\n", 1)[0]) else None
+    if above is not None and _is_query(text[above:].split("\n", 1)[0]):
+        return above
+    return next((found.start() for found in _ALONE.finditer(text) if _is_query(found.group())), None)
 
 
 def _is_query(first: str) -> bool:
     names = [field_name(cell) for cell in re.split(r"[,;\t|]", first)]
-    return any(name in _TELLTALE for name in names)
+    return any(name in _TELLTALE for name in names) or _COUNTER.search(first) is not None
 
 
 def without_header(text: str) -> list[str]:
@@ -126,7 +134,7 @@ def _by_cells(cells: Sequence[str]) -> str:
 def _in_turn(cells: Sequence[str]) -> bool:
     """True of numbers of GPUs that repeat in turn, each as often as any other."""
     numbers = [units.gpu_number(cell) for cell in cells]
-    count = Counter(one for one in numbers if one is not None and one < _MOST_DEVICES)
+    count = Counter(one for one in numbers if one is not None and one < MOST_DEVICES)
     if count.total() < len(cells) or len(count) < 2 or len(cells) < 2 * len(count):
         return False
     again = sum(map(eq, numbers, numbers[len(count) :]))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
+from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
 from jouletrace.formats.importers.impossible import clear_impossible_times
 from jouletrace.formats.importers.log import LIMIT, Log
@@ -46,7 +47,12 @@ _KNOWN = {
 
 _BLOCK = 20_000
 
-_CORRELATION = re.compile(r"\s\[(\d{1,15})\]$")
+_CORRELATION = re.compile(r"\s\[(\d{1,15})\](?=\)?$)")
+"""Behind a kernel's name, which a launch has in parentheses."""
+
+_CALL = re.compile(r"cuda[A-Z]|cu(Launch|Mem|Ctx|Stream|Event|Module|Device|Init|Func|Graph)")
+"""How the name of a call of the API begins; kernels may be named so, too, where a grid says that they are some."""
+
 _INDEX = re.compile(r"\((\d{1,4})\)\s*$")
 
 
@@ -90,7 +96,8 @@ class Trace:
         number, self._count = self._count, self._count + 1
         span = _span(number, row, device, start, took)
         context = row.get("context", "")
-        if device and context != self._contexts.setdefault(device, context):  # each context counts its own streams
+        # each context counts its own streams
+        if span["device"] and context != self._contexts.setdefault(device, context):
             span["lane"] = f"context {context} {span['lane']}"
         self._spans.append(span)
         if len(self._spans) >= _BLOCK:
@@ -161,8 +168,8 @@ def _span(number: int, row: dict[str, str], device: str, start: float, took: flo
     name = row["name"]
     correlation: str | None = row.get("correlation_id")
     if found := _CORRELATION.search(name):
-        name, correlation = name[: found.start()], correlation or found[1]
-    on_gpu = "device" in row
+        name, correlation = name[: found.start()] + name[found.end() :], correlation or found[1]
+    on_gpu = _on_gpu(row, name)
     span: dict[str, Any] = {
         "id": number,
         "kind": "launch" if not on_gpu else "memcpy" if name.startswith("[") else "kernel",
@@ -179,6 +186,14 @@ def _span(number: int, row: dict[str, str], device: str, start: float, took: flo
         value = quantity(row.get(cell, ""), "B") if row.get(cell) else None
         span[column] = round(value) if value is not None and 0 <= value < most else None
     return span
+
+
+def _on_gpu(row: dict[str, str], name: str) -> bool:
+    """False for a call of the API, which may stand among kernels and copies: a kernel has a grid, or else a stream."""
+    if "device" not in row or name.startswith("["):
+        return "device" in row
+    grid = row.get("grid x", row.get("grid size"))
+    return not is_blank(row.get("stream", "") if grid is None else grid) and (grid is not None or not _CALL.match(name))
 
 
 def _integer(text: str | None, limit: int = 2**31) -> int | None:

@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 
+from jouletrace.analysis.power import warn_of_held
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import PowerField
 from jouletrace.sensor.power_record import printed_step
+from jouletrace.sensor.stamps import held_s
 
 LONG_WINDOW_S = 0.2
 """Averaging windows longer than this get a warning: shorter loads than the window read too low."""
@@ -39,14 +41,15 @@ class OneReading(ChannelInfo):
 
 
 def polled_response(
-    sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float, typical_w: float
+    sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float, typical_w: float, late_s: float = 0.0
 ) -> StepResponse:
-    """The response of readings that another tool polled and logged, with rows ``spacing_s`` apart.
+    """The response of readings that another tool polled and logged, ``spacing_s`` apart.
 
-    A reading is up to one update period old when it is read. Its stamp is truncated to ``resolution_s`` and its watts
-    are rounded to steps of ``quantum_w``. Below a ``typical_w`` of 25 W noise is less than a GPU's.
+    A reading is up to one update period old when it is read, and up to ``late_s`` more in its first row. Its stamp is
+    truncated to ``resolution_s`` and its watts are rounded to steps of ``quantum_w``. Below a ``typical_w`` of 25 W
+    noise is less than a GPU's.
     """
-    age = sensor.period_s or 0.0
+    age = (sensor.period_s or 0.0) + late_s
     period = max(spacing_s, age)
     most = spacing_s if sensor.most_s is None else sensor.most_s
     window = sensor.window_s if sensor.window_s is not None else most / 2
@@ -74,19 +77,24 @@ def describe(
 ) -> None:
     """State a channel's spacing and, for power, the response of its readings."""
     steps = np.diff(np.sort(time))
-    spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+    row_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+    new_s = held_s(time, value) if sensor is not None else None
+    spacing_s = max(new_s or 0.0, row_s)
     info.period_s = spacing_s or None
     if isinstance(info, OneReading):
         info.known, info.resolution_s = sensor, resolution_s
     if sensor is None or not spacing_s:
         return
-    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value), float(np.mean(np.abs(value))))
+    typical_w, late_s = float(np.mean(np.abs(value))), row_s if new_s else 0.0
+    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value), typical_w, late_s)
     info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
     info.response = response.to_dict()
     if sensor.window_s is not None:
         info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
     if info.name != POWER:
         return
+    if new_s:
+        warn_of_held(run, info)
     if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
         text = f"the file doesn't state which GPU's sensor is behind {info.source}"
         means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"

@@ -112,7 +112,7 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float, bursts: boo
     Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
     devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all;
     and if they come in ``bursts``, which the tool only writes of several. Within one of these their stamps may be in
-    any order.
+    any order. Three or more readings that aren't written at once may be of one device, logged now and then for a while.
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]
@@ -131,8 +131,11 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float, bursts: boo
     within = float(np.median(np.diff(ordered)[~close[1:]])) if together > 1 else 0.0
     if 2 * (together - 1) * within > _spacing(ordered):  # a log with holes
         return 1, False
-    burst = bursts and within < _READ_IN_NS
-    return together, together > 1 and (burst or _alternate(close, watts, together))
+    slow = within >= _READ_IN_NS
+    if slow and bursts:
+        return 1, False
+    pair = together == 2
+    return together, together > 1 and (bursts or ((pair or not slow) and _alternate(close, watts, together)))
 
 
 def _sizes(new: Mask) -> Indices:

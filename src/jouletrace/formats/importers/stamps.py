@@ -43,6 +43,9 @@ FARTHEST_NS = 366 * DAY_S * NS
 _FEW, _FEW_OF_ALL = 2, 0.1
 """More times than so many, and than such a share, that are years away are no strays, but another record."""
 
+_SHORTEST, _LONGEST = 10, 40
+"""Characters of a time since 1970 on a line of its own."""
+
 _MOST_DIGITS = 9
 """Decimals beyond these have no meaning for a time."""
 
@@ -127,6 +130,15 @@ def _without_strays(stamps: Stamps) -> Stamps:
         good[most] = True
     strays = int(stamps.valid.sum() - good.sum())
     return replace(stamps, time_ns=np.where(good, time, 0), valid=good, strays=strays) if strays else stamps
+
+
+def time_line(line: str) -> str:
+    """The time in a line that holds nothing else, as ``date`` prints it between readings; "" of any other line."""
+    text = " ".join(line.strip("#=-* \t").split())
+    if is_date(text) or is_time_of_day(text):
+        return text
+    stamps = read_stamps([text], "UTC") if _SHORTEST <= len(text) <= _LONGEST and text[0].isdigit() else None
+    return text if stamps is not None and stamps.valid[0] and stamps.clock == UNIX else ""
 
 
 def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:

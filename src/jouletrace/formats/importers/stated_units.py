@@ -20,7 +20,7 @@ _SPOKEN = re.compile(rf"(?:\b(?:{_PREFIXES})[\s_-]+)?{_WORD}(?:[\s_-]+(?:hours?|
 
 _SYMBOL = re.compile(r"(?<![A-Za-z])(?:[a-zµμ]{0,2}|[MGT])(?:W|J|Wh)(?![A-Za-z])")
 _OTHER = re.compile(
-    rf"[A-Za-zµμ]{{0,2}}[WJ]|[a-z]?w|k?va|k?var|hp|btu|dbm?|ps|({_PREFIXES}|[a-zµμ]{{0,2}})[\s_-]*(watt|joule).*", re.I
+    rf"(da|[a-zµμ])?[wj]|k?va|k?var|hp|btu|dbm?|ps|({_PREFIXES}|[a-zµμ]{{0,2}})[\s_-]*(watt|joule).*", re.I
 )
 """Texts that are a unit at the end of a heading, whether it is known here or not."""
 
@@ -66,7 +66,7 @@ def read_heading(text: str) -> Heading:
 
 def words(name: str) -> str:
     """A heading in words: "gpu_id", "gpuId" and "GPU-ID" are equal."""
-    return " ".join(re.sub(r"[_.-]", " ", _CAMEL.sub(" ", name)).split())
+    return " ".join(re.sub(r"[_.-]", " ", _CAMEL.sub(" ", name.replace("SoC", "Soc"))).split())
 
 
 def looks_like_unit(text: str) -> bool:

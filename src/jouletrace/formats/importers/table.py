@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from jouletrace.analysis.power import WHICH_POWER
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
 from jouletrace.formats.importers.dates import DAY_S, NS
-from jouletrace.formats.importers.delimited import Delimited, decimal_commas, header_start, read_delimited
+from jouletrace.formats.importers.delimited import (
+    Delimited,
+    decimal_commas,
+    delimiter_of,
+    first_rows,
+    header_start,
+    is_number,
+    read_delimited,
+    time_between_rows,
+    with_devices,
+)
 from jouletrace.formats.importers.log import MOST_W, Log, is_power
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
+from jouletrace.formats.importers.stated_units import words
 from jouletrace.formats.importers.table_headings import (
     HOST,
     INSTANCE,
@@ -26,18 +38,39 @@ from jouletrace.formats.importers.table_headings import (
     Value,
     ask_for_unit,
     find_columns,
+    quantities,
 )
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
+from jouletrace.formats.importers.unread import mapping
 from jouletrace.run import DeviceInfo, Run
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.names import cut
 from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, rated_w
 
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
+
+_VALUE = re.compile(r"^_?(value|val|reading)$", re.I)
+"""Heading of a column that holds the values of any metric."""
+
+_MOST_METRICS = 1000
+"""A column with more different cells doesn't name metrics."""
+
+_OF_AMD_SMI = "'CTRL' + 'C' to stop watching output"
+"""Stands above a table of ``amd-smi --watch``."""
 
 _ROLES = (HOST, UUID, NUMBER, INSTANCE)
 
 _MOST_DEVICES = 64
 """A column with more different cells doesn't state devices."""
+
+_PART = re.compile(
+    r"(?:\b|(?<=[A-Z])(?=[A-Z][a-z]))"
+    r"(?i:chip|cores?|die|package|memory|v?ram|dram|hbm|mvddc|nvvdd|soc|uncore|cpu|slot|pci ?e|pin|rail)"
+    r"(?![a-z]|[A-Z]{2})"
+)
+"""Words of headings of the power of a part, also in "GPUChipPower": what the rest draws isn't in it."""
+
+_BOARD, _WHOLE = re.compile(r"\bboard\b", re.I), re.compile(r"\b(board|total)\b", re.I)
 
 _WITH_DEVICE = "log the device of each row, in a column of its own"
 
@@ -62,19 +95,54 @@ def read(path: Path, options: ImportOptions) -> Run:
     if commas := decimal_commas(text):
         raise BadInputError(f"{path}: {commas}")
     start = header_start(text)
-    if start is None:
-        raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
-    table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
+    numbers = [] if start is not None else _numbers_of_columns(path, text, options)
+    table = read_delimited(text, log.left, header=numbers, start=start or 0)
     meaning = find_columns(table.header, options.map, path)
+    table = with_devices(table, [column for _, column in meaning.device], log.left)
+    _refuse_metrics(path, table)
     _ask_for_twins(path, table, meaning, options)
-    stamps = _times(path, table, meaning, options)
+    asked = mapping(text)
+    stamps = _times(path, text, table, meaning, options, asked)
     _add_readings(path, log, table, meaning, stamps, options.device)
-    log.apart = _advice(path, table, meaning, stamps)
-    _choose_power(log)
-    _check_power(path, log, table, meaning)
+    apart = _advice(path, table, meaning, stamps)
+    log.apart = apart and (asked or apart)
+    _choose_power(log, asked)
+    _check_power(path, log, table, meaning, _OF_AMD_SMI in text[:start])
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
     return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
+
+
+def _numbers_of_columns(path: Path, text: str, options: ImportOptions) -> list[str]:
+    """The columns of a table without a header, counted from 1: the user's mapping gives some by number.
+
+    Raises:
+        BadInputError: If it doesn't, or this is no table.
+    """
+    line = text.lstrip().partition("\n")[0]
+    cells = [cell for row in first_rows(line, delimiter_of(line) or ",", 1) for cell in row]
+    given = [part for wanted in options.map.values() for part in wanted.split("+")]
+    if given and all(map(str.isdecimal, given)) and len(cells) > 1:
+        return [str(number) for number, _ in enumerate(cells, start=1)]
+    way = "; if it has none, give columns by number, such as --map time=1 --map power_w=3"
+    advice = way if len(cells) > 1 and any(map(is_number, cells)) else ""
+    raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells{advice}")
+
+
+def _refuse_metrics(path: Path, table: Delimited) -> None:
+    """Refuse a table with one metric in each row: a column names it, and another holds the values of all.
+
+    Raises:
+        BadInputError: If it is one.
+    """
+    if not any(map(_VALUE.match, table.header)) or "W" in quantities(table.header):
+        return
+    for column, name in enumerate(table.header):
+        cells = {row[column] for row in table.rows}
+        if len(cells) <= _MOST_METRICS and len(found := quantities(cells)) > 1 and found & {"W", "J"}:
+            way = "write one with a column for each metric, such as timestamp,gpu,power_w"
+            prometheus = ", or import the answer of Prometheus to query_range" if "DCGM_" in "".join(cells) else ""
+            raise BadInputError(f"{path}: one metric in each row, named in {name!r}, isn't read: {way}{prometheus}")
 
 
 def _ask_for_twins(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> None:
@@ -154,27 +222,29 @@ def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stam
             raise BadInputError(f"{path}: {what}, which is no unit of power that is known here: write W, mW or kW")
 
 
-def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
-    """The times of rows, where the table has times and readings."""
+def _times(path: Path, text: str, table: Delimited, meaning: Columns, options: ImportOptions, asked: str) -> Stamps:
+    """The times of rows, where the table has times and readings; ``asked`` is what its tool needs (``mapping``)."""
     there = f"the columns are {', '.join(table.header)[:200]}"
     if not table.rows:
         raise BadInputError(f"{path}: a header without a row that fits it")
     if meaning.time is None:
         given = "Give --map time_s=COLUMN (or time_ms, ...)" if _numbered(table) else "Log one with each reading"
-        raise BadInputError(f"{path}: which column is the time? {given}; {there}")
+        if line := time_between_rows(text):
+            given = f"A time between rows, as in {line}, isn't read in this table: write it into each row"
+        raise BadInputError(f"{path}: {asked or f'which column is the time? {given}'}; {there}")
     ask_for_unit(meaning, path)
     if not meaning.values:
         wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
         given = f"Give {wanted}" if _numbered(table, meaning.time.places) else "None holds numbers: log one"
-        raise BadInputError(f"{path}: which column is the power? {given}; {there}")
+        raise BadInputError(f"{path}: {asked or f'which column is the power? {given}'}; {there}")
     return read_times(path, table, meaning.time, options)
 
 
 def _numbered(table: Delimited, others: Sequence[int] = ()) -> bool:
     """True if some column but ``others`` holds numbers or times in half of its rows: one that a mapping can name."""
     rows = table.rows[:200]
-    columns = (i for i in range(len(table.header)) if i not in others)
-    return any(2 * read_stamps([row[i] for row in rows]).valid.sum() >= len(rows) for i in columns)
+    columns = ([row[i] for row in rows] for i in range(len(table.header)) if i not in others)
+    return any(2 * max(read_stamps(cells).valid.sum(), sum(map(is_number, cells))) >= len(rows) for cells in columns)
 
 
 def read_times(path: Path, table: Delimited, when: Times, options: ImportOptions) -> Stamps:
@@ -220,22 +290,39 @@ def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
     return sign
 
 
-def _choose_power(log: Log) -> None:
-    """Compute energy from the only column of power, whatever its name; of a counter likewise."""
+def _choose_power(log: Log, asked: str) -> None:
+    """Compute energy from the only column of power, whatever its name, or that of the whole; of a counter likewise."""
     for device in log.devices.values():
-        powers = [one for one in log.channels(device.id) if is_power(one)]
+        powers = sorted(one for one in log.channels(device.id) if is_power(one))
         energies = [one for one in log.channels(device.id) if one.endswith("_j") and "per" not in one.split("_")]
         if len(energies) == 1:
-            log.rename(device.id, energies[0], "energy_counter_j")
-        if POWER not in powers and len(powers) == 1:
-            log.rename(device.id, powers[0], POWER)
+            log.rename(device.id, energies[0], ENERGY_COUNTER)
+        names = {one: log.source(device.id, one).removeprefix("column ") for one in powers}
+        wholes = [one for one in powers if len(powers) == 1 or _of_the_whole(names[one])]
+        if POWER not in powers and len(wholes) == 1:
+            log.rename(device.id, wholes[0], POWER)
+            if others := [name for one, name in names.items() if one not in wholes]:
+                text = f"energy is that of {names[wholes[0]]!r}, the whole; other powers are {', '.join(others)}"
+                log.note("power_of_the_whole", text, device.id)
         elif POWER not in powers and powers:
-            text = f"powers of {device.name} without a choice of one for energy"
+            device.details["no_power"] = WHICH_POWER
+            columns = ", ".join(sorted(names.values()))[:200]
+            text = f"powers of {device.name} ({columns}) without a choice of one for energy"
             way = "give --map power_w=COLUMN; for the sum, --map power_w:0=COLUMN --map power_w:1=COLUMN"
-            log.left.add("which_power", f"{text}: {way}", len(powers))
+            log.left.add(WHICH_POWER, f"{text}: {asked or way}", len(powers))
 
 
-def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> None:
+def _of_a_part(heading: str) -> bool:
+    """True for the power of a part: the total of a memory is that of a part too."""
+    plain = words(heading)
+    return _PART.search(plain) is not None and _BOARD.search(plain) is None
+
+
+def _of_the_whole(heading: str) -> bool:
+    return _WHOLE.search(words(heading)) is not None and not _of_a_part(heading)
+
+
+def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns, amd_smi: bool) -> None:
     """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
 
     A meter of several devices may read as much, where the heading or the user states the unit.
@@ -248,10 +335,15 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
     for device in log.devices.values():
         typical = log.median(device.id, POWER)
         if typical is None:
+            _check_counter(log, device, values, amd_smi)
             continue
         source = log.source(device.id, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
         value = values[source]
+        if _of_a_part(source):
+            device.details["power_of"] = cut(source)
+            text = f"energy is that of {source!r}, a part: what the rest of the device draws isn't in it"
+            log.note("power_of_a_part", f"{text}; log the power of the whole", device.id)
         stated = value.stated or any(units.split(row[value.column])[1] for row in table.rows)
         if not stated and typical <= MOST_OF_A_BOARD_W:
             text = f"the unit of {source!r} isn't stated: watts were assumed"
@@ -271,6 +363,16 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
         else:
             device.kind = "meter"
             log.note("above_a_board", f"{text}: it is taken for that of several; {slip}", device.id)
+
+
+def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value], amd_smi: bool) -> None:
+    """Warn of a counter in no stated unit, where energy is that counter's; amd-smi has joules."""
+    if ENERGY_COUNTER not in log.channels(device.id):
+        return
+    source = log.source(device.id, ENERGY_COUNTER).removeprefix("column ")
+    if not values[source].stated and not amd_smi:
+        text = f"the unit of {source!r} isn't stated: joules were assumed"
+        log.note("power_unit_assumed", f"{text}; if not, give --map energy_counter_mj={source} or _kwh", device.id)
 
 
 def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Columns) -> bool:

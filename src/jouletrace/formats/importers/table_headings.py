@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,11 @@ _DEVICE = {
 }
 """Properties of a row's device that columns state; all columns of a table are used together."""
 
-_NUMBERED = re.compile(r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[ _#-]*(\d{1,4})(?![\d.])", re.I)
+_NUMBERED = re.compile(
+    r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[ _#-]*(\d{1,4})(?![\d.]|[ _-]?(?:v(?:dc|hpwr|\d|\b)|pin))",
+    re.I,
+)
+"""A device's number in a heading; that of a plug's pins (8-pin) or volts (12VHPWR) is none."""
 _POWER = re.compile(r"power|watt|\bpwr\b|^p$|\bdraw\b", re.I)
 _ENERGY = re.compile(r"energy|joule", re.I)
 _AGAIN = re.compile(r"\.\d{1,2}$")
@@ -243,6 +247,17 @@ def _guessed(header: Sequence[str]) -> Columns:
     elif dates:
         found.time = Times((dates[0],))
     return found
+
+
+def quantities(names: Iterable[str]) -> set[str]:
+    """Units of the quantities that names of metrics or columns state ("W", "J"); "" of any that states none."""
+    found = (_value(0, words(heading.name), heading.unit, heading.known) for heading in map(read_heading, names))
+    return {value.unit.si if value else "" for value in found}
+
+
+def is_time_heading(heading: str) -> bool:
+    """True if a heading is that of a time."""
+    return _TIME.match(words(read_heading(heading).name)) is not None
 
 
 def role_of(heading: str) -> str | None:

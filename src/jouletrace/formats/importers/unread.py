@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from jouletrace.formats.importers.base import decode_text
+from jouletrace.formats.importers.base import HEAD_BYTES, decode_text
 
 _SMI = "log `nvidia-smi --query-gpu=timestamp,index,uuid,name,power.draw --format=csv -lms 100`"
 _AMD = "log `amd-smi metric --power --csv --watch 1`, whose rows have times"
@@ -13,6 +14,7 @@ _TABLE = "write its power as a table, with a header, a time and watts in each ro
 _NO_KERNELS = "import a log of the GPU's power, with a time and watts in each row (timestamp,power_w)"
 _NSYS = "import what `nsys export --type sqlite REPORT.nsys-rep` writes"
 _LATENCY = "give its latency by --latency beside a log of power"
+_REQUESTS = "import AIPerf's profile_export.jsonl or what `vllm bench serve --save-result --save-detailed` writes"
 _DCGM = f"its rows have no times; {_SMI}, or scrapes of dcgm-exporter with their times"
 
 
@@ -33,6 +35,11 @@ class Unread(NamedTuple):
 _UNREAD = (
     Unread("XML of `nvidia-smi -q -x`", _SMI, r"<nvidia_smi_log\b"),
     Unread("text of `nvidia-smi -q`", _SMI, r"^=+\s*NVSMI LOG\s*=+"),
+    Unread(
+        "a log of `nvidia-smi --query-gpu` without headings, below lines of times",
+        f"leave out noheader, or {_SMI}",
+        r"^.*\d:\d\d:\d\d\b(?!.* W\b).*\n([^,:\n]+, )*[\d.]+ W\b",
+    ),
     Unread("a log of `nvidia-smi pmon`, which has no power", _SMI, r"^#\s*((Date|Time)\s+){0,2}gpu\s+pid\b"),
     Unread("a log of `dcgmi dmon`", _DCGM, r"^#\s*Entity\b|\A\s*GPU \d+(\s+([\d.]+|N/A))+\s*$"),
     Unread(
@@ -95,13 +102,89 @@ _UNREAD = (
         "its counts have no times of their own; log power, with a time and watts in each row (timestamp,power_w)",
         r"Performance counter stats for|^\s*([\d.,]+[,;\s]+){1,2}Joules[,;\s]+power/energy",
     ),
+    Unread("output of `ipmitool dcmi power reading`", _TABLE, r"^\s*Instantaneous power reading:"),
+    Unread(
+        "output of macOS's powermetrics",
+        f"{_TABLE}; its powers are in milliwatts (power_mw)",
+        r"^\*+ Sampled system activity|^(CPU|GPU|ANE|Combined) Power\b.*: *\d+ mW|<key>(gpu|combined)_power</key>",
+    ),
+    Unread("output of gpustat", _SMI, r'^\[\d+\] .*\|.*C,.*%.*\|.* / +\d+ MB|"power\.draw"\s*:'),
+    Unread(
+        "output of Slurm's sacct, whose rows are whole jobs",
+        f"while a job runs, {_SMI}",
+        r"^(?=.*\bJobID)(?=.*\bConsumedEnergy)|^\s*JobID\s+JobName\s+Partition\b",
+    ),
+    Unread(
+        "a result of SGLang's benchmarks",
+        _REQUESTS,
+        r'"backend"\s*:\s*"sglang|"(prefill_throughput|median_decode_latency)"\s*:',
+    ),
+    Unread(
+        "a summary of GenAI-Perf or AIPerf",
+        _REQUESTS,
+        r'"request_(throughput|latency)"\s*:\s*\{|^"?Metric"?,"?avg"?,|"experiments"\s*:\s*\[\s*\{\s*"experiment"',
+    ),
+    Unread(
+        "output of llama-bench",
+        _LATENCY,
+        r'"avg_ts"\s*:|\bavg_ns"?,"?stddev_ns\b|^\|\s*model\s*\|\s*size\s*\|\s*params\s*\|',
+    ),
+    Unread(
+        "a result of Zeus's ZeusMonitor, whose figures are of whole windows",
+        "import the CSV of its PowerMonitor, or another log of power",
+        r'"gpu_energy"\s*:|^start_time,window_name,|\bMeasurement\(time=',
+    ),
+    Unread(
+        "a log of W&B's events as JSON",
+        'write them as CSV, `wandb.Api().run(RUN).history(stream="events").to_csv("events.csv")`, and import that',
+        r'"_wandb"\s*:|"system[./]gpu\.\d+\.\w+"\s*:',
+    ),
 )
+
+_ASKED = (
+    Unread(
+        "output of turbostat",
+        "log `turbostat --quiet --Summary --show Time_Of_Day_Seconds,PkgWatt`, and give "
+        "--map time_s=Time_Of_Day_Seconds --map power_w=PkgWatt",
+        r"\bPkgWatt\b|\bBzy_MHz\b",
+    ),
+    Unread(
+        "a chart that W&B exported",
+        'export it over Relative Time (Process), and give --map "time_s=Relative Time (Process)" '
+        '--map "power_w=RUN - system/gpu.0.powerWatts" with the run\'s name',
+        r'^"?(Step|Relative Time|_timestamp|_runtime)\b.*__(MIN|MAX)\b',
+    ),
+    Unread(
+        "a log of HWiNFO",
+        'give --map "power_w=GPU Power [W]", or another of its columns',
+        r'^"?Date"?,"?Time"?,.*\[[^\]\n]+\]',
+    ),
+    Unread(
+        "a log of LibreHardwareMonitor",
+        'give --map "power_w=GPU Package", or another of its columns, by its number if its name occurs twice',
+        r"^\W*,\W*/[\w-]+/\d+/[\w-]+/\d+",
+    ),
+    Unread(
+        "CSV of InfluxDB with one metric in each row",
+        'pivot it, `|> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")`; of power alone, '
+        "give --map power_w=_value",
+        r"^.*\bresult,table,(?=.*\b_field\b)(?=.*\b_value\b)",
+    ),
+)
+"""Tables of known tools that are read by a mapping, which is what their complaint asks for."""
 
 
 def advice(head: bytes) -> str:
     """One line that says which file this is and what to import in its place; "" of an unknown file."""
-    text = decode_text(head)
-    for one in _UNREAD:
-        if re.search(one.mark, text, re.M):
-            return f"this is {one.what}, which isn't read: {one.instead}"
-    return ""
+    found = _named(decode_text(head), _UNREAD)
+    return f"this is {found.what}, which isn't read: {found.instead}" if found else ""
+
+
+def mapping(text: str) -> str:
+    """One line that says whose table this is and which mapping it needs; "" of an unknown table."""
+    found = _named(text[:HEAD_BYTES], _ASKED)
+    return f"this is {found.what}: {found.instead}" if found else ""
+
+
+def _named(text: str, table: Sequence[Unread]) -> Unread | None:
+    return next((one for one in table if re.search(one.mark, text, re.M)), None)

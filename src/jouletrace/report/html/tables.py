@@ -16,6 +16,7 @@ from jouletrace.report.tree import by_name
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.parts import Part, Parts
+from jouletrace.run.sums import Sums
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -35,8 +36,13 @@ def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[T
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # shown with their kernels
     found: list[Table] = []
+    sums = Sums(run, results)
     for level in levels:
-        table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
+        if level == "layer":  # as a terminal lists them
+            table = parts.layer_table(run, results, sums, marks, brief=True, most=MOST_ROWS)
+            found.append(_level(results, level, replace(_leading(table.shown()), id="layer")))
+            continue
+        table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True, sums=sums)
         found.append(_level(results, level, _leading(table.shown())))
         if rest:
             hint = f"jouletrace show --detail {level}"
