@@ -23,6 +23,7 @@ from shown import methods_of
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
+import judging
 import measurands
 import stated
 
@@ -124,6 +125,22 @@ def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
     assert time.half_width / time.value > 2 * power.half_width / power.value
 
 
+def relative(run, metric):
+    found = run.result(metric)
+    return found.half_width / found.value
+
+
+@pytest.mark.parametrize("share", [0.012, 0.018])
+def test_power_is_known_no_worse_than_energy_and_time_together(share):
+    """At a power cap the clock moves time and energy of windows against each other: power moves by twice as much."""
+    moves = share * np.array([-1.6, 0.4, 1.3, -0.7, 0.9, -0.2, -1.1, 1.0])
+    run = stepped(5.0 + np.append(0.0, np.cumsum(0.5 * (1 + moves))), 600.0 * (1 - 2 * moves))
+    power, energy, time = (relative(run, name) for name in ("power_w", "energy_total_j", "iteration_time_s"))
+    assert time < power < energy + time
+    stated = run.result("energy_total_j").value / run.result("iteration_time_s").value
+    assert run.result("power_w").value == pytest.approx(stated, rel=1e-12)
+
+
 def test_active_energy_of_a_constant_time_is_as_uncertain_as_the_total():
     """Idle energy of a constant time is constant: beside the idle level's own error, nothing differs."""
     run = stepped(np.arange(5.0, 9.1, 0.5), [400, 420, 390, 410, 430, 405, 415, 395], noise=0.01)
@@ -179,7 +196,7 @@ def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
 def test_intervals_hold_the_mean_over_runs_of_simulated_gpus():
     """Figures of 200 GPUs: docs/results/accuracy-spans.md."""
     cases = [measurands.of_gpu("h100", seed) for seed in range(1, 17)]
-    hits = {name: round(len(cases) * measurands.covered([one[name] for one in cases])) for name in cases[0]}
+    hits = {name: judging.judged(case[name] for case in cases).held.sum() for name in cases[0]}
     assert hits["this run"] >= fewest(len(cases))
     assert hits["this workload, stored figure"] >= fewest(len(cases))
     assert hits["this workload, without the term"] < fewest(len(cases)), "the term isn't needed"

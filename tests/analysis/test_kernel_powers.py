@@ -37,8 +37,7 @@ def given(kernels, kinds, power_w, sd_w, *, bound_w=None, shared=0.36):
         np.diag(bound**2),
         shared * np.diag(sd[:-1] ** 2),
     )
-    fit = SimpleNamespace(watts=np.zeros(77))
-    return SimpleNamespace(activity=activity, idle_w=(100.0, 1.0), lock=SimpleNamespace(fit=fit)), rows
+    return SimpleNamespace(activity=activity, idle_w=(100.0, 1.0), readings=range(77)), rows
 
 
 def rows_of(made, group=by_operator):

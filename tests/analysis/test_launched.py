@@ -126,20 +126,42 @@ def test_the_nearest_operator_counts_and_its_first_kernel_gives_the_shape():
     assert [work.shapes[code] for code in work.shape] == ["<<<8x4, 128>>>", "<<<8x4, 128>>>", "<<<3, 128>>>", ""]
 
 
-@pytest.mark.parametrize(
-    ("form", "kind", "said"), [("kineto", "op", True), ("table", "range", False), ("kineto", "kernel", False)]
-)
-def test_only_a_trace_without_kernels_is_reported_to_lack_them(form, kind, said):
+def imported(form, kind, name="GPU", late_ns=0):
+    """A timeline of one span beside a record each 20 ms, every fifth stamp late by so much."""
     run = Run(
-        kind="import", settings={"imported": [{"clock": "unix", "format": form}]}, devices=[DeviceInfo("GPU", "GPU")]
+        kind="import", settings={"imported": [{"clock": "unix", "format": form}]}, devices=[DeviceInfo("GPU", name)]
     )
     made = Timeline()
     made.add(kind, "x", 0, 10, device="GPU")
     run.spans = tables.from_rows(made.rows, "spans")
-    times = np.arange(100) * 20_000_000
+    times = np.arange(100) * 20_000_200
+    times[::5] += late_ns
     rows = [{"time_ns": int(t), "device": "GPU", "channel": "power_w", "value": 100.0 + t % 3} for t in times]
     run.samples = tables.from_rows(rows, "samples")
     run.channels = [ChannelInfo("GPU", "power_w", "W", "column power_w", period_s=0.02)]
     take_for_samples(run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "said"), [("kineto", "op", True), ("table", "range", False), ("kineto", "kernel", False)]
+)
+def test_only_a_trace_without_kernels_is_reported_to_lack_them(form, kind, said):
+    run = imported(form, kind)
     assert any("the timeline has none" in warning.message for warning in run.warnings) is said
     assert bool(run.channels[0].gapless) is (kind == "kernel")
+
+
+@pytest.mark.parametrize(
+    ("name", "late_ns", "sensor"),
+    [
+        ("GPU", 3_000_000, "hopper"),
+        ("NVIDIA H100 80GB HBM3", 0, "hopper"),
+        ("Tesla V100-SXM2-16GB", 3_000_000, ""),
+        ("meter", 0, ""),
+    ],
+)
+@pytest.mark.parametrize("form", ["kineto", "table"])
+def test_the_drivers_record_is_known_by_its_stamps_beside_ranges_alone(form, name, late_ns, sensor):
+    (channel,) = imported(form, "range", name, late_ns).channels
+    assert (channel.sensor, bool(channel.gapless)) == (sensor, bool(sensor))

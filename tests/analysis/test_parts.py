@@ -7,13 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse, parts
+from jouletrace.analysis import analyse, kernel_powers, parts
 from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts
 from jouletrace.bundled import bundled_runs
-from jouletrace.run import MODEL_UNIT, tables
+from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.run.recording_names import RECORDINGS, recording_of
+from places import TESTS
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 
@@ -142,6 +143,91 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch)
     assert energy(strange, fc1).reason == "not_attributed"
     (said,) = [warning.message for warning in strange.warnings if warning.code == "not_attributed"]
     assert "\n" not in said
+
+
+@pytest.fixture(scope="module")
+def unplaced(fits_once):
+    """Training of a graph network, of 15,000 kernels in which the times of samples aren't known."""
+    return analyse(load(TESTS / "frozen" / "programs" / "gnn_train.zip"))
+
+
+@pytest.mark.slow
+def test_readings_count_as_averages_where_the_times_of_samples_are_not_known(unplaced):
+    (said,) = [warning.message for warning in unplaced.warnings if warning.code == "samples_unplaced"]
+    assert "rows are by readings as averages, and wider" in said
+    assert not [warning for warning in unplaced.warnings if warning.code == "not_attributed"]
+    some = [energy(unplaced, unit) for unit in units(unplaced, "op") + units(unplaced, "kernel")]
+    some = [one for one in some if one.value is not None]
+    assert len(some) > 20
+    assert all(one.low <= one.value <= one.high for one in some)
+    names = {row["metric"] for row in unplaced.results.to_pylist()}
+    assert not names & {"sample_rate_hz", "residual_w"}
+    closure = next(row for row in unplaced.results.to_pylist() if row["metric"] == "closure_kernels")
+    assert closure["value"] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.slow
+def test_a_run_whose_timeline_is_late_has_no_averages_either(unplaced):
+    by_ns = 300_000_000
+    late = changed(unplaced, **{edge: unplaced.activity[edge].to_numpy() + by_ns for edge in ("start_ns", "end_ns")})
+    (said,) = [warning.message for warning in late.warnings if warning.code == "not_attributed"]
+    assert "about averages of all time" in said
+    assert not [warning for warning in late.warnings if warning.code == "samples_unplaced"]
+
+
+def three_seconds(run):
+    """Keep the kernels that begin in the first 3 s."""
+    start = run.activity["start_ns"]
+    run.activity = run.activity.filter(pc.less(start, pc.min(start).as_py() + 3_000_000_000))
+
+
+def holes(run):
+    """Take the readings of 40 % of the time away, in its middle."""
+    first, last = (recording_of(run)[edge] for edge in ("start_ns", "end_ns"))
+    since, until = (first + round(share * (last - first)) for share in (0.3, 0.7))
+    time = run.samples["time_ns"]
+    run.samples = run.samples.filter(pc.or_(pc.less(time, since), pc.greater(time, until)))
+
+
+def sparse(run):
+    """Keep one power reading of six: fewer than there are powers of kinds."""
+    is_power = np.array([name == "power_w" for name in run.samples["channel"].to_pylist()])
+    run.samples = run.samples.filter(pa.array(~is_power | (np.cumsum(is_power) % 6 == 0)))
+
+
+@pytest.fixture(scope="module")
+def trained(fits_once):
+    """Training of a ResNet, of which the times of samples are known."""
+    return analyse(load(TESTS / "frozen" / "programs" / "resnet_train.zip"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("less", "says"), [(three_seconds, "lasts 3.0 s"), (holes, "have readings"), (sparse, "38 for 123 powers")]
+)
+def test_rows_of_too_short_a_recording_are_by_averages_and_agree_with_those_of_all_of_it(trained, less, says):
+    copy = copied(trained)
+    less(copy)
+    analyse(copy)
+    (said,) = [warning.message for warning in copy.warnings if warning.code == "samples_unplaced"]
+    assert says in said
+    alike = [
+        unit["id"] for level in ("op", "kernel") for unit in units(trained, level) if "together" not in unit["name"]
+    ]
+    both = [(copy.result("power_w", unit), trained.result("power_w", unit)) for unit in alike]
+    both = [(short, whole) for short, whole in both if short.value is not None and whole.value is not None]
+    assert len(both) >= 10
+    agree = [abs(short.value - whole.value) <= np.hypot(short.half_width, whole.half_width) for short, whole in both]
+    assert sum(agree) >= 0.9 * len(both)
+
+
+def test_very_many_kinds_that_readings_cannot_distinguish_are_refused_in_a_line(trained, monkeypatch):
+    monkeypatch.setattr(kernel_powers, "MOST_POWERS", 100)
+    copy = copied(trained)
+    sparse(copy)
+    analyse(copy)
+    (said,) = [warning.message for warning in copy.warnings if warning.code == "not_attributed"]
+    assert "123 kinds and sets of kernels that run at once, but 38 readings" in said
 
 
 @pytest.mark.parametrize(("edge", "by_s"), [("start_ns", -6 * 3600), ("end_ns", 3e7)])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jouletrace.analysis import analyse
@@ -34,6 +35,18 @@ def served():
     run, record = simulated(TRUTH, slo_s={"ttft": 0.6, "e2e": 4.0})
     analyse(run)
     return run, record, Parts(run)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.3, False), (0.45, False), (0.55, True), (1.0, True)])
+def test_a_load_is_capped_where_the_cap_held_the_clock_down_for_most_of_it(served, share, said):
+    run, level = replace(served[0], warnings=[]), 1
+    times = np.arange(*window_s(run, level), 0.1)
+    bits = np.where(np.arange(len(times)) % 20 < 20 * share, 4.0, 0.0)
+    rows = {"time_ns": START_NS + np.round(times * 1e9).astype(np.int64), "value": bits}
+    rows |= {name: len(times) * [one] for name, one in (("device", run.devices[0].id), ("channel", "throttle_bits"))}
+    run.samples = tables.concat([run.samples, tables.conform(pa.table(rows), "samples")], "samples")
+    found = [one.message for one in analyse(run).warnings if one.code == "load_capped"]
+    assert found == ([f"level {level}: the power cap held the clock down ({run.devices[0].name})"] if said else [])
 
 
 def units(results):

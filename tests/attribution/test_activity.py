@@ -34,6 +34,22 @@ def test_three_at_once_and_one_twice_are_distinguished():
     assert times[(0,)] == pytest.approx(40)
 
 
+def test_many_sets_of_kinds_at_once_share_time_equally_without_columns_of_their_own():
+    rng, kinds = np.random.default_rng(4), tuple(Kind(str(number)) for number in range(40))
+    start = np.sort(rng.integers(0, 200_000, 4000))
+    end, kind = start + rng.integers(20, 60, 4000), rng.integers(0, 40, 4000)
+    activity = activity_of(start * 1000, end * 1000, kind, kinds, 0)
+    assert len(activity.members) < 60
+    assert (activity.start_s[1:] >= activity.end_s[:-1]).all()
+    running_s, beside_s = np.zeros(40), np.zeros(40)
+    for at in range(start[0], end.max()):
+        among = kind[(start <= at) & (at < end)]
+        np.add.at(running_s, among, 1e-6 / max(len(among), 1))
+        np.add.at(beside_s, among, 1e-6 * (len(among) > 1) / max(len(among), 1))
+    assert activity.seconds[:-1] @ activity.shares == pytest.approx(running_s, rel=1e-6)
+    assert activity.beside_s == pytest.approx(beside_s, rel=1e-6)
+
+
 def test_launches_that_begin_a_little_early_are_no_overlap():
     kernels = [(50 * i, 50 * i + 50 + (i % 20 == 0), i % 2) for i in range(50)]
     activity = of(*kernels)

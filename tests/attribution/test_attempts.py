@@ -6,11 +6,12 @@ import pytest
 
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts, trusted
+from jouletrace.attribution.lock import Known
 from jouletrace.attribution.outcome import Outcome
 
 
 def locked(evidence):
-    return SimpleNamespace(search=None if evidence is None else SimpleNamespace(evidence=evidence))
+    return SimpleNamespace(search=None if evidence is None else SimpleNamespace(evidence=evidence), fit=object())
 
 
 @pytest.fixture
@@ -20,9 +21,9 @@ def tried(monkeypatch):
 
     def run(*sensors):
         of = {id(sensor): sensor for sensor in sensors}
-        monkeypatch.setattr(trying, "attempts", lambda activity, sensor, readings, known: iter(of[id(sensor)]))
+        monkeypatch.setattr(trying, "attempts", lambda activity, sensor, *_: iter(of[id(sensor)]))
 
-        def judged(one, *_):
+        def judged(one, *_, every):
             asked.append(one)
             return [
                 Outcome.without_interval(name, name not in one.failed, 0.0) for name in ("length", "traced", "held_out")
@@ -83,18 +84,38 @@ def test_a_fault_of_the_recording_itself_ends_the_search(tried, why):
     assert asked == [one]
 
 
-def test_attempts_are_two_searches_each_with_other_phases(monkeypatch):
+@pytest.fixture
+def begun(monkeypatch):
+    """Where attempts begin; locks have an evidence of 10, and ``again`` says that both begin at one place."""
     made = []
 
-    def lock(activity, sensor, readings, inner, known):
-        made.append((inner, known))
-        return locked(1.0)
+    def lock(activity, sensor, readings, inner, known, least):
+        made.append(inner)
+        if sensor == "again" and known.locks:
+            return SimpleNamespace(search=known.locks[0].search, fit=known.locks[0].fit)
+        known.locks.append(locked(10.0))
+        return known.locks[-1]
 
     monkeypatch.setattr(trying, "lock", lock)
     monkeypatch.setattr(trying, "rephased", lambda one, readings: (one, "rephased"))
-    found = list(attempts(None, None, None, "known"))
-    assert made == [(False, "known"), (True, "known")]
+    return made
+
+
+def test_attempts_are_two_searches_each_with_other_phases(begun):
+    found = list(attempts(None, None, None))
+    assert begun == [False, True]
     assert [found[1], found[3]] == [(found[0], "rephased"), (found[2], "rephased")]
+
+
+def test_a_place_without_the_evidence_that_it_needs_has_no_other_phases(begun):
+    assert len(list(attempts(None, None, None, None, 10.1))) == len(begun) == 2
+
+
+def test_a_place_is_tried_once_in_all_ranges(begun):
+    known = Known()
+    assert len(list(attempts(None, "again", None, known))) == 2
+    assert list(attempts(None, "again", None, known)) == []
+    assert begun == [False, True] * 2
 
 
 def test_an_averaging_sensor_is_tried_once(monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import (
     STEP,
-    _drift,
     _Nuisance,
     _start,
+    drift_of,
     enough,
     fit,
 )
@@ -87,7 +87,7 @@ def test_a_drift_of_the_whole_is_not_taken_for_power_of_kernels():
 
 @pytest.mark.parametrize(("seconds", "pieces"), [(5.9, 0), (6.1, 3), (13.9, 4), (14.1, 5), (40.0, 11)])
 def test_a_drift_has_a_knot_every_4_s(seconds, pieces):
-    basis = _drift(np.linspace(3.0, 3.0 + seconds, 500))
+    basis = drift_of(np.linspace(3.0, 3.0 + seconds, 500))
     assert basis.shape == (500, pieces)
     if pieces:
         assert np.abs(basis.mean(axis=0)).max() < 1e-12

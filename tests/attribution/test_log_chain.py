@@ -6,6 +6,9 @@ import pytest
 from jouletrace.attribution import log_chain
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.outcome import ALIASED_LOG
+from jouletrace.attribution.spans import span_energies
+from jouletrace.sensor import shares
+from jouletrace.sensor.power_record import clean
 
 
 def log(distances, seed, readings=300, offset=0.0):
@@ -212,3 +215,26 @@ def test_power_in_a_hole_is_near_to_that_beside_it_and_may_be_any_that_the_log_s
     assert low / 495 < 75
     assert high / 495 > 595
     assert found.sources(np.ones((1, 1)))["holes of the record"] > 0.9 * (high - low) / 3.92
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(40, 0.015), (200, 0.005)])
+def test_a_log_of_means_over_a_second_is_known_as_well_as_its_sum(seconds, most):
+    """``power.draw`` of an H100: the mean over the last second, up to 0.1 s old as it is read each second."""
+    response = shares.Response(0.0, 0.02, 0.05, 0.04, 0.0, 0.5, 1.0, window_s=1.0, jitter_s=0.029)
+    holds, half = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        edges = np.append(0, np.cumsum(rng.gamma(4.0, rng.choice([0.05, 0.25, 1.25]), 10_000)))
+        watts = np.where(np.arange(10_000) % 2, 100.0, rng.uniform(300, 600))
+        times = np.arange(2 + rng.random(), seconds + 8)
+        upto = np.append(0, np.cumsum(watts * np.diff(edges)))
+        end = times - rng.uniform(0, 0.1, len(times))
+        values = np.interp(end, edges, upto) - np.interp(end - 1, edges, upto)
+        read = clean((times * 1e9).astype(np.int64) + 10**18, values, 1.0)
+        span = np.array([5.3, 5.3 + seconds])
+        start, stop = (span * 1e9).astype(np.int64) + 10**18
+        found = span_energies(read, response, [start], [stop], bursts_ns=[])
+        holds.append(found.low_j[0] <= np.diff(np.interp(span, edges, upto))[0] <= found.high_j[0])
+        half.append((found.high_j[0] - found.low_j[0]) / 2 / found.energy_j[0])
+    assert np.mean(holds) >= 0.9
+    assert np.median(half) < most

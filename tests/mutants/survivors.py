@@ -131,8 +131,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "long = span >= SHORTEST_S and covered >= COVERED and fitted.time_s[-1] - fitted.time_s[0] >= 2 * HOLD_S",
-        "long = span >= SHORTEST_S and covered > COVERED and fitted.time_s[-1] - fitted.time_s[0] >= 2 * HOLD_S",
+        "long = span >= SHORTEST_S and covered >= COVERED and time_s[-1] - time_s[0] >= 2 * HOLD_S",
+        "long = span >= SHORTEST_S and covered > COVERED and time_s[-1] - time_s[0] >= 2 * HOLD_S",
         "Slight: a share of four fifths to the last bit.",
     ),
     Survivor(

@@ -46,7 +46,7 @@ MUTANTS = [
             'value("energy_total_j"), joules - idle_w',
             "value(metric), joules - idle_w",
         ),
-        ("unsteady windows ignored", "OF_WINDOWS * math.sqrt(beyond)", "0.0"),
+        ("unsteady windows ignored", "OF_WINDOWS * _beyond(whole, values, block)", "0.0"),
         ("steady windows taken for unsteady", "(STEADY * whole) ** 2", "0.0"),
         ("work taken to scatter by nothing", 'share * value("energy_work_j")', "0.0"),
         ("throughput without windows taken for exact", "else share\n", "else 0.0\n"),
@@ -211,7 +211,12 @@ MUTANTS = [
         ("width in place of standard deviation of a step", "width / np.sqrt(12)", "width"),
         ("uneven readings dropped", "np.sqrt(12)), mistimed, lag]", "np.sqrt(12)), lag]"),
         ("uncertain delay dropped", "np.sqrt(12)), mistimed, lag]", "np.sqrt(12)), mistimed]"),
-        ("floor dropped", "np.hypot(Z95 * sd, FLOOR)", "Z95 * sd"),
+        ("floor dropped", "np.hypot(Z95 * sd, FLOOR * value)", "Z95 * sd"),
+        (
+            "most between reads dropped",
+            "np.maximum(np.interp(edges, time, power), most)",
+            "np.interp(edges, time, power)",
+        ),
         ("age of a counter's reads dropped", "(update_s * ends) ** 2", "(0 * ends) ** 2"),
     ),
     *_of(
@@ -258,8 +263,8 @@ MUTANTS = [
     *_of(
         "attribution/spans.py",
         ["attribution/test_spans.py"],
-        ("noise dropped from long sums", "+ response.noise_w**2) * gap_s**2", ") * gap_s**2"),
-        ("changes dropped from long sums", "np.diff(value) ** 2 / (6 if covers else 2)", "0 * value[1:]"),
+        ("noise dropped from long sums", "+ (response.noise_w * gap_s) ** 2", ""),
+        ("changes dropped from long sums", "np.diff(value) ** 2 * off_s2", "0 * gap_s"),
         (
             "a hole taken for a part of its burst",
             "bursts = _segments(bursts, holes)",
@@ -404,5 +409,37 @@ MUTANTS = [
             "middle = np.broadcast_to(self.means, noise.shape)",
         ),
         ("runs weighed by their number, not its square", "np.sqrt(kept) * weight)", "np.sqrt(kept * weight))"),
+    ),
+    *_of(
+        "analysis/serving/steady.py",
+        ["formats/importers/test_load_results.py::test_time_per_output_token_is_that_between_tokens"],
+        ("time per output token divided by all tokens", "> 1, self.output_tokens - 1,", "> 1, self.output_tokens,"),
+    ),
+    *_of(
+        "profiler/monitoring/watch.py",
+        ["profiler/record/test_sums.py"],
+        (
+            "seconds of a hole halved",
+            "float(apart[apart > self._hole_s].sum())",
+            "float(apart[apart > self._hole_s].sum()) / 2",
+        ),
+        ("every period taken for a hole", "HOLE_PERIODS * channel.period_s", "0.5 * channel.period_s"),
+    ),
+    *_of(
+        "profiler/program/recorded.py",
+        ["profiler/program/test_gpus.py"],
+        ("cause of idle time without the clocks' agreement", "since - SEEN_NS", "since"),
+        ("clocks taken to agree worse than they do", "SEEN_NS = 5_000", "SEEN_NS = 50_000"),
+    ),
+    *_of(
+        "profiler/program/timeline.py",
+        ["profiler/program/test_gpus.py"],
+        ("first kernel taken for the start of the analysed part", "int(start[order].min())", "int(start.min())"),
+    ),
+    *_of(
+        "analysis/conditions.py",
+        ["analysis/test_serving.py"],
+        ("capped from a tenth of the time on", '"sw_power_cap", 0.0) > 0.5', '"sw_power_cap", 0.0) > 0.1'),
+        ("capped only if nearly always", '"sw_power_cap", 0.0) > 0.5', '"sw_power_cap", 0.0) > 0.9'),
     ),
 ]

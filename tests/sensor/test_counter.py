@@ -143,6 +143,23 @@ def test_uneven_readings_count_wherever_the_power_changed():
     assert sd == pytest.approx(one_edge * np.sqrt(37) / (350 * 18.5), rel=0.15)
 
 
+def test_a_read_that_a_busy_host_makes_late_is_as_uncertain_as_the_most_that_was_drawn_meanwhile():
+    """At rest, and at 400 W from a moment in a pause of the reads on, in which the counter has stepped."""
+    at = np.arange(0.0, 2.0, 0.02)
+    held = 0
+    for seed in range(200):
+        begins, late, phase = np.random.default_rng(seed).uniform(0, 0.2, 3)
+        power = np.where(at > 0.7 + begins, 400.0, 60.0)
+        drawn = np.append(0.0, np.cumsum(power[1:] * 0.02))
+        reads = np.arange(0.3, 0.8 + late, 0.005)
+        reads = reads[(reads < 0.7) | (reads > 0.75 + late)]
+        steps = np.floor((reads - phase) / 0.1) * 0.1 + phase
+        counted = sound_reads(ns(reads), np.interp(steps, at, drawn))
+        found = record_over_counter(clean(ns(at), power, 0.02), StepResponse(0.02, 0.02), counted)
+        held += found.value is None or found.low <= 1 <= found.high
+    assert held >= 190
+
+
 def test_a_counter_that_disagrees_shows():
     rng, load = make()
     record = clean(*SENSORS["h100"].read(rng, load))

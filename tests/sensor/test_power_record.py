@@ -206,3 +206,9 @@ def test_a_record_is_spliced_where_it_has_holes():
     assert len(found.holes) == 0
     known = dataclasses.replace(record, true_s=stamps / 1e9 - 0.25)
     assert spliced(known, [0])[0].true_s == pytest.approx(np.arange(8) - 0.25)
+
+
+def test_pauses_of_one_length_are_holes_however_many():
+    times = np.concatenate([64 * start + np.arange(5) for start in range(30)])
+    record = clean(T0 + times * 10**9, np.full(len(times), 100.0))
+    assert len(record.holes) == 29

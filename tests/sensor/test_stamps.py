@@ -13,6 +13,7 @@ from jouletrace.sensor.stamps import (
     _phases,
     _wrap,
     find_grid,
+    held_s,
     published,
 )
 
@@ -283,3 +284,10 @@ def test_where_stamps_begin_by_how_many_lie_before_the_commonest_place(deviation
 def test_a_phase_of_half_a_period_is_determined_though_stamps_lie_to_both_sides():
     time = np.arange(64.0) + np.where(np.arange(64) % 2, 0.49, 0.51)
     assert np.abs(_phases(time, 1.0)[1]) == pytest.approx([0.5])
+
+
+def test_bursts_of_rows_hold_no_reading_for_several_rows():
+    spacing_s = np.tile([1.0, 0.001, 1.0, 0.001, 1.0, 0.001, 1.0, 0.001, 1.0, 1.0], 10)
+    watts = np.random.default_rng(0).normal(100, 5, 100)
+    watts[5:17] = watts[5]
+    assert held_s(T0 + np.round(1e9 * np.cumsum(spacing_s)).astype(np.int64), watts) is None

@@ -11,7 +11,7 @@ from jouletrace.analysis.imported_recording import moment, seconds_text, span_te
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
-from jouletrace.analysis.power import most_w, power_record
+from jouletrace.analysis.power import most_w, power_record, state_period
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
 from jouletrace.arrays import Floats, Ints
@@ -107,9 +107,14 @@ def analyse_recorded(run: Run) -> Run:
 
 def check_record(run: Run) -> None:
     """Warn of what is wrong with the readings themselves, with counters and with the clock."""
+    for device in run.devices:
+        state_period(run, device.id)
     _warn_of_record(run)
     for device in run.devices:
         warn_of_counter(run, device.id)
+        if left_out := device.details.get("packages_left_out"):
+            text = f"{device.name}: without {', '.join(left_out)}, whose max_energy_range_uj can't be read"
+            run.warn("packages_left_out", text, device.id)
     _warn_of_clock(run)
 
 
@@ -126,7 +131,7 @@ def _warn_of_record(run: Run) -> None:
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
-        if seen:
+        if seen and len(record.time_ns):
             run.warn("hole_in_record", _hole_text(np.array(seen), record), device.id)
         for code, count in record.issues.items():
             if code not in _HARMLESS:

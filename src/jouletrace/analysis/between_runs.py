@@ -51,7 +51,7 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     u = {
         "iteration_time_s": u_time,
         **{rate: relative * value(rate) for rate in ("throughput_per_s", "tokens_per_s")},
-        "power_w": _standard(share, value("power_w"), joules / seconds, block),
+        "power_w": _of_power(share, value("power_w"), joules, seconds, block),
     }
     for metric, idle in ENERGIES.items():
         idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
@@ -69,5 +69,20 @@ def add_between_runs(run: Run, figures: Figures) -> None:
 
 def _standard(share: float, whole: float, values: Floats, block: Ints) -> float:
     """Standard deviation of a figure between runs: a share of the whole, and by what its windows scatter beyond 2 %."""
-    beyond = max((scatter(values, block) or 0.0) ** 2 - (STEADY * whole) ** 2, 0.0)
-    return math.hypot(share * whole, OF_WINDOWS * math.sqrt(beyond))
+    return math.hypot(share * whole, OF_WINDOWS * _beyond(whole, values, block))
+
+
+def _beyond(whole: float, values: Floats, block: Ints) -> float:
+    """Standard deviation by which windows scatter beyond a steady load's, in the unit of their values."""
+    return math.sqrt(max((scatter(values, block) or 0.0) ** 2 - (STEADY * whole) ** 2, 0.0))
+
+
+def _of_power(share: float, watts: float, joules: Floats, seconds: Floats, block: Ints) -> float:
+    """Standard deviation of power between runs, W: as the ratio of energy and time it moves by no more than both.
+
+    At a power cap both scatter against each other, and power by the sum of the two while either is steady.
+    """
+    if not len(joules):
+        return share * watts
+    both = sum(_beyond(1.0, one / one.mean(), block) for one in (joules, seconds))
+    return math.hypot(share * watts, OF_WINDOWS * min(_beyond(watts, joules / seconds, block), watts * both))

@@ -31,7 +31,7 @@ _DAY_NS = 86_400_000_000_000
 _LONG_THROTTLE = 0.02
 """Share of the time from which lowered clocks qualify a figure."""
 
-_ALL_THAT_IS = ("no_power_reading", "power_all_zero", "not_a_counter")
+_ALL_THAT_IS = ("no_power_reading", "power_all_zero", "not_a_counter", "part_not_measured", "parts_differ")
 """Codes that leave no figure, unless another device or a counter has one."""
 
 _OF_SAMPLES = ("sample_rate", "placebo")
@@ -192,7 +192,7 @@ def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]
     }
     names = [name for name, is_made in made.items() if is_made]
     if parts.get("closure_kernels").value is not None and "residual_w" in there:
-        lacks = set() if "sample_rate_hz" in there else set(_OF_SAMPLES)
+        lacks = {"averages"} if "sample_rate_hz" in there else {"averages", *_OF_SAMPLES}
         lacks |= set() if "powers_possible" in there else {"powers"}  # a Run of an earlier version
         names += [words.check for name, words in ATTRIBUTION.items() if name not in lacks]
     return names

@@ -19,7 +19,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Path, Step
-from jouletrace.run.recording_names import BEFORE, OUTSIDE, of_equal_layers
+from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
 
 KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
@@ -27,6 +27,9 @@ KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
 
 NOT_RECORDED = "kernels not recorded"
 """Name of what a GPU takes of which no kernels were recorded, beside others of the Run."""
+
+_ROUNDING = 1e-9
+"""Share of the whole below which what rows leave of it is the rounding of sums."""
 
 _MISSING = {"phase": "(no phase)", "module": OUTSIDE, "op": "(no operator)", "shapes": "(no shapes)"}
 """Names of steps that a path lacks."""
@@ -66,8 +69,8 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     """A Run's energy by steps of these kinds, the largest first, then what isn't listed as one, then idle time.
 
     What isn't listed, be it one path, has the energy that is left, however wide its interval; of a program what was
-    before its first kernel comes last. So the rows make up the whole, unless powers aren't known. A Run of an older
-    version holds no division: its regression is solved again.
+    before its first kernel follows. What all leave of the whole, which was measured by itself, comes last: so the rows
+    make up the whole. A Run of an older version holds no division: its regression is solved again.
 
     Args:
         run: A Run with a recording of kernels.
@@ -78,14 +81,13 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
         BadInputError: If there is no such kind, or the Run has no recording of kernels.
     """
     check_kinds(kinds)
+    saved = run
     if not len(run.divided):
         run = analyse(replace(run, warnings=list(run.warnings)))
     divisions = divisions_of(run)
     if not divisions:
-        raise BadInputError(
-            f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels and power: "
-            "profile with --detail kernel, or jouletrace run the program"
-        )
+        holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"
+        raise BadInputError(f"--by {','.join(kinds)}: {holder}: {_instead(saved)}")
     names = device_labels(run.devices)
     names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
     sums = [(one, one.grouped(partial(_reduced, names.get(one.device, one.device), kinds))) for one in divisions]
@@ -112,12 +114,35 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
         budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
         step = [Step("device", names.get(device, device))] if "device" in kinds else []
         beside.setdefault((*step, Step("idle", name)), []).append((time.value or 0.0, replace(energy, budget=budget)))
-    return [
+    rows = [
         *listed,
         *([share(rest, remainder=True)] if rest else []),
         *idle,
         *(_summed(path, 1, rows, whole) for path, rows in beside.items()),
     ]
+    every = share(list(paths), remainder=True).energy
+    return [*rows, *_in_no_part(run.result("energy_total_j"), rows, every)]
+
+
+def _in_no_part(whole: Estimate, rows: Sequence[Share], every: Estimate) -> list[Share]:
+    """The rest of a whole that no row has; its interval combines those of whole and rows as independent errors."""
+    left = (whole.value or 0.0) - sum(one.energy.value or 0.0 for one in rows)
+    if not whole.value or abs(left) <= _ROUNDING * abs(whole.value) or not any(one.energy.value for one in rows):
+        return []
+    half = math.hypot(whole.half_width or 0.0, every.half_width or 0.0)
+    energy = Estimate(left, left - half, left + half, every.n, every.method)
+    return [Share((Step("rest", IN_NO_PART),), 1, 0.0, energy, energy.scaled(1 / whole.value))]
+
+
+def _instead(run: Run) -> str:
+    """Advice for a Run without a recording of kernels, which it had when its figures were made, or never."""
+    if run.workload.get(RECORDINGS):
+        levels = set(run.units["level"].to_pylist())
+        stated = next((f"--detail {one}" for one in ("kernel", "op", "layer", "phase") if one in levels), "-v")
+        return f"it was saved without the one that it had: {stated} shows its parts; for others measure again"
+    if (detail := run.settings.get("detail")) in ("op", "kernel"):
+        return f"--detail {detail} was asked for and not measured: -v says why"
+    return "profile with --detail kernel, or jouletrace run the program"
 
 
 def _beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]]:

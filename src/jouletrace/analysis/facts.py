@@ -14,6 +14,7 @@ from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcom
 from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
+from jouletrace.analysis.monitor import RECORD_SHORTER, RECORDS_APART
 from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import HOLES
 from jouletrace.run import Estimate, Run, RunWarning
@@ -52,14 +53,19 @@ class Facts:
     blocks: Mapping[str, float | None]  # the same of means of blocks (``latency.block_means``)
     untouched: Untouched  # what the energy of an iteration is the mean of
     gain: float  # relative gain error that the sensors state; 0 where none does
-    together: Estimate  # energy of all devices that have one, in J; null without any
-    of_devices: Mapping[str, Estimate]  # the same with their power, each over its own time, and the longest time
+    of_known: Mapping[str, Estimate]  # energy and power of the devices that have one, and their longest time
+    of_devices: Mapping[str, Estimate]  # the same of all; null where a device has none, in time where theirs differ
     inference_s: Estimate  # seconds of an inference as given, stated or timed; null where no energy of one follows
     host_s: tuple[float, float] | None  # shortest and longest iteration among the windows, where the host limits
     doubted: frozenset[str]  # names of loads whose figures are not valid
     # Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first, by id and metric;
     # ``together`` counts as the whole's
     absolute_j: Mapping[tuple[int, str], float | None]
+
+    @property
+    def together(self) -> Estimate:
+        """Energy of the devices that have one, in J; null without any."""
+        return self.of_known[_FIRST[0]]
 
     def of_whole(self, parts: Parts) -> dict[str, Estimate]:
         """Figures of the whole; where it has none, those of all devices together."""
@@ -75,13 +81,28 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
     for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
         found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
     if whole.get(_FIRST[0]).value is None and together.value is not None:
-        all_of_them = replace(whole, figures={"iteration_time_s": of_devices(run, parts, "time_s")})
+        all_of_them = replace(whole, figures={"iteration_time_s": of_known(run, parts, "time_s")})
         found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
     return found
 
 
 def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
-    """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null."""
+    """Energy or power of all devices, in J or W, or their time, a program's own, in s.
+
+    Null where a device has no such figure, and in time where devices were watched for different ones.
+    """
+    lacking = [unit.get(metric) for unit in parts.units("device") if metric in unit.figures]
+    found, missing = of_known(run, parts, metric), [one for one in lacking if one.value is None]
+    if metric == "time_s" and not {one.code for one in run.warnings}.isdisjoint((RECORD_SHORTER, RECORDS_APART)):
+        return Estimate.null("times_differ", found.method)
+    return missing[0] if missing and metric in _TOGETHER[:2] else found
+
+
+def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
+    """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null.
+
+    There is no power of devices that were watched at different times.
+    """
     if run.kind == "program" and metric == "time_s":
         return parts.get("iteration_time_s")
     units = [one for one in parts.units("device") if metric in one.figures]
@@ -91,6 +112,8 @@ def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
         return ABSENT
     if metric == "time_s":
         return max(known, key=lambda one: one.value or 0.0, default=found[0])
+    if metric == "power_w" and any(one.code == RECORDS_APART for one in run.warnings):
+        return Estimate.null("times_differ", known[0].method if known else "")
     energies = [unit.get(_FIRST[0]) for unit in units if unit.get(metric).value is not None]
     holes = [one.budget.get(HOLES, 0.0) / one.value if one.value else 0.0 for one in energies]
     return _together(known, holes) if len(known) > 1 else [*known, *found][0]
@@ -113,7 +136,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
-    together = of_devices(run, parts, _FIRST[0])
+    known = {metric: of_known(run, parts, metric) for metric in _TOGETHER}
     times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
@@ -126,10 +149,10 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         block_means(run, run.settings.get("block") or 100),
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         gain_of(run, unstated_pct=0.0) or 0.0,
-        together,
+        known,
         {metric: of_devices(run, parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),
-        _absolute_j(run, parts, together),
+        _absolute_j(run, parts, known[_FIRST[0]]),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis import latency
-from jouletrace.analysis.iterations import SEGMENT, Load, Solved, by_run
+from jouletrace.analysis.iterations import SEGMENT, Load, Solved, by_run, powers
 from jouletrace.analysis.model import inverse
 from jouletrace.analysis.power import METHOD
 from jouletrace.arrays import Floats, Ints
@@ -23,7 +23,7 @@ from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Generation, Segment
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import ALIASED
-from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
+from jouletrace.stats.interval import Z95, difference, mean_estimate
 
 FIRST_TOKEN = "first token"  # no secret
 """Lane of the iterations that end with the first token."""
@@ -116,10 +116,13 @@ class _Costs:
         each = self._rounds.sum(pieces)
         time, energy = (self._rounds.mean(one) for one in each)
         solved = [one for piece in pieces if (one := self._energies.get((SEGMENT, piece["unit"]))) is not None]
+        power = self._rounds.mean(powers(each[_ENERGY], each[_TIME])) if self._energies else energy
         if self._energies:
-            energy = widened(energy, Z95 * self._shared_j(pieces))
+            shared_j = self._shared_j(pieces)
+            energy = widened(energy, Z95 * shared_j)
+            power = widened(power, Z95 * shared_j / (time.value or math.inf))
         else:
-            energy = Estimate.null(self._energy.reason or "not_measured", METHOD)
+            energy = power = Estimate.null(self._energy.reason or "not_measured", METHOD)
         # What the whole aliases with, pieces that are run by themselves needn't.
         flags = [
             *(one for one in self._energy.flags if one != ALIASED),
@@ -127,7 +130,7 @@ class _Costs:
         ]
         self._figures.add(unit, "time_s", time)
         found = {"energy_total_j": energy, "energy_active_j": self._active(energy, time)}
-        self._figures.add_each(unit, found | {"power_w": ratio(energy, time, METHOD)}, flags)
+        self._figures.add_each(unit, found | {"power_w": power}, flags)
         if tokens:
             self._figures.add(unit, "tokens_per_s", inverse(time).scaled(tokens))
             self._figures.add(unit, "energy_per_token_j", energy.scaled(1 / tokens), flags)

@@ -15,11 +15,13 @@ from jouletrace.analysis.imported_recording import add_recording, remove_recordi
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each, sensor_known
-from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate
+from jouletrace.analysis.power import NO_READING, WHICH_POWER, no_power_reason, power_record, window_estimate
 from jouletrace.analysis.span_energies import KINDS, Named, add_energies, by_name
+from jouletrace.analysis.unrecorded import warn_of_launches
 from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.estimate import STATED
 from jouletrace.run.figures import Figures
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of, union_ns
@@ -35,9 +37,6 @@ It is the practice of artifacts that were measured with ``nvidia-smi dmon`` besi
 to be at its working level for the whole latency, with one inference after the other; what it yields is active energy,
 over whatever idle level the log shows.
 """
-
-STATED = "stated by "
-"""How the method of figures begins that the file itself stated: they are kept."""
 
 _MOST_NAMES = 1000
 """Names of one level that become units; the longest in sum come first."""
@@ -62,8 +61,12 @@ def add_imported(run: Run, figures: Figures) -> None:
     traced = _add_traced(run, figures)
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
     unread = [one for one in run.devices if one not in powered and no_power_reason(run, one.id) == NO_READING]
+    # where another has energy, one with several powers has none without a choice
+    open_choice = [one for one in run.devices if powered and no_power_reason(run, one.id) == WHICH_POWER]
     logged = [
-        one for one in run.devices if one in powered or one in unread or run.channel(one.id, ENERGY_COUNTER) is not None
+        one
+        for one in run.devices
+        if one in (*powered, *unread, *open_choice) or run.channel(one.id, ENERGY_COUNTER) is not None
     ]
     devices = add_each(run, figures, logged)
     _warn_of_devices(run, unread, [one for one in powered if not sensor_known(run, one.id)])
@@ -71,9 +74,10 @@ def add_imported(run: Run, figures: Figures) -> None:
     if len(powered) == 1 and latency.value is not None:
         difference = figures.get(devices[powered[0].id], "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
+    warn_of_launches(run)
     timeline, untimed = spans_of(run), _untimed(run)
     # of powers without a choice the importer has said so
-    said = any(warning.code == "which_power" for warning in run.warnings)
+    said = any(warning.code == WHICH_POWER for warning in run.warnings)
     if run.channels and not (logged or said or _needs_no_power(run, timeline)):
         text = "none of the columns is a power or an energy counter"
         run.warn("no_power_logged", f"{text}: log power too, as power.draw of nvidia-smi or DCGM_FI_DEV_POWER_USAGE")

@@ -6,7 +6,6 @@ power of each kind of kernel in it. Coarser records are for ``analysis.span_ener
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from jouletrace.analysis.launched import STEPS, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.span_energies import power_device
+from jouletrace.analysis.unrecorded import launches_of
 from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
@@ -38,6 +38,9 @@ _TRACES = ("kineto", "nsys", "nvprof")
 _NEAR = 0.25
 """Spacings within this share of the period are looked at; whether they are the driver's, their grid says."""
 
+_LATE_S, _OFTEN = 1e-3, 0.1
+"""Lateness that is no jitter of a meter, and the least share of spacings that have it in the driver's record: 0.4."""
+
 MOST_SHAPES = 16
 """Launch shapes of an operator, or of a kernel without one, with rows of their own."""
 
@@ -45,13 +48,12 @@ MOST_SHAPES = 16
 _OUTSIDE, _TOGETHER = 0.01, 0.05
 """Shares of the kernels' time outside of iterations, and with several at once, above which a warning states them."""
 
-_LAUNCH, _CAPTURE = re.compile(r"launch_?(cooperative_?)?kernel", re.I), re.compile("StreamBeginCapture")
-
 
 def take_for_samples(run: Run) -> None:
     """Note which power records beside a timeline are the driver's own: gapless, of momentary samples every 20 ms.
 
-    A table doesn't say what its readings are means of; stamps on the driver's grid do. Others are warned of.
+    A table doesn't say what its readings are means of; stamps on the driver's grid do. Beside kernels others are warned
+    of. Beside other spans a meter may read each 20 ms, too: the GPU's name or the driver's late stamps exclude that.
     """
     kinds = set(pc.unique(run.spans["kind"]).to_pylist())
     if run.kind != "import" or not kinds - {None}:
@@ -60,8 +62,7 @@ def take_for_samples(run: Run) -> None:
     traces = any(one.get("format") in _TRACES for one in run.settings.get("imported", ()))
     if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
-        return
-    for channel in records if "kernel" in kinds else []:
+    for channel in records:
         if samples(channel):
             continue
         stamps, watts = run.series(channel.device, POWER)
@@ -79,6 +80,8 @@ def take_for_samples(run: Run) -> None:
                 f"it has a reading every {1e3 * spacing_s:.4g} ms; the driver's record of samples has one every "
                 f"{1e3 * period_s:g} ms"
             )
+        elif "kernel" not in kinds and not (record.boards or _late(stamps, period_s)):
+            wrong = "its readings may be any meter's"
         else:
             try:
                 from jouletrace.sensor.readout import on_grid  # scipy takes a second to come in
@@ -86,12 +89,18 @@ def take_for_samples(run: Run) -> None:
                 on_grid(stamps, watts, period_s)
             except BadInputError as error:
                 wrong = str(error).removeprefix("power record: ")
-        if wrong:
+        if wrong and "kernel" in kinds:
             run.warn(NOT_ATTRIBUTED, f"no powers of single kernels from this power record: {wrong}", channel.device)
+        if wrong:
             continue
         channel.sensor, channel.gapless, channel.response = kind, True, {}
         channel.period_s, channel.window_s = period_s, record.window_s
         channel.source = f"{channel.source} (stamps of the driver's record of samples)".strip()
+
+
+def _late(stamps: Ints, period_s: float) -> bool:
+    """True if some stamps come late as the driver's do: on an H100 every fifth by 3 ms."""
+    return bool(np.mean(np.abs(np.diff(np.sort(stamps)).astype(np.float64) - 1e9 * period_s) > 1e9 * _LATE_S) > _OFTEN)
 
 
 def span_text(start_ns: int, end_ns: int) -> str:
@@ -139,7 +148,7 @@ def add_recording(run: Run, units: Units) -> bool:
         "end_ns": int(work.end.max()),
         "whole": [first, last, count],
         "unmatched": float(np.mean(work.op < 0)),
-        "dropped": _dropped(run),
+        "dropped": launches_of(run.spans.filter(pc.is_valid(run.spans["start_ns"]))).lost,
     }
     run.workload[RECORDINGS] = [about]
     _warn(run, work, own, steps)
@@ -255,15 +264,3 @@ def _few(work: Work, what: Ints) -> Mask:
     pairs = np.unique(np.column_stack([of.reshape(-1), work.shape]), axis=0)
     shapes = np.bincount(pairs[:, 0])
     return np.asarray(((shapes > 1) & (shapes <= MOST_SHAPES))[of.reshape(-1)])
-
-
-def _dropped(run: Run) -> int:
-    """Launches whose kernels are missing or have no times; 0 where a graph may be being captured."""
-    spans = run.spans.filter(pc.equal(run.spans["kind"], "launch"))
-    (name, names), ids = tables.decoded(spans["name"]), pc.fill_null(spans["correlation"], -1).to_numpy()
-    if any(_CAPTURE.search(text) for text in names):
-        return 0
-    launching = np.isin(name, [code for code, text in enumerate(names) if _LAUNCH.search(text)]) & (ids > 0)
-    timed = pc.is_valid(run.spans["start_ns"])
-    ran = run.spans.filter(pc.and_(timed, pc.is_in(run.spans["kind"], pa.array(["kernel", "memcpy"]))))
-    return int((~np.isin(ids[launching], pc.fill_null(ran["correlation"], -1).to_numpy())).sum())

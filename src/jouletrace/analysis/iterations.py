@@ -207,6 +207,12 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], Ints]:
     return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
 
 
+def powers(joules: Floats, seconds: Floats) -> Floats:
+    """Powers, W, whose mean is that of energy over that of time, and whose scatter is that of this ratio."""
+    watts, mean_s = np.nanmean(joules) / np.nanmean(seconds), np.nanmean(seconds)
+    return np.asarray(watts + (joules - watts * seconds) / mean_s)
+
+
 def by_run(values: Floats, block: Ints) -> list[Floats]:
     """Values of windows, those of each run."""
     return [values[block == one] for one in np.unique(block)]

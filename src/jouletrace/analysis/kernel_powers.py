@@ -14,12 +14,13 @@ from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.checks import OF_PLACE, check_length, check_traced
+from jouletrace.attribution.fit import LEAD_S, Fit, enough, explained
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import Rows, attribute_program
-from jouletrace.attribution.rows import PRIOR_SHARE, check_powers, check_rest
+from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, check_powers, check_rest
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -55,6 +56,9 @@ draw 110 to 140 W."""
 OTHERS_W = 400.0, 1000.0
 """Power of kernels above idle, and its standard deviation, on GPUs of other kinds, of which no rows were recorded."""
 
+MOST_POWERS = 900
+"""More powers than readings are solved up to this number, which takes 10 s; the time goes with its square and more."""
+
 _NEAR = 0.1
 """Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
 
@@ -63,33 +67,33 @@ _NEAR = 0.1
 class Recorded:
     """Kernels that ran and the readings beside them, with the sensor's place in time."""
 
-    lock: Lock
+    activity: Activity  # the kernels, with their times
+    readings: Readings  # those where kernels run
     response: Response  # of the sensor
     idle_w: tuple[float, float]  # what the GPU draws with nothing running, and the standard deviation
-    origin_ns: int  # zero of seconds
-
-    @property
-    def activity(self) -> Activity:
-        """The kernels that ran, with their times."""
-        return self.lock.fit.activity
+    fit: Fit | None  # at the place of the sensor; None where that isn't known
+    # The check that failed, so that readings count as averages of all time, and the sampler; None if its place is known
+    averaged: tuple[Outcome, Sensor] | None = None
 
     @one_thread
     def rows(self, spans_ns: ArrayLike = ()) -> Rows:
         """Energies of all that was recorded, of these spans, shape (s, 2), and of kinds of kernels."""
-        fit, activity = self.lock.fit, self.activity
-        spans = (np.asarray(spans_ns, np.int64).reshape(-1, 2) - self.origin_ns) / 1e9
-        whole = [[activity.begin_s, activity.finish_s]]
-        sampled, prior = None, Prior(known_idle_w=self.idle_w, power_w=OTHERS_W)
-        if isinstance(fit.observer, Sampled):
-            sampled, prior = fit.observer, Prior(known_idle_w=self.idle_w)
-        every = np.vstack([whole, spans])
+        activity, observer = self.activity, None if self.fit is None else self.fit.observer
+        every = np.vstack([[[activity.begin_s, activity.finish_s]], self.readings.seconds(spans_ns).reshape(-1, 2)])
+        prior = Prior(known_idle_w=self.idle_w)
         return attribute_program(
-            fit.time_s, fit.watts, every, activity, response=self.response, sampled=sampled, prior=prior
+            self.readings.time_s,
+            self.readings.value,
+            every,
+            activity,
+            response=self.response,
+            sampled=observer if isinstance(observer, Sampled) else None,
+            prior=replace(prior, power_w=OTHERS_W) if isinstance(observer, Averaged) else prior,
         )
 
 
 def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
-    """A recording whose rows can be trusted.
+    """A recording whose rows can be trusted, or whose readings may count as averages.
 
     ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
 
@@ -113,9 +117,21 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
             f"kernels run from {activity.begin_s - since:.4g} to {activity.finish_s - since:.4g} s of a recording of "
             f"{until - since:.4g} s: a time of one is damaged"
         )
-    locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
-    _trust(asked)
-    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns)
+    known, sampler = kinds.readings_of(channel), kinds.kind_of(channel).sampler
+    kernels, used, failed = len(times.start_ns), readings.take(explained(activity, readings)), None
+    if sampler is not None:  # without which nothing says how readings scatter
+        enough(activity, len(used), columns=len(activity.members) > MOST_POWERS)
+        early = check_traced(kernels, dropped), check_length(activity, used.time_s, LEAD_S)
+        failed = next((check for check in early if not check.passed), None)
+    if failed is None:
+        locked, asked = trusted(activity, models(run, channel), readings, kernels, dropped)
+        fit, failed = locked.fit, next((check for check in asked if not check.passed), None)
+    if failed is None:
+        used = readings.take(np.searchsorted(readings.time_s, fit.time_s))
+        return Recorded(fit.activity, used, placed(fit, known), idle_w, fit)
+    if sampler is None or failed.code not in OF_PLACE:
+        raise BadInputError(doubt([failed]))
+    return Recorded(activity, used, known, idle_w, None, (failed, sampler))
 
 
 def _trust(checks: Sequence[Outcome]) -> None:
@@ -124,9 +140,9 @@ def _trust(checks: Sequence[Outcome]) -> None:
         raise BadInputError(why)
 
 
-def placed(locked: Lock, known: Response) -> Response:
+def placed(fit: Fit, known: Response) -> Response:
     """A sensor's response at its place in time."""
-    observer = locked.fit.observer
+    observer = fit.observer
     if isinstance(observer, Sampled):
         return Response.sampled(observer.sensor, known.period_s, observer.track.rate_hz)
     assert isinstance(observer, Averaged)
@@ -174,10 +190,15 @@ class KernelPowers:
         """The powers of a recording, none of which is above ``most_w``.
 
         Raises:
-            BadInputError: If more is drawn between kernels than a GPU draws that rests.
+            BadInputError: If more is drawn between kernels than a GPU draws that rests, or averages don't explain the
+                readings.
         """
-        rows, rest_s = recording.rows(), float(recording.activity.seconds[-1])
+        activity = recording.activity
+        rows, rest_s = recording.rows(), float(activity.seconds[-1])
         _trust([check_rest(rows, rest_s)])
+        if recording.averaged:
+            used, idle_w, (_, sampler) = recording.readings, recording.idle_w[0], recording.averaged
+            _trust([check_averages(rows, activity, used, idle_w, recording.response, sampler)])
         of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Floats] = {}
         for kind, where in place.items():
@@ -206,7 +227,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    codes, limit_w = ("not_attributed", "powers_doubtful"), most_w(run, times.device)
+    codes, limit_w = ("not_attributed", "samples_unplaced", "powers_doubtful"), most_w(run, times.device)
     run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
@@ -216,6 +237,9 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
         return "not_attributed"
+    if found.recorded.averaged:
+        why = f"the times of the sensor's samples aren't known ({says(found.recorded.averaged[0])})"
+        run.warn("samples_unplaced", f"{why}: rows{whose} are by readings as averages, and wider", times.device)
     if not found.possible.passed:
         run.warn(
             "powers_doubtful", f"{says(found.possible)}: single rows{whose} may be off by more than ±", times.device
@@ -287,8 +311,6 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: fl
     weights = rows.together(np.vstack([each[kinds] / total_s[kinds, None], -np.ones(len(each)) / rest_s]))
     weights[-1, 0] = 1 / rest_s
     watts, covariance = rows.energies.moments(weights)
-    several = np.array([len(members) > 1 for members in activity.members])
-    overlapped = (activity.seconds[:-1] * several) @ activity.shares
     scale = np.append(total_s[kinds], 1.0)
     prior, left, sensor = (
         np.pad(part[np.ix_(kinds, kinds)], (0, 1)) / np.outer(scale, scale)
@@ -300,11 +322,11 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: fl
     powers = Powers(
         watts=watts,
         own=np.append(rows.seconds[kinds] / total_s[kinds], 1.0),
-        overlapped=np.append(overlapped[kinds] / total_s[kinds], 0.0),
+        overlapped=np.append(activity.beside_s[kinds] / total_s[kinds], 0.0),
         most_w=np.full(len(watts), most_w),
         prior_w=prior_w,
         tracing_w=np.zeros(len(watts)),
-        readings=len(recording.lock.fit.watts),
+        readings=len(recording.readings),
         coverage=Z95,
         root=root,
         causes={READINGS: white @ (left - sensor) @ white.T, RESPONSE: np.eye(len(watts))},

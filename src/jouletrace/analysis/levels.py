@@ -139,7 +139,7 @@ def _no_levels(reason: str) -> Levels:
 def _otsu(power: Floats) -> float:
     """Threshold between the two groups with the largest variance between their logarithms: work may swing by watts."""
     watts = np.sort(power)
-    x = np.log(np.maximum(watts, _LEAST * watts[-1]))
+    x = np.log(np.maximum(watts, _LEAST * (watts[-1] or 1.0)))
     n = np.arange(1, len(x))
     below = np.cumsum(x)[:-1]
     gap = below / n - (x.sum() - below) / (len(x) - n)

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.counter import counter_ratio
-from jouletrace.analysis.iterations import Load, Solved, by_run, fill, of_variant, per_iteration, scatter, together
+from jouletrace.analysis.iterations import (
+    Load,
+    Solved,
+    by_run,
+    fill,
+    of_variant,
+    per_iteration,
+    powers,
+    scatter,
+    together,
+)
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
 from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.spans import SpanEnergies
@@ -89,9 +99,9 @@ def _mean(run: Run, column: str) -> Estimate:
 
 
 def _power(run: Run) -> Estimate:
-    """Mean power while the workload runs: energy over time of each window."""
+    """Mean power while the workload runs: energy over time, which vary together."""
     (energy, time), block = together(run, "energy_j", "time_s")
-    return _mean_of(run, energy / time, block)
+    return _mean_of(run, powers(energy, time) if len(time) else time, block)
 
 
 def _mean_of(run: Run, values: Floats, block: Ints) -> Estimate:

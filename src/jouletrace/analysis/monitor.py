@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 
 from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
@@ -36,6 +38,13 @@ _ENDS = 0.01
 
 _LACKING = 0.01
 """Share of the time from which on it is stated that a device's record lacks it."""
+
+_COMMON = 0.5
+"""Share of the shortest of the devices' times in which all were watched, from which on they have a power together."""
+
+RECORD_SHORTER: Final = "record_shorter"
+RECORDS_APART: Final = "records_apart"
+"""Codes of the warning: devices were watched for different times, or at different ones."""
 
 _ROUNDING = "rounding of the readings"
 """Source of the uncertainty of an energy: those of a steady level are all off by the same."""
@@ -67,8 +76,10 @@ def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[
             for metric in ("power_w", "energy_total_j"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
             figures.add(unit, "time_s", time)
-    if len(watched) > 1:
-        _warn_of_shorter(run, devices, watched)
+    there = [unit for unit in units.values() if figures.get(unit, "energy_total_j").value is not None]
+    covered = {figures.units.rows[unit]["name"]: figures.get(unit, "time_s").value or 0.0 for unit in there}
+    if len(covered) > 1:
+        _warn_of_shorter(run, covered, watched)
     return units
 
 
@@ -122,17 +133,26 @@ def _why_missing(run: Run, device: str) -> str:
     return "" if found[0].value.any() else "power_all_zero"
 
 
-def _warn_of_shorter(run: Run, devices: Sequence[DeviceInfo], watched: dict[str, tuple[int, int]]) -> None:
-    """Say which devices' records lack a part of the time in which any was watched, and how much."""
-    whole = max(end for _, end in watched.values()) - min(start for start, _ in watched.values())
-    labels = device_labels(run.devices)
-    records = [power_record(run, device.id) for device in devices if labels[device.id] in watched]
-    least = max(_LACKING * whole, 2e9 * max(found[0].period_s for found in records if found is not None))
-    lacking = {label: whole - (end - start) for label, (start, end) in watched.items()}
-    said = [f"{seconds_text(one / 1e9)} of {label}" for label, one in lacking.items() if one > least]
+def _warn_of_shorter(run: Run, seconds: Mapping[str, float], watched: Mapping[str, tuple[int, int]]) -> None:
+    """Say which devices' energies lack a part of the time in which any was watched, and how much.
+
+    ``seconds`` are those that each energy is of. Devices that are read in turn start up to one reading apart.
+    """
+    edges = np.array(list(watched.values()), dtype=np.int64).reshape(-1, 2)
+    whole = float(edges[:, 1].max() - edges[:, 0].min()) / 1e9 if len(edges) else 0.0
+    apart = max((channel.period_s or 0.0 for channel in run.channels if channel.name == POWER), default=0.0)
+    longest, lacking = max(seconds.values()), dict[str, float]()
+    for label, own in seconds.items():
+        start, end = watched.get(label, (0, round(1e9 * own)))
+        beside = whole - (end - start) / 1e9
+        lacking[label] = max(longest - own, beside if beside > apart else 0.0)
+    said = [f"{seconds_text(one)} of {label}" for label, one in lacking.items() if one > _LACKING * longest]
     if said:
-        text = f"of {seconds_text(whole / 1e9)} the power records lack {', '.join(said)}"
-        run.warn("record_shorter", f"{text}: energies are of what each covers")
+        text = f"of {seconds_text(max(longest, whole))} the power records lack {', '.join(said)}"
+        common_s = float(edges[:, 1].min() - edges[:, 0].max()) / 1e9 if len(edges) == len(seconds) else longest
+        apart_in_time = common_s < _COMMON * min(seconds.values())
+        why = ", and no power is of all, which were watched at different times" if apart_in_time else ""
+        run.warn(RECORDS_APART if apart_in_time else RECORD_SHORTER, f"{text}: energies are of what each covers{why}")
 
 
 def _energy(
@@ -197,9 +217,18 @@ def _recorded(run: Run, device: str) -> tuple[int, int] | None:
 
 
 def _warn_of_ends(run: Run, device: str, record: Readings, watched_ns: int) -> None:
-    """State how much of an imported log is in no figure: polls faster than the sensor have ends of unknown age."""
+    """State how much of an imported log is in no figure: polls faster than the sensor have ends of unknown age.
+
+    Where rows at its start or end have other readings of the device and no power, these are in none either.
+    """
     stamps, _ = run.series(device, POWER)
     logged_ns = int(np.ptp(stamps))
+    every = run.samples.filter(pc.equal(run.samples["device"], device))["time_ns"].to_numpy()
+    beyond_ns = max(int(stamps.min() - every.min()), 0) + max(int(every.max() - stamps.max()), 0)
+    if run.kind == "import" and beyond_ns > max(_ENDS * np.ptp(every), 2e9 * record.period_s):
+        without, rows = (seconds_text(ns / 1e9) for ns in (beyond_ns, np.ptp(every)))
+        text = f"of {rows}, rows of {without} at the ends have other readings and no power: they are in no figure"
+        run.warn("ends_without_power", text, device)
     if run.kind == "import" and logged_ns - watched_ns > _ENDS * logged_ns:
         cut, whole, period = (
             seconds_text(ns / 1e9) for ns in (logged_ns - watched_ns, logged_ns, 1e9 * record.period_s)

@@ -234,12 +234,13 @@ class Recorded:
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             closure = widened(closure, abs(closure.value or 0.0) * tracing) if tracing else closure
             self.figures.add(self.top, name, closure, flags)
-        fit = self.powers.recorded.lock.fit
-        stated = {"residual_w": fit.residual_rms_w, "powers_possible": self.powers.possible.probability}
-        if isinstance(fit.observer, Sampled):
-            stated[SAMPLE_RATE] = fit.observer.track.rate_hz
+        recorded, stated = self.powers.recorded, {"powers_possible": self.powers.possible.probability}
+        if (fit := recorded.fit) is not None:
+            stated["residual_w"] = fit.residual_rms_w
+            if isinstance(fit.observer, Sampled):
+                stated[SAMPLE_RATE] = fit.observer.track.rate_hz
         for name, value in stated.items():
-            self.figures.add(self.top, name, Estimate(value, None, None, len(fit.watts), METHOD))
+            self.figures.add(self.top, name, Estimate(value, None, None, len(recorded.readings), METHOD))
         return parts
 
     def _add(self, unit: int, seconds: Floats, *, reason: str = "", own: bool = False) -> None:

@@ -21,7 +21,7 @@ from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
 from jouletrace.sensor.power_record import MOST_W, at_slots, clean, most_power_w
-from jouletrace.sensor.stamps import published
+from jouletrace.sensor.stamps import OVERSAMPLED, held_s, published
 
 METHOD = "windows"
 
@@ -30,6 +30,9 @@ TOO_SHORT = "sensor_too_slow"
 
 NO_READING = "no_power_reading"
 """Why a device of a log has no power record: the log should have its power, and has no reading of it."""
+
+WHICH_POWER = "which_power"
+"""Why a device of a log has none: the log has several powers of it, and none that is the whole."""
 
 _OVER_MEDIAN = 10.0
 """A meter of machines reads no more than so many times its median."""
@@ -66,7 +69,7 @@ def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):
-            return clean(stamps, watts, response.period_s, most_w=limit_w), response
+            return clean(stamps, watts, response.period_s, most_w=limit_w, gapless=bool(channel.gapless)), response
         if np.all(np.diff(stamps) >= 0):
             return clean(*published(stamps, watts, response.period_s), response.period_s, most_w=limit_w), response
         polls = clean(stamps, watts, most_w=limit_w)  # in order, without the time that a clock had twice
@@ -76,6 +79,26 @@ def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
         return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
 
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
+
+
+def state_period(run: Run, device: str) -> None:
+    """State a longer period of a power channel that was polled live, where its changes show one."""
+    channel = run.channel(device, POWER)
+    if channel is None or channel.gapless or run.kind == "import":  # an importer stated it
+        return
+    new_s = held_s(*run.series(device, POWER))
+    if new_s is None or OVERSAMPLED * new_s <= response_of(channel).period_s:
+        return
+    channel.period_s = new_s
+    if channel.response:
+        channel.response = {**channel.response, "period_s": new_s}
+    warn_of_held(run, channel)
+
+
+def warn_of_held(run: Run, channel: ChannelInfo) -> None:
+    """State that rows come faster than readings of a channel, which states its period."""
+    text = f"a new reading every {channel.period_s:.3g} s: rows between repeat it, and it counts once"
+    run.warn("readings_repeated", text, channel.device)
 
 
 def known_rate_hz(run: Run, device: str) -> float | None:
@@ -137,7 +160,7 @@ def most_w(run: Run, device: str) -> float:
 
 def _oversampled(stamps: Ints, period_s: float) -> bool:
     """True if reads come faster than updates; in a slow log, newest row first or last, each row is a reading."""
-    return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < 0.9e9 * period_s
+    return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < OVERSAMPLED * 1e9 * period_s
 
 
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:

@@ -31,18 +31,21 @@ class Rule(NamedTuple):
 
 _TABLE = """\
 complete | no | failed run_failed out_of_memory timed_out no_windows
-complete | with care | interrupted incomplete repeat_lost command_failed program_ended program_failed no_iterations
+complete | with care | interrupted incomplete repeat_lost program_ended program_failed no_iterations
 complete | yes | not_given
 power sensor | no | unknown power_zero counter_differs counter_stuck simulated_idle power_implausible power_impossible
 power sensor | no | power_stuck
 power sensor | with care | no_power_sensor rapl_absent rapl_unreadable mig_no_power not_supported not_measured
 power sensor | with care | no_power_reading no_power_logged power_all_zero meter_zero counter_reset
 power sensor | with care | counter_implausible sensor_unknown long_average sparse_readings which_power
+power sensor | with care | part_not_measured parts_differ pue_unknown power_of_a_part packages_left_out
+power sensor | yes | pue_undone power_of_the_whole readings_repeated
 power sensor | yes | no_counter counter_alone not_a_counter power_unit_assumed above_a_board meter_unknown
 power record | no | no_samples outside_record too_uncertain empty_window not_finite sensor_too_slow
 power record | no | too_few_values no_value no_activity block_not_ended block_too_short
 power record | with care | record_shorter record_hole hole_in_record covered_alone holes_bridged implausible_readings
 power record | with care | record_nan record_negative record_implausible record_clock_stepped_back
+power record | with care | rows_overlap rows_repeat times_differ records_apart ends_without_power
 power record | with care | record_conflicting_stamps counter_did_not_step no_time no_load_times power_not_valid
 power record | yes | recorded_late ends_left_out idle_levels one_level not_at_rest used_throughout
 sensor response | no | not_calibrated
@@ -68,13 +71,13 @@ matching | yes | dtype_differs shapes_differ kernel_differs
 inputs and outputs | with care | constant_inputs nan_outputs inf_outputs train_mode
 parts and whole | with care | closure
 parts and whole | yes | traced_at_cap traced_whole traced whole_stretch
-attribution | with care | not_attributed
+attribution | with care | not_attributed samples_unplaced
 attribution | yes | not_resolved pooled overlapped ran_beside_others not_distinguished
-powers of kernels | no | powers_doubtful
+powers of kernels | with care | powers_doubtful
 tracing | no | records_dropped
 tracing | with care | not_traced kernels_not_joined profiler_inside graphs_hide_kernels one_device
-tracing | with care | outside_of_iterations device_assumed not_recorded kernels_not_recorded
-tracing | yes | no_gpu nodes_not_timed traced_by_torch kernels_overlap
+tracing | with care | outside_of_iterations device_assumed not_recorded kernels_not_recorded few_records_dropped
+tracing | yes | no_gpu records_cut_off nodes_not_timed traced_by_torch kernels_overlap
 ranges | with care | ranges_overlap ranges_crossed ranges_too_deep ranges_not_begun ranges_not_ended spans_left_out
 ranges | with care | too_many_names record_within update_failed
 ranges | yes | more_names host_time sensor_interval spans_differ
@@ -90,7 +93,7 @@ files | with care | no_result rows_left_out facts_left_out counters_unmatched no
 files | with care | no_times no_concurrency no_gpu_count bad_rows bad_times below_zero broken_layers layers_missing
 files | with care | broken_rows compare_table cut_off damaged_gzip damaged_table no_kernels no_state not_a_figure
 files | with care | not_a_number not_a_row repeated_rows text_trace throughput_differs unclosed_ranges unfinished_line
-files | with care | unknown_units
+files | with care | unknown_units no_device
 files | yes | logged_twice not_checked no_reading no_record warm_up curves earlier_rows failed_rows instants marks
 files | yes | missing_cells other_lines second_readings text_metrics unknown_columns unnamed_columns without_name
 power of slices | with care | modelled activity_lost
@@ -138,8 +141,9 @@ _LONGER = "record for longer"
 ATTRIBUTION = {
     "length": Words(
         "length of the recording",
-        "the recording lasts {value:.1f} s, of which {covered:.0%} have readings",
-        "record for at least {least:.0f} s, and power all the while",
+        "the recording lasts {value:.1f} s, of which {covered:.0%} have readings, {readings:.0f} for {powers:.0f} "
+        "powers",
+        "record for at least {least:.0f} s, with power all the while, and more readings than powers",
     ),
     "traced": Words(
         "all kernels traced",
@@ -174,6 +178,13 @@ ATTRIBUTION = {
         "samples half a period later have a residual of {value:.3g} W in place of {residual_w:.3g} W "
         "(at least {least:g} times that)",
         f"{_LONGER}, or with pauses between iterations",
+    ),
+    "averages": Words(
+        "scatter about averages",
+        "without the times of samples, readings scatter by {value:.3g} W about averages of all time, where samples of "
+        "these powers scatter by {least:.3g} to {most:.3g} W",
+        f"{_LONGER}, with pauses between iterations; otherwise times or names of kernels are wrong, or another process "
+        "uses the GPU",
     ),
     "powers": Words(
         "powers of kernels",

@@ -72,7 +72,7 @@ def table_of(run: Run, powers: KernelPowers, iterations: int) -> pa.Table:
     energies = powers.recorded.rows(np.stack([start, end], axis=1)).energies
     bins = np.eye(energies.mean_j.shape[1])[1 : len(edges)]
     watts = [joules / ((end - start) / 1e9) for joules in energies.interval(bins)]
-    seconds = powers.seconds((edges - powers.recorded.origin_ns) / 1e9)
+    seconds = powers.seconds((edges - powers.recorded.readings.origin_ns) / 1e9)
     known = [bool(busy[:-1].sum() < REST * busy.sum()) or powers.of_kinds.resolves(busy) for busy in seconds]
     columns = dict(zip(("power_w", "low_w", "high_w"), watts, strict=True))
     stated = {name: pa.array(values, mask=~np.array(known)) for name, values in columns.items()}

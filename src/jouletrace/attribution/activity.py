@@ -17,6 +17,10 @@ Sums = tuple[Ints, Floats]
 """The row to which each sample is added, and with which weight; both of shape (m,)."""
 
 
+MOST_SETS = 16
+"""Sets of kinds that run at once, those with most time, that have a power of their own: readings of some seconds
+determine no more, and two processes on a GPU make a thousand."""
+
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
@@ -52,6 +56,7 @@ class Activity:
     begin_s: float
     finish_s: float
     slowness: Floats  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
+    beside_s: Floats  # each kind's share of all time in which it runs beside others, shape (kinds,)
 
     @cached_property
     def seconds(self) -> Floats:
@@ -212,7 +217,7 @@ def _classes(log: Floats) -> list[Ints]:
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
-    """The intervals of a timeline; each set of kinds that overlap has columns of its own.
+    """The intervals of a timeline; sets of kinds that overlap have columns of their own, or their members take turns.
 
     Args:
         start_ns: Start of each kernel since the Unix epoch, shape (n,).
@@ -234,9 +239,10 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     before = np.maximum.accumulate(np.append(-np.inf, end[:-1]))
     overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))
     members: tuple[tuple[int, ...], ...] = tuple((k,) for k in range(len(kinds)))
+    beside_s = np.zeros(len(kinds))
     # smaller overlaps are cut off: launches that begin during the previous one's last block
     if overlap > 2e-3:
-        start, end, kind, members = _disjoint(start, end, kind, len(kinds))
+        start, end, kind, members, beside_s = _disjoint(start, end, kind, len(kinds))
     else:
         start = np.maximum(start, before)
         keep = end > start
@@ -257,6 +263,7 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         begin_s=begin,
         finish_s=finish,
         slowness=slowness,
+        beside_s=beside_s,
     )
 
 
@@ -286,10 +293,14 @@ def _in_parts(
 
 def _disjoint(
     start: Floats, end: Floats, kind: Ints, kinds: int
-) -> tuple[Floats, Floats, Ints, tuple[tuple[int, ...], ...]]:
+) -> tuple[Floats, Floats, Ints, tuple[tuple[int, ...], ...], Floats]:
     """Cut overlapping kernels at each start and end; each set of kinds that run together is one more.
 
-    The sum of random codes of its members identifies a set.
+    Beyond ``MOST_SETS`` of them the members of a set take its time in equal turns. The sum of random codes of its
+    members identifies a set.
+
+    Returns:
+        Start, end and column of each interval, the members of the columns, and ``Activity.beside_s``.
     """
     codes = np.random.default_rng(1).integers(1 << 40, 1 << 56, kinds)
     times = np.concatenate([start, end])
@@ -311,4 +322,15 @@ def _disjoint(
         near = slice(int(np.searchsorted(start, middle - longest)), int(np.searchsorted(start, middle)))
         number[i] = len(members)
         members.append(tuple(sorted(int(k) for k in kind[near][end[near] > middle])))
-    return left, right, number[inverse], tuple(members)
+    column = number[inverse]
+    lasts_s, sizes = np.bincount(column, right - left, len(members)), np.array([len(one) for one in members])
+    every, several = np.concatenate(members), np.repeat(sizes > 1, sizes)
+    beside_s = np.bincount(every[several], np.repeat(lasts_s / sizes, sizes)[several], kinds).astype(float)
+    rare = np.isin(np.arange(len(members)), kinds + np.argsort(-lasts_s[kinds:], kind="stable")[MOST_SETS:])
+    turns = np.where(rare, sizes, 1)[column]
+    interval = np.repeat(np.arange(len(column)), turns)
+    turn = np.arange(len(interval)) - np.repeat(np.cumsum(turns) - turns, turns)
+    left, right, column, step = left[interval], right[interval], column[interval], ((right - left) / turns)[interval]
+    first = (np.cumsum(sizes) - sizes)[column]
+    taken = np.where(rare[column], every[first + turn], column)
+    return left + turn * step, np.minimum(left + (turn + 1) * step, right), taken, tuple(members), beside_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import OF_RECORDING, checks
+from jouletrace.attribution.checks import EVIDENCE, OF_RECORDING, checks
 from jouletrace.attribution.lock import Known, Lock, lock, rephased
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
@@ -21,14 +21,15 @@ def trusted(
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
     A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too
-    short or lacks kernels is refused at any rate, and searched once.
+    ``sensors`` have are searched. A place without the evidence that it needs isn't followed. Of ``kernels`` that ran
+    the tracer missed ``dropped`` more. A recording that is too short or lacks kernels is refused at any rate, and
+    searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
     known = Known()
     for sensor in sensors:
-        for locked in attempts(activity, sensor, readings, known):
-            asked = checks(locked, readings, kernels, dropped)
+        for locked in attempts(activity, sensor, readings, known, EVIDENCE):
+            asked = checks(locked, readings, kernels, dropped, every=False)
             passed = all(check.passed for check in asked)
             evidence = locked.search.evidence if locked.search is not None else SURE_EVIDENCE
             tried.append((passed, evidence, locked, asked))
@@ -43,15 +44,20 @@ def trusted(
 
 
 def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
+    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None, least: float = 0.0
 ) -> Iterator[Lock]:
     """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
 
-    Args, Raises: As for ``lock``.
+    None begins where one did that is ``known``. Args, Raises: As for ``lock``.
     """
+    known = known or Known()
     for inner in (False, True):
-        locked = lock(activity, sensor, readings, inner, known)
+        before = list(known.locks)
+        locked = lock(activity, sensor, readings, inner, known, least)
+        if any(locked.fit is one.fit for one in before):
+            continue
         yield locked
         if locked.search is None:
             return
-        yield rephased(locked, readings)
+        if locked.search.evidence >= least:
+            yield rephased(locked, readings)

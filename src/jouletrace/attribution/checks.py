@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
@@ -38,8 +39,27 @@ SHORTEST_S, COVERED = 5.0, 0.8
 DROPPED = 1e-3
 """Largest share of missing kernels."""
 
-OF_RECORDING = ("length", "traced")
-"""Checks of the recording itself, which no other sample rate or phase would pass."""
+OF_RECORDING, OF_PLACE = ("length", "traced"), ("length", "sample_rate", "placebo")
+"""Checks of the recording itself, which no other sample rate or phase would pass, and of whether the samples' times are
+known."""
+
+
+def check_length(activity: Activity, time_s: Floats, begun_s: float) -> Outcome:
+    """The check that a recording is long enough for a place: with readings all the while, and more of them than powers.
+
+    They are used from ``begun_s`` on.
+    """
+    span, powers = activity.finish_s - activity.begin_s, len(activity.members)
+    covered = len(time_s) * float(np.median(np.diff(time_s))) / (span - begun_s - END_S)
+    long = span >= SHORTEST_S and covered >= COVERED and time_s[-1] - time_s[0] >= 2 * HOLD_S
+    beside = {"covered": min(covered, 1.0), "readings": len(time_s), "powers": powers, "least": SHORTEST_S}
+    return Outcome.without_interval("length", long and powers <= len(time_s), span, **beside)
+
+
+def check_traced(kernels: int, dropped: int) -> Outcome:
+    """The check that the tracer missed few kernels."""
+    missed = dropped / (dropped + kernels)
+    return Outcome.without_interval("traced", missed <= DROPPED, missed, most=DROPPED)
 
 
 def check_lock(lock: Lock) -> Outcome:
@@ -82,24 +102,20 @@ def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
     return Outcome.without_interval("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)
 
 
-def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Outcome]:
+def checks(lock: Lock, readings: Readings, kernels: int, dropped: int, every: bool = True) -> list[Outcome]:
     """The checks of a recording; those of the sample clock need a sampling sensor.
 
-    Of a recording that is unfit itself there are no others.
+    Of a recording that is unfit itself there are no others, nor of a rate without evidence unless ``every`` one is
+    asked for.
     """
     fitted = lock.fit
-    span = fitted.activity.finish_s - fitted.activity.begin_s
-    covered = len(fitted.time_s) * float(np.median(np.diff(fitted.time_s))) / (span - fitted.begun_s - END_S)
-    long = span >= SHORTEST_S and covered >= COVERED and fitted.time_s[-1] - fitted.time_s[0] >= 2 * HOLD_S
-    missed = dropped / (dropped + kernels)
-    asked = [
-        Outcome.without_interval("length", long, span, covered=min(covered, 1.0), least=SHORTEST_S),
-        Outcome.without_interval("traced", missed <= DROPPED, missed, most=DROPPED),
-    ]
+    asked = [check_length(fitted.activity, fitted.time_s, fitted.begun_s), check_traced(kernels, dropped)]
     if not all(check.passed for check in asked):
         return asked
     if lock.search is not None:
         asked.append(check_lock(lock))  # the cause before its effects
+        if not (every or asked[-1].passed):
+            return asked
     asked += [check_seen(fitted), check_held_out(fitted, readings)]
     return asked if lock.search is None else [*asked, check_placebo(fitted, readings)]
 

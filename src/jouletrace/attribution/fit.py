@@ -90,13 +90,12 @@ def fit(
     Raises:
         BadInputError: With fewer than 10 readings where kernels run.
     """
-    chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - END_S)
-    chosen &= True if use is None else use
+    chosen = explained(activity, readings, observer.reach_s) & (True if use is None else use)
     time, watts = readings.time_s[chosen], readings.value[chosen]
     enough(activity, int(chosen.sum()), columns=False)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
     above_w, powers = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
-    drift, noise_w, found = _drift(time), float(np.std(watts)), None
+    drift, noise_w, found = drift_of(time), float(np.std(watts)), None
     seen, moved = seen.scaled(above_w), observer
     for round_ in range(rounds):
         before, observer = found, moved
@@ -118,6 +117,11 @@ def fit(
             break
     assert found is not None
     return found
+
+
+def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> NDArray[np.bool_]:
+    """Mask of the readings that the timeline explains, of a sensor that depends on ``reach_s`` before each."""
+    return readings.between(activity.begin_s + max(LEAD_S, reach_s), activity.finish_s - END_S)
 
 
 def enough(activity: Activity, readings: int, columns: bool = True) -> None:
@@ -188,7 +192,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     return float(busy - rest), Prior.by(centre, covariance)
 
 
-def _drift(time: Array) -> Array:
+def drift_of(time: Array) -> Array:
     """The slow drift with temperature: quadratic splines of mean 0, shape (n, m); no columns for a few seconds."""
     span = float(time[-1] - time[0])
     pieces = round(span / 4.0)

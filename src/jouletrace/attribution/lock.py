@@ -8,7 +8,7 @@ import numpy as np
 
 from jouletrace.attribution.acquire import Search, Windows, search
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.fit import END_S, LEAD_S, ROUNDS, Fit, enough, fit
+from jouletrace.attribution.fit import ROUNDS, Fit, enough, explained, fit
 from jouletrace.attribution.follow import follow
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.run.readings import Readings
@@ -48,21 +48,30 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
 
 
 def lock(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Known | None = None
+    activity: Activity,
+    sensor: Sensor | Means,
+    readings: Readings,
+    inner: bool = False,
+    known: Known | None = None,
+    least: float = 0.0,
 ) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
-    recording, and are iterated while the residual shrinks. An averaging sensor has a delay in place of a track.
+    recording, and are iterated while the residual shrinks; with less evidence than ``least`` the place stays that of
+    the search. An averaging sensor has a delay in place of a track.
 
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than columns.
     """
-    enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
+    enough(activity, int(explained(activity, readings).sum()))
     if isinstance(sensor, Means):
         return Lock(None, _delayed(activity.whole(), sensor, readings))  # a shift from heads to tails would be a delay
     known = known or Known()
     found = search(sensor, activity, readings, inner, known.windows)
+    if found.evidence < least:
+        whole = Track.straight(activity.begin_s, activity.finish_s, found.rate_hz, found.one_s)
+        return Lock(found, fit(activity, Sampled(sensor, whole), readings, fit_place=False, rounds=1))
     for before in known.locks:
         if before.search is not None and before.search.place == found.place:
             return replace(before, search=found)

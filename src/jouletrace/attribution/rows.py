@@ -8,9 +8,16 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import lsq_linear
 from scipy.special import chdtrc
 
-from jouletrace.arrays import Mask
+from jouletrace.arrays import Floats, Mask
+from jouletrace.attribution.activity import Activity
+from jouletrace.attribution.fit import drift_of
+from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import IMPROBABLE, Outcome
 from jouletrace.attribution.program import Rows
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.models import Sensor
+from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.shares import Response, Timeline, shares
 
 WIDTH, PRIOR_SHARE = 0.5, 0.5
 """Largest half-width over the energy of a sum that is resolved; and largest standard deviation over the prior's, if
@@ -18,6 +25,12 @@ errors of readings were those of the chain and independent."""
 
 BUSY_IDLE_W = 280.0
 """No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
+
+SCATTER, WANDERS = (0.9, 1.75), 0.002
+"""Scatter of readings about averages: at least that at the place of samples with the least, and at most that at the
+place with the most, times these; and what power wanders by while equal kernels run, relative to that above idle.
+Simulated programs have 0.94 and more, and up to 1.71; timelines that are 5 ms late, lack a twentieth of their kernels
+or have others' names 2.2 and more, those of random times or steps in time with the samples 0.85 and less."""
 
 
 def resolved(rows: Rows, amounts: ArrayLike) -> Mask:
@@ -42,6 +55,40 @@ def check_rest(rows: Rows, rest_s: float) -> Outcome:
     rest -= rows.together(np.ones(len(rows.seconds)))[0]
     value, low, high = (float(end[0]) / max(rest_s, 1e-9) for end in rows.energies.interval(rest))
     return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high), beside={"most": BUSY_IDLE_W})
+
+
+def check_averages(
+    rows: Rows, activity: Activity, readings: Readings, idle_w: float, response: Response, sensor: Sensor
+) -> Outcome:
+    """The check that readings scatter about averages of all time as samples of these powers do, wherever they lie.
+
+    They scatter more if times, names or kernels are wrong or another process runs, and less if samples always fall on
+    the same kernels. Drift and clock are left out. ``response`` is that of the averages.
+    """
+    time_s, from_s = readings.time_s, activity.begin_s
+    means_j, _ = rows.energies.moments(rows.together(np.eye(len(rows.seconds))))
+    above_w = np.where(rows.seconds > 0, means_j / np.maximum(rows.seconds, 1e-12) - idle_w, 0.0)
+    column_w, moment_s, none = activity.shares @ above_w, time_s - response.delay_s, np.zeros(len(activity.column))
+    clock_w = column_w[activity.column] * activity.slowness
+    clock = Timeline(activity.start_s, activity.end_s, np.zeros_like(activity.column), 1, clock_w)
+    common = np.column_stack([np.ones(len(time_s)), drift_of(time_s), shares(moment_s, clock, response)])
+    orthogonal, _ = np.linalg.qr(common)
+    average_w = shares(moment_s, activity.timeline, response) @ column_w
+
+    def scatter(read_w: Floats) -> float:
+        left_w = read_w - average_w
+        return float(np.std(left_w - orthogonal @ (orthogonal.T @ left_w)))
+
+    least, most = np.inf, 0.0
+    for rate_hz in np.linspace(*sensor.rates_hz, 6):
+        for phase in (0.0, 0.5):
+            track = Track.straight(from_s, activity.finish_s, float(rate_hz), from_s + phase / rate_hz)
+            sampled = Sampled(sensor, track.over(float(time_s[0]) - 10 * response.rise_s, float(time_s[-1])))
+            tried = scatter(sampled.observe(activity, time_s, none, none).shares[:, :-1] @ column_w)
+            least, most = min(least, tried), max(most, tried)
+    most = float(np.linalg.norm([most, response.noise_w, WANDERS * average_w.mean()]))
+    value, beside = scatter(readings.value), {"least": SCATTER[0] * least, "most": SCATTER[1] * most}
+    return Outcome.without_interval("averages", beside["least"] <= value <= beside["most"], value, **beside)
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:

@@ -184,5 +184,6 @@ def _activity(edges: Floats, which: Ints, longest_s: float) -> tuple[Activity, I
         begin_s=float(cuts_s[0, 0]),
         finish_s=float(cuts_s[-1, 1]),
         slowness=np.zeros(len(cuts_s)),
+        beside_s=np.zeros(len(names)),
     )
     return activity, names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
@@ -71,7 +72,12 @@ class Unseen:
 
     def variance(self, rows: Floats, chain: int) -> Floats:
         """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
-        return np.array([np.square((rows * size) @ self.share).sum(axis=1) for size in self.sizes[chain]])
+        return np.array([np.square((self._across @ (rows * size).T).T).sum(axis=1) for size in self.sizes[chain]])
+
+    @cached_property
+    def _across(self) -> csc_matrix:
+        """The shares of each source in each span; a product from the right would build it again each time."""
+        return self.share.T
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,8 @@ class Energies:
         _, low, high = self.interval(row)
         seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
         scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
-        return {READINGS: scale * seen, self.unseen.cause if self.unseen else SWINGS: scale * hidden}
+        unseen = {} if self.unseen is None else {self.unseen.cause: scale * hidden}
+        return {READINGS: scale * seen, **unseen}
 
     def hidden_sd(self, rows: Floats) -> Floats:
         """Standard uncertainties of sums of energies by swings between readings, in J, shape (r,)."""

@@ -14,7 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor.shares import GAPLESS, Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _REACH = 25
 """Readings around a span's edges from which its power is taken, and periods beyond what a reading remembers."""
 
-_GAPLESS = 0.9
-"""Share of the time between readings from which on what they remember leaves none unseen."""
+_IN_OVERLAP = 0.01
+"""Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
 
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
@@ -191,17 +191,20 @@ def span_energies(
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
 
-        energies = attribute(
-            record.time_s[near],
-            record.value[near],
-            spans,
-            response=response,
-            bursts=bursts,
-            period_s=period_s,
-            times_sd_s=record.unsure_s[near],
-            prior=prior,
-            known=known,
-        )
+        if unknown and response.slow and not missing[ok].any():
+            energies = _of_means(record, response, spans)
+        else:
+            energies = attribute(
+                record.time_s[near],
+                record.value[near],
+                spans,
+                response=response,
+                bursts=bursts,
+                period_s=period_s,
+                times_sd_s=record.unsure_s[near],
+                prior=prior,
+                known=known,
+            )
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
@@ -300,14 +303,36 @@ def _within(time_s: Floats, segments: Floats) -> Mask:
 
 
 def _summed(record: Readings, response: Response, far: Floats) -> Known:
-    """Energies of segments by the sum of readings; a change between two of them may lie anywhere, but for a counter."""
+    """Energies of segments by the sum of readings.
+
+    A change between two of them may lie anywhere, but for a counter; between two windows where these meet.
+    """
     gap_s, value = np.diff(record.time_s), record.value
     between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
-    covers = response.window_s + 2 * response.rise_s >= _GAPLESS * response.period_s
-    changed = 0.0 if response.back_to_back else np.diff(value) ** 2 / (6 if covers else 2)
-    error = (changed + response.noise_w**2) * gap_s**2
+    covers = response.window_s + 2 * response.rise_s >= GAPLESS * response.period_s
+    off_s2 = 2 * response.jitter_s**2 if response.slow else gap_s**2 / (6 if covers else 2)
+    off_s2 = off_s2 * (not response.back_to_back)
+    error = np.diff(value) ** 2 * off_s2 + (response.noise_w * gap_s) ** 2
     read_s = record.time_s - response.delay_s - (0.0 if response.back_to_back else response.middle_s)
     energies, variance = (
         np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
     )
     return Known(far, energies, variance)
+
+
+def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
+    """Energies from means over windows that meet, of a load whose edges no one knows.
+
+    A window at the end of a span may have a change beside it in either part.
+    """
+    from jouletrace.attribution.solve import Energies
+
+    known, value, width_s = _summed(record, response, spans), record.value, response.window_s
+    middle_s, step_s = record.time_s - response.delay_s - response.middle_s, response.period_s
+    near = np.convolve(np.pad(np.diff(value) ** 2, 1), np.ones(3) / 3, "valid")
+    at_w, about_w = (np.interp(one, middle_s, value) for one in (spans, [spans - width_s, spans + width_s]))
+    ends = np.interp(spans, middle_s[1:] - step_s / 2, near) * step_s**2 / 12
+    ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
+    moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
+    covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
+    return Energies(np.ones(1), known.energies_j[None], covariance[None], np.zeros(0), known.energies_j[None])

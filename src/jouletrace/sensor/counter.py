@@ -218,7 +218,10 @@ def record_over_counter(record: Readings, response: StepResponse, reads: Counter
     gained_j = float(np.diff(reads.energy_j[lowest])[0])
     if not np.isfinite(energy) or gained_j <= 0:
         return Estimate.null("counter_did_not_step", "counter")
-    ends = np.interp(edges, time, power)
+    # A stalled host reads late: the step came anywhere since the read before, at up to the most that was drawn then.
+    meanwhile = ((time > edge - gap) & (time < edge + gap) for edge, gap in zip(edges, apart, strict=True))
+    most = [power[mask].max(initial=0.0) for mask in meanwhile]
+    ends = np.maximum(np.interp(edges, time, power), most)
     # Where readings come unevenly, every change of power between two of them is mistimed a little.
     near = (time > window[0]) & (time < window[1])
     uneven = float(np.std(np.diff(time[near]))) / 1e9 / np.sqrt(2) if near.sum() > 2 else response.period_s
@@ -226,5 +229,5 @@ def record_over_counter(record: Readings, response: StepResponse, reads: Counter
     lag = np.sqrt(np.array(response.covariance)[0, 0]) * abs(float(ends[1] - ends[0]))
     sd = float(np.linalg.norm([*(ends * width / np.sqrt(12)), mistimed, lag])) / gained_j
     value = energy / gained_j
-    half = value * float(np.hypot(Z95 * sd, FLOOR))
+    half = float(np.hypot(Z95 * sd, FLOOR * value))
     return Estimate(value, value - half, value + half, len(run), "counter")

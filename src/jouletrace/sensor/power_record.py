@@ -17,6 +17,9 @@ from jouletrace.sensor.stamps import find_grid
 HOLE_PERIODS, LONGEST_S = 2.5, 3600.0
 """Stamps farther apart than this many periods leave time that no reading speaks for; the longest that counts as one."""
 
+_FEW, _FEW_HOLES = 4, 0.1
+"""So many spacings, and such a share of all, may be far above the usual one and are holes."""
+
 MOST_W = 20_000.0
 """More than any GPU draws."""
 
@@ -71,7 +74,14 @@ def rated_w(name: str) -> float | None:
     return next(rated, None)
 
 
-def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W) -> Readings:
+def clean(
+    time_ns: ArrayLike,
+    value: ArrayLike,
+    period_s: float | None = None,
+    *,
+    most_w: float = MOST_W,
+    gapless: bool = False,
+) -> Readings:
     """Sort and check raw readings; what is repaired, dropped or missing is counted in ``issues``.
 
     Args:
@@ -79,6 +89,7 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
         value: Readings in watts, shape (n,).
         period_s: Update period of the sensor; the median spacing if None.
         most_w: The most that the GPU can draw, see ``most_power_w``.
+        gapless: True if readings come at each period, so that any that lacks leaves a hole.
 
     Returns:
         The record. Readings that are NaN, infinite, negative or beyond ``most_w`` are dropped, not replaced. Where a
@@ -116,7 +127,7 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     if period_s is None:
         period_s = float(np.median(np.diff(time))) / 1e9 if len(time) > 1 else float("nan")
     period_s = min(period_s, LONGEST_S)
-    wide = spacing > HOLE_PERIODS * period_s
+    wide = spacing > max(HOLE_PERIODS * period_s, 0.0 if gapless else _irregular_s(spacing))
     issues |= {"hole": wide, "skipped": (spacing > 1.5 * period_s) & ~wide}
     issues |= {"no_samples": np.array([len(time) == 0]), "one_sample": np.array([len(time) == 1])}
     counts = {code: int(some.sum()) for code, some in issues.items() if some.any()}
@@ -124,6 +135,19 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     holes = _merged([*zip(time[at].tolist(), time[at + 1].tolist(), strict=True), *twice])
     origin_ns = int(time[0]) if len(time) else 0
     return Readings(time, power, period_s, holes, counts, left_out, origin_ns)
+
+
+def _irregular_s(spacing: Floats) -> float:
+    """The longest spacing of readings that were read at irregular times, in s; 0 of regular ones.
+
+    Where many spacings are far above the usual one and there is one of every length between, none of these is a hole.
+    """
+    usual_s = float(np.median(spacing)) if len(spacing) else 0.0
+    above = np.sort(spacing[spacing >= usual_s])
+    if np.sum(above > HOLE_PERIODS * usual_s) <= max(_FEW, _FEW_HOLES * len(spacing)):
+        return 0.0
+    apart = np.flatnonzero(above[1:] > HOLE_PERIODS * above[:-1])
+    return float(above[apart[0] if len(apart) else -1])
 
 
 def at_slots(record: Readings, period_s: float, parts: int) -> Readings:

@@ -78,6 +78,10 @@ class Shape(NamedTuple):
         return found
 
 
+GAPLESS = 0.9
+"""Share of the time between readings from which on what they show leaves none unseen."""
+
+
 @dataclass(frozen=True)
 class Response:
     """A sensor's reading of power, and the standard deviations of what isn't known of it.
@@ -144,6 +148,11 @@ class Response:
         over a second. Of a window that no one knows the mean length counts.
         """
         return not self.back_to_back and 2 * max(self.window_s, 2 * self.rise_s) <= self.period_s
+
+    @property
+    def slow(self) -> bool:
+        """True of means over a second or so, not of a counter, that leave no time between them unseen."""
+        return not self.back_to_back and self.window_s >= GAPLESS * max(self.period_s, 1.0)
 
     @property
     def momentary(self) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,27 @@ from jouletrace.arrays import Floats, Ints
 
 _BLOCK = 64
 _BINS = 40
+
+OVERSAMPLED = 0.9
+"""Rows less than so many periods apart come faster than readings; so many changes a row are one in each."""
+
+_FEWEST, _CHANGES, _PARTS = 6, 16, 4
+"""Changes that show a period at the least; of a part of a record; parts that are looked at."""
+
+_MOST = 8192
+"""Periods that are tried, the longest: changes don't show one that is much shorter than the time between them."""
+
+_SOONEST, _LONGER = 0.1, 1.3
+"""Share of the distances of changes that may be shorter than a period, by how much that may be longer than others."""
+
+_JITTERS, _THROUGHOUT, _CHANCE = (0.0, 0.1, 0.3), 0.75, 0.01
+"""Widths over a period by which changes may scatter about their grid; share of the changes that lie on it; probability
+that changes at any row seem to."""
+
+_ROUNDING = 1e-6
+"""Share of a period by which times are rounded."""
+
+_LOG_FACTORIAL = np.append(0.0, np.cumsum(np.log(np.arange(1, _CHANGES + _FEWEST + 1))))
 
 
 def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[Ints, Floats]:
@@ -63,6 +86,66 @@ def published(stamps: Ints, values: Floats, period_s: float) -> tuple[Ints, Floa
     times = np.append(at, at[owner] + np.round(number * period).astype(np.int64))
     order = np.argsort(times, kind="stable")
     return times[order], np.append(value, value[owner])[order]
+
+
+def held_s(time_ns: ArrayLike, value: ArrayLike) -> float | None:
+    """Seconds from one reading to the next where a tool wrote each in several rows; None where it didn't.
+
+    Changes of such a record fall on the grid of its readings, throughout. Readings that are equal because they are
+    rounded change at any row where power moves: the parts of a record with most changes decide. A change lies anywhere
+    between two rows, an arc on a circle of one period. On the grid most arcs of a part share a moment; of changes at
+    any row so many do with a probability of ``_CHANCE`` at most, over all periods that are tried.
+
+    Args:
+        time_ns: Times of rows, in any order, shape (n,).
+        value: Their readings, shape (n,).
+    """
+    values = np.asarray(value, np.float64)
+    there = np.isfinite(values)
+    stamps, first = np.unique(np.asarray(time_ns, np.int64)[there], return_index=True)
+    time, values = (stamps - stamps[:1]) / 1e9, values[there][first]
+    new = np.flatnonzero(np.diff(values)) + 1
+    if len(new) < _FEWEST or len(new) > OVERSAMPLED * len(time):
+        return None
+    row_s = float(np.median(np.diff(time)))
+    parts = np.split(new, np.arange(_CHANGES, len(new) - _FEWEST, _CHANGES))
+    parts = sorted(parts, key=lambda some: float(np.ptp(time[some])))[:_PARTS]
+    gaps = np.concatenate([np.diff(time[some]) for some in parts])
+    high = _LONGER * float(np.quantile(gaps, _SOONEST)) + row_s
+    if OVERSAMPLED * high <= row_s:  # changes come in bursts, in which rows do
+        return None
+    step = row_s / float(np.median([np.ptp(time[some]) for some in parts]))  # moves a part's last change by a row
+    count = min(math.log(OVERSAMPLED * high / row_s) / step, _MOST)
+    periods = high * np.exp(-step * np.arange(count))
+    period, score = _likeliest(periods, [(time[some - 1], time[some]) for some in parts], row_s)
+    slots = np.round(gaps / period)
+    return float(gaps[slots > 0].sum() / slots.sum()) if score > 0 else None
+
+
+def _likeliest(periods: Floats, arcs: Sequence[tuple[Floats, Floats]], row_s: float) -> tuple[float, float]:
+    """The period on whose grid most changes fall, and the logarithm by which chance is less likely than ``_CHANCE``.
+
+    ``arcs`` are from when to when each change of a part may have been, in s.
+    """
+    found, count = [], sum(len(end) for _, end in arcs)
+    for jitter in _JITTERS:
+        wider_s = np.maximum(jitter * periods, row_s if jitter else 0.0)
+        chance, score = np.minimum((row_s + wider_s) / periods, 1.0), np.full(len(periods), math.log(_CHANCE))
+        met = np.zeros(len(periods))
+        for begin_s, end_s in arcs:
+            begin = (begin_s - wider_s[:, None] / 2) / periods[:, None]
+            length = np.minimum((end_s - begin_s + wider_s[:, None]) / periods[:, None], 1.0)
+            shared = (begin[:, None, :] - begin[:, :, None] + _ROUNDING) % 1 < length[:, :, None]
+            most, n = shared.sum(axis=1).max(axis=1), len(end_s)
+            # Of n arcs one begins where m - 1 of the others are: less likely than m times (n over m) chance^(m - 1)
+            ways = _LOG_FACTORIAL[n] - _LOG_FACTORIAL[most] - _LOG_FACTORIAL[n - most] + np.log(most)
+            score -= ways + (most - 1) * np.log(chance)
+            met += most
+        score = np.where(met < _THROUGHOUT * count, -np.inf, score - math.log(len(_JITTERS) * len(periods)))
+        best = int(np.argmax(score))
+        found.append((float(score[best]), float(periods[best])))
+    score_of, period = max(found)
+    return period, score_of
 
 
 @dataclass(frozen=True)

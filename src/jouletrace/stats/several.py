@@ -11,6 +11,9 @@ from jouletrace.arrays import Floats
 
 _MANY = 1e6
 
+_TIE = 1e-9
+"""Relative difference of two probabilities that rounding can make of one."""
+
 
 def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
     """The hypotheses rejected with a family-wise error of ``alpha``, and the level of each.
@@ -20,13 +23,13 @@ def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
 
     Returns:
         For each: whether it is rejected, and the level at which it was tested. Those after the
-        first that isn't rejected were tested at its level.
+        first that isn't rejected were tested at its level. Equal ones share the lowest of their levels.
     """
     order = sorted(range(len(p)), key=lambda i: p[i])
     found: list[tuple[bool, float]] = [(False, alpha)] * len(p)
     going, level = True, alpha
     for rank, i in enumerate(order):
-        if going:
+        if going and not (rank and math.isclose(p[i], p[order[rank - 1]], rel_tol=_TIE)):
             level = alpha / (len(p) - rank)
             going = p[i] <= level
         found[i] = (going, level)

@@ -30,7 +30,7 @@ def step_powers(server: Run, about: Recording, table: pa.Table) -> tuple[Floats,
     if parts.powers is None:
         return parts.reason.replace("_", " ")
     powers, activity = parts.powers, parts.powers.recorded.activity
-    steps = Steps.from_table(table, powers.recorded.origin_ns)
+    steps = Steps.from_table(table, powers.recorded.readings.origin_ns)
     inside = (steps.start >= activity.begin_s) & (steps.end <= activity.finish_s)
     seconds = powers.seconds(np.stack([steps.start, steps.end], axis=1).ravel())[::2]
     energy = np.where(inside, seconds @ powers.of_kinds.watts, np.nan)
