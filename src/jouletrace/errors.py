@@ -17,6 +17,11 @@ class JouletraceError(Exception):
 
     exit_code = 2
 
+    @property
+    def text(self) -> str:
+        """The line as the command line prints it."""
+        return str(self)
+
     def _render_traceback_(self) -> list[str]:
         """Lines that IPython shows in place of a traceback: the user's own code down to the failure, and the text."""
         chain: list[BaseException | None] = [self, self.__cause__]
@@ -32,7 +37,21 @@ class BadInputError(JouletraceError):
 
 
 class TakenError(BadInputError):
-    """Something is at the place of a new Run."""
+    """Something is at the place of a new Run.
+
+    Args:
+        text: What is where.
+        in_python: A further way out, which the command line has not.
+    """
+
+    def __init__(self, text: str, in_python: str = "") -> None:
+        super().__init__(text + in_python)
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """See ``JouletraceError``."""
+        return self._text
 
 
 class BrokenOffError(BadInputError):

@@ -4,6 +4,9 @@ A server repeats the key that it was sent, a program its password. What looks li
 ``run.masking``; here the values themselves are known, from variables, options, headers and addresses, and are masked
 wherever they occur, also as addresses, JSON and base64 spell them.
 
+A part of eight characters or more is masked, too, unless it consists of ordinary words, which may be those of any text.
+So are the ends of a key that a server shortens ("sk-ab***yz").
+
 A value that may be an ordinary word would mask half of a text. Such a value is masked only behind words that announce a
 secret ("Bearer", "key: "); one of fewer than four characters isn't masked.
 """
@@ -45,6 +48,11 @@ _OF_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://([^\s/@'\"]{1,256})@", re.
 _SCHEME = re.compile(r"(?:bearer|basic|token)\s+", re.IGNORECASE)
 
 _SHORTEST, _SHORTEST_ANYWHERE, _LONGEST_WORDS, _SHORTEST_NUMBER = 4, 6, 16, 10
+_PART = 8
+_SHORTENED = re.compile(r"(?<![\w-])([\w-]{2,64})(?:(?P<stars>\*{2,4096})|\.{2,8}|…)(?P<last>[\w-]{0,64})")
+_NAMES = re.compile(r"(?:[ _.:/-]|(?:[A-Z]?[a-z]+|[A-Z]+|[a-z]+\d{1,2})(?![A-Za-z\d]))+")
+"""Words and names such as "resnet50": no part of a key is recognised by them."""
+_UNBROKEN = re.compile(r"[A-Za-z\d]+")
 _MOST = 4096
 """Characters of a value that is looked for: a certificate in a variable is no password."""
 
@@ -66,12 +74,15 @@ def take_vocabulary(words: Iterable[str]) -> None:
     """Take the words of our own in files and tables: a value that is one of them is masked only where announced."""
     _Known.vocabulary, _Known.looked = frozenset(words), False
     _rule.cache_clear()
+    _parts.cache_clear()
 
 
 def refresh() -> None:
     """Look again which secrets there are, since variables may have changed."""
     found = {*_Known.given, *_of_arguments(sys.argv[1:]), *_of_variables()}
-    _Known.rule = _rule(frozenset(value for value in found if _SHORTEST <= len(value) <= _MOST))
+    values = frozenset(value for value in found if _SHORTEST <= len(value) <= _MOST)
+    _Known.rule, _Known.parts = _rule(values), _parts(values)
+    _Known.values = frozenset(value for value in values if not _is_ordinary(value))
     _Known.looked = True
 
 
@@ -84,7 +95,28 @@ def known() -> bool:
 
 def hidden(text: str) -> str:
     """The text without the secrets that are known."""
-    return _Known.rule.sub(_masked, text) if known() and _Known.rule is not None else text
+    if not known() or _Known.rule is None:
+        return text
+    text, shown = _SHORTENED.sub(_masked_ends, _Known.rule.sub(_masked, text)), 0
+    kept = []
+    for begin, end in _runs_of_parts(text):
+        if _is_of_names(text[begin:end]):
+            continue
+        kept += [text[shown:begin], MASK]
+        shown = end
+    return "".join([*kept, text[shown:]])
+
+
+def _runs_of_parts(text: str) -> Iterator[tuple[int, int]]:
+    """Beginning and end of each part of a text that consists of parts of secrets."""
+    begin, end = 0, 0
+    for place in range(len(text) - _PART + 1) if _Known.parts else ():
+        if text[place : place + _PART] in _Known.parts:
+            if place > end and end:
+                yield begin, end
+            begin, end = (begin if end and place <= end else place), place + _PART
+    if end:
+        yield begin, end
 
 
 class _Known:
@@ -93,11 +125,20 @@ class _Known:
     given: tuple[str, ...] = ()
     vocabulary: frozenset[str] = frozenset()
     rule: re.Pattern[str] | None = None
+    values: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()
     looked = False
 
 
 def _masked(found: re.Match[str]) -> str:
     return (found["announced"] or "") + MASK
+
+
+def _masked_ends(found: re.Match[str]) -> str:
+    """The mask for the two ends of a secret; dots behind the beginning of a word may shorten any."""
+    if not found["stars"] and not found["last"] and (_is_ordinary(found[1]) or _is_of_names(found[1])):
+        return found[0]
+    return MASK if any(one.startswith(found[1]) and one.endswith(found["last"]) for one in _Known.values) else found[0]
 
 
 @lru_cache(maxsize=8)
@@ -120,6 +161,15 @@ def _rule(values: frozenset[str]) -> re.Pattern[str] | None:
     return re.compile("|".join([*parts, announced])) if parts or words else None
 
 
+@lru_cache(maxsize=8)
+def _parts(values: frozenset[str]) -> frozenset[str]:
+    """All parts of ``_PART`` characters of what is masked anywhere, unless a word of our own holds them."""
+    spelt = {one for value in values if not value.isdecimal() and not _is_ordinary(value) for one in _spelt(value)}
+    parts = {one[place : place + _PART] for one in spelt for place in range(len(one) - _PART + 1)}
+    own = "\n".join(_Known.vocabulary)
+    return frozenset(part for part in parts if part not in own)
+
+
 def _any(values: Iterable[str]) -> str:
     return f"(?:{'|'.join(map(re.escape, sorted(values, key=lambda value: (-len(value), value))))})"
 
@@ -131,6 +181,15 @@ def _is_ordinary(value: str) -> bool:
     if re.fullmatch(r"[\d.,:+-]+(?:[eE][+-]?\d+)?", value):
         return True
     return re.fullmatch(r"[a-z0-9]+(?:_[a-z0-9]+)+", value) is not None and value in _Known.vocabulary
+
+
+def _is_of_names(part: str) -> bool:
+    """True if a part of a value may be one of any text, as the value itself isn't, nor a piece of a long word of it."""
+    if len(part) >= _LONGEST_WORDS or not _NAMES.fullmatch(part):
+        return False
+    pieces = [piece for piece in _UNBROKEN.findall(part) if len(piece) >= _PART]
+    words = (word for value in _Known.values for word in _UNBROKEN.findall(value) if len(word) >= _LONGEST_WORDS)
+    return not any(piece in word for word in words for piece in pieces)
 
 
 def _spelt(value: str) -> Iterator[str]:

@@ -101,9 +101,11 @@ def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, tmp_path, name):
     path = save(run, tmp_path / "run")
     sums = [together(by(kinds, path)) for kinds in ("op", "module", "device", "kernel", "phase,module,op,shapes")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
-    before = named(by("op", path))[("before the first kernel",)]["value"]
+    rows = named(by("op", path))
+    before, left = (rows[name,]["value"] for name in ("before the first kernel", "in no part"))
     whole = run.result("energy_total_j").value
-    assert (sums[0] - before) / (whole - before) == pytest.approx(run.result("closure_kernels").value, abs=0.001)
+    assert sums[0] == pytest.approx(whole, rel=1e-9)
+    assert (whole - left - before) / (whole - before) == pytest.approx(run.result("closure_kernels").value, abs=0.001)
 
 
 def test_a_remainder_of_one_path_has_its_name_and_what_is_left(by, tmp_path):
@@ -112,17 +114,20 @@ def test_a_remainder_of_one_path_has_its_name_and_what_is_left(by, tmp_path):
     first, *others = run.powers.to_pylist()
     run.powers = tables.from_rows([first | {"watts": -40.0}, *others], "powers")
     save(run, tmp_path / "run")
-    listed, rest = by("shapes", tmp_path / "run")
+    listed, rest, left = by("shapes", tmp_path / "run")
     second, one = (run.result("time_s", unit).value for unit in (4, 2))
     assert (listed["energy_j"]["value"], rest["energy_j"]["value"]) == pytest.approx((300 * second, -40 * one))
     assert (rest["path"][0]["name"], rest["time_s"]["value"]) == ("f16[12608,768] f16[768,768]", pytest.approx(one))
     assert half(rest["energy_j"]) > 0
+    whole = run.result("energy_total_j").value
+    assert left["path"][0]["name"] == "in no part"
+    assert left["energy_j"]["value"] == pytest.approx(whole - 300 * second + 40 * one)
 
 
 def test_what_comes_before_a_first_kernel_is_of_the_one_gpu(by, capsys):
     names = set(named(by("device", JAX)))
     gpu = "NVIDIA H100 80GB HBM3"
-    assert names == {(gpu,), (gpu, "idle"), (gpu, "before the first kernel")}
+    assert names == {(gpu,), (gpu, "idle"), (gpu, "before the first kernel"), ("in no part",)}
     assert (
         f"{gpu}, before the first kernel" in command(capsys, "show", str(JAX), "--by", "device", "--format", "csv").out
     )
@@ -141,7 +146,11 @@ def test_gpus_of_one_name_have_the_index_of_their_host(by, tmp_path):
         for key in ("name", "collectives", "last"):
             about.pop(key, None)
     save(run, tmp_path / "run")
-    assert {path[0] for path in named(by("device", tmp_path / "run"))} == {"NVIDIA H200 #3", "NVIDIA H200 #5"}
+    assert {path[0] for path in named(by("device", tmp_path / "run"))} == {
+        "NVIDIA H200 #3",
+        "NVIDIA H200 #5",
+        "in no part",
+    }
 
 
 def test_a_sum_over_gpus_has_the_flags_of_each(by, capsys):
@@ -265,6 +274,38 @@ def test_a_run_without_kernels_says_how_to_record_them(capsys):
     said = command(capsys, "show", str(LAYERS.with_name("deit-b-64-graph-h100.zip")), "--by", "op")
     assert said.code == 2
     assert "profile with --detail kernel" in said.complaint
+
+
+SHIPPED = REPOSITORY / "docs" / "results" / "runs"
+
+
+@pytest.mark.parametrize(
+    ("place", "detail"), [(SHIPPED / "minilm-1-eager-h200.zip", "kernel"), (SHIPPED / "ddp-run-h200.zip", "phase")]
+)
+def test_a_run_saved_without_its_kernels_says_so_and_what_it_still_shows(capsys, place, detail):
+    said = command(capsys, "show", str(place), "--by", "op")
+    assert said.code == 2
+    assert f"it was saved without the one that it had: --detail {detail} shows" in said.complaint
+    assert "profile with" not in said.complaint
+    assert command(capsys, "show", str(place), "--detail", detail).code == 0
+
+
+def test_kernels_that_were_asked_for_and_not_measured_are_not_asked_for_again(capsys, tmp_path):
+    run = profile_run()
+    run.settings["detail"] = "kernel"
+    run.save(str(tmp_path / "run"))
+    said = command(capsys, "show", str(tmp_path / "run"), "--by", "op")
+    assert (said.code, "--detail kernel was asked for and not measured" in said.complaint) == (2, True)
+
+
+def test_kernels_of_a_recording_are_divided_where_they_lie(capsys, tmp_path):
+    save(replace(profile_run(), kind="record"), tmp_path / "run")
+    save(load(LAYERS), tmp_path / "run" / "kernels")
+    said = command(capsys, "show", str(tmp_path / "run"), "--by", "op")
+    assert said.code == 2
+    words = said.complaint.partition(": jouletrace ")[2].split()
+    assert words == ["show", str(tmp_path / "run" / "kernels"), "--by", "op"]
+    assert command(capsys, *words).code == 0
 
 
 def test_a_simulated_run_is_marked(capsys, tmp_path):

@@ -343,3 +343,11 @@ def test_budgets_of_several_runs_are_one_document_and_one_without_keeps_none_bac
     said = command(capsys, "show", "--budget", ddp, bursts)
     assert "gain of the sensor" in said.out
     assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.thorough
+def test_a_profile_by_operators_lists_them(capsys):
+    asked = ("--device", "sim:h100", "--detail", "op", "--detail-time", "2", *QUICK)
+    text = command(capsys, "profile", "toy.py:toy", *asked).out
+    assert "\nOperators\n" in text
+    assert "aten.addmm" in text

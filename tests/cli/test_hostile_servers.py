@@ -126,7 +126,8 @@ def test_memory_stays_near_that_of_a_good_server(place, server, mode):
     def peak_kb(mode):
         """Of the largest of its processes."""
         url = f"{server.url}/{mode}/v1"
-        child = start("bench", url, "--concurrency", "4", "-d", GPU, *BRIEF, cwd=place, stdout=DEVNULL, stderr=DEVNULL)
+        arguments = ("bench", url, "--concurrency", "4", "-d", GPU, *BRIEF)
+        child = start(*arguments, cwd=place, preloaded=False, stdout=DEVNULL, stderr=DEVNULL)
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         assert child.returncode in (0, 2)

@@ -149,11 +149,24 @@ def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     assert command(capsys, "show", str(only_run(place))).code == 0
 
 
+SLOW_TYPER = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            print("importing", flush=True)
+            time.sleep(60)
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
-    """A stand-in for typer says when the imports have come to it."""
-    (place / "typer.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    process = start("--help", cwd=place)
+    """What Python runs at its start says when the imports have come to typer."""
+    (place / "sitecustomize.py").write_text(SLOW_TYPER)
+    process = start("--help", cwd=place, preloaded=False, env={**os.environ, "PYTHONPATH": str(place)})
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -59,7 +60,7 @@ def test_several_devices_have_a_row_each(capsys):
 
 
 def test_the_stream_is_csv_and_nothing_else(capsys):
-    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "6", "--interval", "0.5", "--format", "csv")
+    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12", "--interval", "0.5", "--format", "csv")
     rows = lines(said.out)
     assert rows[0] == HEADINGS
     assert len(rows) >= 11
@@ -115,7 +116,7 @@ def test_options_of_the_command_are_its_own(capfd):
 
 def test_a_command_that_is_not_there_leaves_nothing(capsys, place):
     assert command(capsys, "monitor", "-d", REAL, "--", "no-such-program").code == 2
-    assert list((place / "runs").iterdir()) == []
+    assert not (place / "runs").exists()
 
 
 @pytest.mark.thorough
@@ -131,6 +132,24 @@ def test_ctrl_c_ends_it_normally(place):
     run = load(only_run(place))
     assert run.complete
     assert run.result("energy_total_j", 1).value > 0
+
+
+@pytest.mark.thorough
+def test_sigint_ends_it_where_a_script_has_started_it_in_the_background(place):
+    line = f"trap '' INT; exec {sys.executable} -m jouletrace monitor -d {REAL.replace('?', chr(92) + '?')} -f csv"
+    process = subprocess.Popen(
+        ["sh", "-c", line.replace("&", chr(92) + "&")],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().startswith("time,device")
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert load(only_run(place)).complete
 
 
 @pytest.mark.thorough
@@ -160,8 +179,8 @@ def test_sigterm_is_handed_on_to_the_command(place):
 @pytest.mark.thorough
 def test_ctrl_c_with_a_command_waits_for_its_end(place):
     """At a terminal both get it; the command says how it ended."""
-    body = (
-        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(5)); "
+    body = (  # it ends at once, as without a terminal the signal comes from us, too
+        "import os, signal, time; signal.signal(signal.SIGINT, lambda *_: os._exit(5)); "
         "print('ready', flush=True); time.sleep(60)"
     )
     arguments = ("monitor", "-d", REAL, "--", sys.executable, "-c", body)

@@ -294,3 +294,21 @@ def test_a_mig_sweep_goes_into_no_run(there, capsys):
     said = command(capsys, "mig", "sweep", *arguments)
     assert (said.code, said.complaint) == (2, "jouletrace: R is not empty and holds no sweep")
     assert contents(there) == before
+
+
+def test_the_command_line_advises_no_argument_of_python(there, capsys, monkeypatch):
+    """Another command may write there between the check and the end."""
+    (there / "log.csv").write_text("time_s,power_w\n" + "".join(f"{n},100\n" for n in range(20)))
+    for place in ("R", "taken.zip"):
+        (there / "taken.zip").touch()
+        said = command(capsys, "import", "log.csv", "-o", place)
+        assert said.complaint == (
+            f"jouletrace: {place} exists; results are never overwritten: name another place, or remove it"
+        )
+    monkeypatch.setattr("jouletrace.run.places.check_free", lambda path, *_: Path(path))
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "taken.zip")
+    assert said.code == 2
+    assert "taken.zip exists; results are never overwritten: name another place, or remove it\n" in said.err
+    assert "overwrite=True" not in said.err
+    with pytest.raises(jt.TakenError, match="or pass overwrite=True"):
+        jt.load("R").save("taken.zip")

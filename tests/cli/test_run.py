@@ -234,6 +234,58 @@ def test_a_script_that_names_its_python_has_that_one(place):
         assert (out[: len(own)], code) == (own, 0)
 
 
+@pytest.mark.parametrize("words", [("./job", "a b"), ("sub/job", "-x"), ("env", "./job"), ("empty",)], ids=" ".join)
+def test_a_script_without_an_interpreter_is_run_by_a_shell(place, words, monkeypatch):
+    (place / "sub").mkdir()
+    for name in ("job", "sub/job", "sub/empty"):
+        (place / name).write_text('echo "$0" "$@"; exit 9\n' if "job" in name else "")
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place / 'sub'}:{os.environ['PATH']}")
+    check_same(place, *words, plain=("/usr/bin/env",))
+
+
+SHADOWED = ("json", "enum", "signal", "typing", "threading", "subprocess", "numpy", "rich", "typer", "pyarrow")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("started", ["console script", "-m"])
+def test_the_user_s_modules_are_the_program_s_alone(place, started):
+    """Ours come first by whatever name, and the program finds its own."""
+    (place / "lib").mkdir()
+    for name in SHADOWED:
+        (place / "lib" / f"{name}.py").write_text("V = 5\n")
+    (place / "json.py").write_text("V = 6\n")  # -m looks here
+    (place / "says.py").write_text("import rich\nprint(rich.V, __import__('os').environ['PYTHONPATH'], flush=True)\n")
+    first = ["-m", "jouletrace"] if started == "-m" else ["-P", "-c", "from jouletrace.cli.main import main; main()"]
+    for verb, said in (("run", "5 lib\n"), ("monitor", "5 lib\n"), ("doctor", "")):
+        words = [verb, "-d", "sim:h100?realtime=1", *(["says.py"] if said else [])]
+        done = subprocess.run(
+            [sys.executable, *first, *words],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": "lib"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(said)
+
+
+@pytest.mark.thorough
+def test_a_model_finds_the_modules_of_pythonpath(place):
+    (place / "lib").mkdir()
+    (place / "lib" / "json.py").write_text("V = 5\n")
+    (place / "lib" / "rich.py").write_text("V = 5\n")
+    (place / "lib" / "helper.py").write_text("def call(x):\n    import later\n    return x\n")
+    (place / "lib" / "later.py").write_text("")
+    (place / "mine.py").write_text("import helper\ndef build():\n    return helper.call, (1,)\n")
+    for device in ("cpu", "sim:h100"):
+        process = start("profile", "mine:build", "-d", device, cwd=place, env={**os.environ, "PYTHONPATH": "lib"})
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert "Traceback" not in err
+        assert process.returncode == 0 if device == "cpu" else "calls no operator that a GPU would run" in err, err
+
+
 def test_a_script_that_can_be_read_once_is_read_by_python_alone(place):
     line = f"{sys.executable} -m jouletrace run -d cpu <(echo 'import sys; print(len(sys.argv))') a b"
     done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, text=True, check=False)
@@ -267,16 +319,31 @@ def test_descriptors_of_the_shell_reach_the_program_closed_and_open_ones(place):
         (["bad.py"], "run bad.py, line 2: not valid Python"),
         (["empty"], "run empty: a folder without a __main__.py"),
         (["no_format"], "run no_format: Exec format error"),
-        (["shell"], "; to run it by /bin/sh, make it executable: chmod +x shell"),
+        (["sh", "a\0b"], "run sh: embedded null byte"),
+        (["shell"], "; to run it by /bin/sh, make it executable: chmod +x shell, or write: run /bin/sh shell"),
+        (
+            ["s.sh"],
+            "run s.sh: not executable; to run it by sh, make it executable: chmod +x s.sh, or write: run sh s.sh",
+        ),
+        (
+            ["./b.bash"],
+            "not executable; to run it by bash, make it executable: chmod +x ./b.bash, or write: run bash ./b",
+        ),
+        (
+            ["job"],
+            "; to run it by sh, make it executable: chmod +x job, or write: run",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_run_is_refused_in_one_line(place, capsys, arguments, said):
     (place / "bad.py").write_text("a = 1\nb = = 2\n")
     (place / "empty").mkdir()
-    (place / "no_format").write_text("neither a script nor a program")
+    (place / "no_format").write_bytes(b"\x7fELF\0 of no machine")
     (place / "no_format").chmod(0o755)
     (place / "shell").write_text("#!/bin/sh\nexec sleep 1\n")
+    for name in ("s.sh", "b.bash", "job"):
+        (place / name).write_text("wait\n" if "." in name else "exec sleep 1\n")
     refused = command(capsys, "run", "-d", "cpu", *arguments)
     assert refused.code == 2
     assert said in refused.complaint

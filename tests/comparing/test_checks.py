@@ -10,7 +10,7 @@ import pytest
 import jouletrace as jt
 from commands import command
 from compare_runs import null_result, side, stated
-from jouletrace.comparing.checks import evaluate, parse
+from jouletrace.comparing.checks import evaluate, limits, parse
 from jouletrace.comparing.compare import compare
 from jouletrace.comparing.pairs import ALPHA
 from jouletrace.errors import BadInputError
@@ -54,6 +54,8 @@ def test_expressions_are_read(text, level, pattern, metric, above, change):
         ("layer:a:watt>5%", "the metric is one of"),
         ("energy<3%", "write 'energy>3%' to fail where it rose by more"),
         ("kernel:f<int>:time < +3%", "write 'kernel:f<int>:time>3%'"),
+        ("energy>-1000%", "write a limit above -100%"),
+        ("time<-100%", "write a limit above -100%"),
         ("", "write "),
     ],
 )
@@ -164,7 +166,7 @@ def test_checks_on_parts_mean_all_that_fit_the_pattern():
     ("text", "said"),
     [
         ("layer:encc:energy>1%", "no layer in common is called 'encc'; did you mean enc"),
-        ("op:x:energy>1%", "A and B have no op: profile with --detail kernel"),
+        ("op:x:energy>1%", "A and B have no op: profile with --detail op"),
     ],
 )
 def test_a_check_that_looks_at_nothing_is_refused(text, said):
@@ -210,7 +212,7 @@ A, B, W = "a1,a2,a3", "b1,b2,b3", "w1,w2,w3"
 
 def test_compare_prints_a_table(capsys, saved):
     said = command(capsys, "compare", A, B)
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err.startswith("as a gate: "), said.err.count("\n")) == (0, True, 1)
     assert "worse" in said.out
     assert "3 runs" in said.out
     assert "Latency, medians" in said.out, "show of repeats states the median of all iterations"
@@ -259,11 +261,52 @@ def test_a_failed_check_is_exit_code_1(capsys, saved):
     assert command(capsys, "compare", A, B, "--fail-if", "energy>20%").code == 0
 
 
+def test_a_comparison_without_a_check_says_which_would_pass_and_which_would_fail(capsys, saved):
+    said = command(capsys, "compare", A, B)
+    passes, fails = re.findall(r"'(energy>\d+%)'", said.err)
+    assert command(capsys, "compare", A, B, "--fail-if", passes).code == 0
+    assert command(capsys, "compare", A, B, "--fail-if", fails).code == 1
+    assert "as a gate" not in command(capsys, "compare", A, B, "--fail-if", passes).err
+    assert "as a gate" not in command(capsys, "compare", A, B, "--json").err
+
+
+def test_a_comparison_after_an_improvement_offers_a_gate_against_rises(capsys, saved):
+    said = command(capsys, "compare", B, A)
+    assert said.err == (
+        "as a gate: --fail-if 'energy>1%' passes with these figures, a rise beyond it fails (exit code 1)\n"
+    )
+
+
+@pytest.mark.parametrize("spread", [0.0001, 0.01, 0.2])
+@pytest.mark.parametrize("times", [0.001, 0.1, 0.5, 0.97, 0.999, 1.0, 1.001, 1.03, 1.5, 10])
+def test_each_check_that_is_offered_is_read_and_comes_out_as_stated(times, spread):
+    a, b = (side(*(one * (1 + by * spread) for by in (0, 1, -1))) for one in (1.0, times))
+    found = compare(a, b)
+    ends = limits(found)
+    assert ends or spread == 0.2
+    for limit, expected in zip(ends or (), ("failed", "passed"), strict=False):
+        if limit is not None:
+            assert limit >= 0
+            (check,) = evaluate([parse(f"energy>{limit}%")], found)
+            assert check.outcome == expected
+
+
+def test_no_check_is_offered_that_would_not_be_judged(capsys, tmp_path):
+    save(profile_run(), tmp_path / "a")
+    other = profile_run()
+    other.workload["name"] = "another"
+    save(other, tmp_path / "b")
+    said = command(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (said.code, "as a gate" in said.err) == (0, False)
+
+
 def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     lax = command(capsys, "compare", A, W, "--fail-if", "energy>3%")
     assert lax.code == 0
     assert lax.err.startswith("jouletrace: --fail-if 'energy>3%' is inconclusive: ")
-    assert "it would fail from +" in lax.err
+    assert "it would fail from +" in lax.out
+    assert (lax.err.count("--strict"), lax.err.count("+")) == (1, 0)
+    assert "it would fail from +" in command(capsys, "compare", A, W, "--fail-if", "energy>3%", "-f", "csv").err
     assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
 
 

@@ -74,6 +74,16 @@ def test_a_difference_below_the_margin_is_reported_and_flagged():
     assert row.flags == ("below_margin",)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "label", "because"),
+    [((1.0, 1.001, 0.999), (1.0, 1.08, 0.99), "Energy, total", "scatter"), ((1.0,), (1.2,), "Latency", "one run")],
+)
+def test_the_reason_stands_beside_an_inconclusive_row(a, b, label, because):
+    found = compare(side(*a), side(*b))
+    row = next(line for line in render(found).replace("\u00a0", " ").splitlines() if line.startswith(label))
+    assert row.rstrip().endswith(f"inconclusive: {because}")
+
+
 def test_one_run_a_side_is_inconclusive_however_narrow_its_own_interval():
     found = compare(side(1.0), side(1.5))
     assert {row.verdict for row in found.rows} == {INCONCLUSIVE}

@@ -18,6 +18,8 @@ from places import SUPPORT
 
 HERE = SUPPORT
 
+pytestmark = pytest.mark.usefixtures("started_by_python")
+
 # What inherits the pipes and outlives the parent: the end of the input alone doesn't end a child then.
 HEIR = f"""
 import os, time

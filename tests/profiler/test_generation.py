@@ -25,6 +25,7 @@ from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import resolve
+from printed_sums import sums_of
 from shown import name_of, rows
 from step_truth import mean_step, steady_step
 
@@ -167,6 +168,10 @@ def test_operators_of_all_forwards_are_the_whole(captured):
     assert sorted((row["phase"], row["count"]) for row in projections) == [("decode", 11), ("prefill", 1)]
     attention = [row for row in ops.values() if "attention" in (row["op"] or "") and row["phase"] == "decode"]
     assert sum(row["count"] for row in attention) == 11
+
+
+def test_printed_rows_make_up_the_row_above_them_and_the_whole(captured):
+    assert sums_of(captured) == []
 
 
 def test_layers_are_distinguished_by_phase(captured):

@@ -14,6 +14,7 @@ from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
+from printed_sums import sums_of
 from shown import name_of, rows
 from step_truth import steady_step
 
@@ -127,6 +128,10 @@ def test_phases_close_and_hold_their_truth(trained):
         busy[call.phase] += seconds
     for name, seconds in busy.items():
         assert trained.result("time_s", ids[name]).value == pytest.approx(seconds, rel=0.03)
+
+
+def test_printed_rows_make_up_the_row_above_them_and_the_whole(trained):
+    assert sums_of(trained) == []
 
 
 def test_backward_operators_belong_to_the_modules_of_their_forward(trained):

@@ -40,6 +40,9 @@ class VirtualClock:
     def monotonic_ns(self):
         return self.now_ns - START_NS
 
+    def ahead_ns(self):
+        return 0
+
     def every(self, interval_s, call):
         timer = Timer(round(interval_s * 1e9), call)
         heapq.heappush(self.heap, (self.now_ns + timer.interval_ns, id(timer), timer))

@@ -23,6 +23,8 @@ from places import SUPPORT
 
 TESTS = str(SUPPORT)
 
+pytestmark = pytest.mark.usefixtures("started_by_python")
+
 
 @pytest.fixture
 def record(tmp_path):

@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jouletrace.cli import main
+from preloaded import Popen
 
 TOY = """
 import time
@@ -92,13 +93,17 @@ def done(*arguments: str) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
-def start(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[str]:
-    """Start a command in a process of its own."""
-    return subprocess.Popen(
+def start(*arguments: str, cwd: Path, preloaded: bool = True, **options: Any) -> subprocess.Popen[str]:
+    """Start a command in a process of its own.
+
+    One that has imported most of jouletrace forks it, unless the test is of the start itself, or changes the paths.
+    """
+    popen = Popen if preloaded and "PYTHONPATH" not in options.get("env", ()) else subprocess.Popen
+    return popen(
         [sys.executable, "-m", "jouletrace", *arguments],
         cwd=cwd,
         text=True,
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},  # type: ignore[call-overload]
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 

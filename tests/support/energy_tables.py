@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis.kernel_powers import Recorded, placed, pools, powers_of_kinds
-from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.rows import check_rest
 from jouletrace.run import Estimate
 from jouletrace.run.division import METHOD
 from jouletrace.sensor.shares import Response
+from readings import taken
 
 IDLE = "idle"
 
@@ -43,8 +43,7 @@ def recorded_of(fit, idle_w=(130.0, 30.0)):
     if hasattr(sensor, "window_s"):
         width_sd, period_s = max(sensor.stretch_spread, 1e-4), float(np.median(np.diff(fit.time_s)))
         known = Response(0.0, width_sd, 0.0, sensor.delay_spread_s, 0.0, 1.0, period_s, sensor.window_s)
-    locked = Lock(None, fit)
-    return Recorded(locked, placed(locked, known), idle_w, 0)
+    return Recorded(fit.activity, taken(fit.time_s, fit.watts), placed(fit, known), idle_w, fit)
 
 
 def rest_of(fit):

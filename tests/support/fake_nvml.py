@@ -37,6 +37,9 @@ class FakeClock:
     def monotonic_ns(self) -> int:
         return self.time_ns() - START_NS
 
+    def ahead_ns(self) -> int:
+        return 0
+
     def sleep(self, seconds: float) -> None:
         self.now_ns += round(seconds * 1e9)
 

@@ -91,17 +91,17 @@ def _code():
         for name, value in vars(module).items():
             kept = callable(value) or isinstance(value, np.ndarray) or is_dataclass(value)
             if kept and (module, name) not in _REMEMBERED:
-                yield module.__name__, name, value
+                yield vars(module), name, value
             if isinstance(value, type) and value.__module__ == module.__name__:
-                yield from ((f"{module.__name__}.{name}", of, one) for of, one in vars(value).items() if callable(one))
+                yield from ((vars(value), of, one) for of, one in vars(value).items() if callable(one))
 
 
-_IMPORTED = {(where, name): value for where, name, value in _code()}
+_IMPORTED = list(_code())
 
 
 def _as_imported():
     """True if no test has replaced a function, which has no digest."""
-    return all(_IMPORTED.get((where, name), value) is value for where, name, value in _code())
+    return all(names.get(name) is value for names, name, value in _IMPORTED)
 
 
 def _add(digest, value):

@@ -29,7 +29,8 @@ class Read:
         level: Whether to trust it.
         failed: Codes of the checks that failed.
         figures: All figures, by what they are of; their order is of no account.
-        sums: Power and energy over all devices, time over all kernels, and the mean power in the headline.
+        sums: Power, its half-width and energy over all devices, energy of the whole where it is stated, time over all
+            kernels, and the mean power in the headline.
     """
 
     level: str
@@ -75,7 +76,7 @@ def _read(place: Path, headline: str, shown: dict[str, Any]) -> Read:
     run = load(place)
     units = {unit["id"]: unit for unit in run.units.to_pylist()}
     figures: Counter[tuple[Any, ...]] = Counter()
-    sums: dict[str, float | None] = {"power_w": None, "energy_total_j": None, "time_s": None}
+    sums: dict[str, float | None] = dict.fromkeys(("power_w", "half_w", "energy_total_j", "whole_j", "time_s"))
     for row in run.results.to_pylist():
         unit = units.get(row["unit"], {})
         of = unit.get("level"), unit.get("name")
@@ -85,6 +86,10 @@ def _read(place: Path, headline: str, shown: dict[str, Any]) -> Read:
         wanted = "kernel" if row["metric"] == "time_s" else "device"
         if row["metric"] in sums and unit.get("level") == wanted and row["value"] is not None:
             sums[row["metric"]] = (sums[row["metric"]] or 0.0) + row["value"]
+            if row["metric"] == "power_w" and row["low"] is not None:
+                sums["half_w"] = (sums["half_w"] or 0.0) + (row["high"] - row["low"]) / 2
+        if row["metric"] == "energy_total_j" and unit.get("level") == "model":
+            sums["whole_j"] = row["value"]
     for row in run.counters.to_pylist():
         figures["counter", row["span"], row["section"], row["metric"], _rounded(row["value"])] += 1
     figures.update(("device", device.name) for device in run.devices)
@@ -147,6 +152,9 @@ def _untrue(found: Read, like: Read, mutation: Mutation) -> str:
             return f"trust: {found.level}, and no {name} in place of {was:g}"
         if not math.isclose(now, was * mutation.factor, rel_tol=mutation.within):
             return f"trust: {found.level}, and {name} is {now:.5g} in place of {was * mutation.factor:.5g}"
+    was, now = like.sums["half_w"], found.sums["half_w"]
+    if mutation.narrowest and was is not None and (now is None or now < was * mutation.narrowest):
+        return f"trust: {found.level}, and power is known to ± {now:.3g} W in place of {was:.3g} W"
     of, stated = found.sums["power_w"], found.sums["stated_w"]
     if of is not None and stated is not None and not math.isclose(of, stated, rel_tol=0.01):
         return f"trust: {found.level}, and the headline says {stated:g} W of devices that draw {of:.5g} W together"

@@ -247,6 +247,7 @@ def samples() -> dict[str, tuple[Sample, ...]]:
         ("nvprof", "nvprof trace csv", '"Start"'),
         ("nvprof", "nvprof metrics csv", '"Device"'),
         ("mig_folder", "mig results", "model_name"),
+        ("codecarbon", "emissions", "timestamp"),
     ):
         add(form, "table", table=page(import_logs.SAMPLES[name][1], heading))
     texts = ("dmon", "boxes", "scrapes", "nvprof summary", "nvprof metrics", "trtexec log", "torch")

@@ -29,6 +29,7 @@ class Mutation:
         factor: Its power and energy are so many times those.
         within: How far they may be from that, as a ratio.
         compared: Which sums of ``judged.Read`` are compared.
+        narrowest: The half-width of its power is at least so many times that of the file to compare with.
         options, like_options: Of ``jouletrace import`` for the one and the other.
         said: How it was changed.
     """
@@ -39,6 +40,7 @@ class Mutation:
     factor: float = 1.0
     within: float = 1e-6
     compared: tuple[str, ...] = ("power_w", "energy_total_j", "time_s")
+    narrowest: float = 0.0
     options: tuple[str, ...] = ()
     like_options: tuple[str, ...] = ()
     said: str = ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import mutations_of_json as timelines
+import mutations_of_losses as losses
+import mutations_of_sections as structure
 import mutations_of_tables as tables
 import mutations_of_times as times
 from mutable import samples
@@ -33,6 +35,22 @@ FAMILIES: dict[str, Family] = {
     "quotation marks": tables.quotation_marks,
     "trailing commas": tables.trailing_commas,
     "ends of lines": tables.ends_of_lines,
+    "held readings": losses.held_readings,
+    "one device much shorter": losses.one_much_shorter,
+    "counter falls": losses.counter_falls,
+    "headings again": structure.headings_again,
+    "sections": structure.sections,
+    "another section": structure.other_section,
+    "lines of times": structure.time_lines,
+    "place of a GPU": structure.place_of_gpu,
+    "stray mark": structure.stray_mark,
+    "sessions": times.sessions,
+    "irregular times": times.irregular,
+    "order of date": times.order_of_date,
+    "kernels lost": losses.kernels_lost,
+    "trackers of one machine": losses.trackers_of_one_machine,
+    "0 J of a GPU": losses.gpu_of_nothing,
+    "PUE": losses.power_usage_effectiveness,
 }
 
 

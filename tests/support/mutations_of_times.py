@@ -110,3 +110,38 @@ def counter(sample: Sample, draw: Random) -> Mutation | None:
         now = {"stuck": first, "half": first + (was - first) / 2, "reset": was - first if n >= fallen else was}[how]
         table = put(table, n, column, f"{now:.3f}") if device == one else table
     return Mutation(table.data(), TRUE if how == "reset" else DOUBT, sample.whole, within=0.03, said=how)
+
+
+@of_table(TRUE, within=0.01, compared=("power_w",))
+def sessions(table: Table, draw: Random) -> Table | None:
+    """Sessions of one length, with equal pauses between."""
+    return _later(table, draw.choice([2, 5, 8, 10, 20]), draw.choice([30.0, 300.0, 3600.0]))
+
+
+@of_table(TRUE, within=0.01, compared=("power_w",))
+def irregular(table: Table, draw: Random) -> Table | None:
+    """Pauses of every length between the rows."""
+    return _later(table, 1, 10 ** draw.uniform(-2, 1), draw)
+
+
+def _later(table: Table, rows: int, pause_s: float, draw: Random | None = None) -> Table | None:
+    """Times of whose rows each so many come later by a pause, or by up to as much."""
+    if table.stamp is None or "counter" in table.roles or table.written == "scrapes":
+        return None
+    count, late_s, cells = len(set(devices(table))), 0.0, []
+    for n, row in enumerate(table.rows):
+        k = n // count
+        late_s += 0.0 if n % count or k % rows or not k else pause_s * (draw.random() ** 4 if draw else 1)
+        cells.append((table.stamp(BEGIN + timedelta(seconds=k + late_s)), *row[1:]))
+    return replace(table, rows=tuple(cells))
+
+
+def order_of_date(sample: Sample, draw: Random) -> Mutation | None:
+    """Numbers alone for day and month, in a night in which one order would leave a hole."""
+    table = sample.table
+    if table is None or table.stamp is not plain_time:
+        return None
+    at, step = datetime(2026, 3, 11, 23, 59, 50, tzinfo=UTC), timedelta(seconds=1)
+    form = draw.choice(["%m-%d-%Y", "%d-%m-%Y", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y"]) + " %H:%M:%S"
+    changed = _restamped(table, lambda time: time.strftime(form), at, step)
+    return Mutation(changed, SAME, _restamped(table, plain_time, at, step), said=form)

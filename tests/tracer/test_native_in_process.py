@@ -252,6 +252,21 @@ push("aten::mm, op_id = 1"); pop(); events, ns = cost(); print(events, ns > 0); 
     assert {"rank 3", "two lines"} <= set(traced.said("i"))
 
 
+def test_a_module_has_its_mark_until_it_is_gone_and_too_many_have_none(python, bench):
+    python("""
+start(); globals().update(library.jt_functions()); module, other = object(), object(); number = mark(0, "m", "encoder")
+assert within(module) == -1; launch(1); remember(id(module), number); assert marked(id(module)) == number
+assert within(module) == 0; launch(2); assert within(other) == -1; assert within(module) == 1; leave(0)
+remember(id(module), 0); assert within(module) == -1; launch(4)
+for address in range(1, 600_000): remember(address << 4, number)
+known = sum(marked(address << 4) == number for address in range(1, 600_000)); assert 250_000 < known <= 1 << 18, known
+for address in range(1, 600_000): remember(address << 4, 0)
+remember(id(module), number); assert within(module) == 0; launch(8); leave(0); library.jt_stop()
+""")
+    (traced,) = bench.traced()
+    assert owners(traced) == {("", ""): 5, ("encoder", ""): 10}
+
+
 def test_a_graphs_kernels_belong_to_the_module_that_they_were_captured_in(python, bench):
     python("""
 start(); globals().update(library.jt_functions()); graph, clone = ctypes.c_void_p(), ctypes.c_void_p()

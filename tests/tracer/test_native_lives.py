@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from jouletrace.run.steady import OFFSET, offset_ns
 from traced import FAKES, KERNEL
 
 
@@ -122,6 +123,14 @@ def test_pages_may_be_of_64_kib(bench):
     traced = bench.one("launch 200000 sync", LD_PRELOAD=library, FAKE_KERNEL_NS=1)
     assert sum(traced.counts().values()) == 200_000
     assert (traced.rows["end"] > traced.rows["start"]).all()
+
+
+def test_times_are_by_the_clock_of_the_recording_though_the_hosts_was_set(bench):
+    library = bench.folder / "set.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, FAKES / "clock_set.c", "-ldl"], check=True)
+    begin_ns, own = time.time_ns(), {OFFSET: offset_ns()}
+    traced = bench.one("launch 1 sync", LD_PRELOAD=library, SET_FILE=library, SET_S=3600, **own)
+    assert begin_ns <= traced.header["ended_ns"] <= time.time_ns()
 
 
 @pytest.mark.parametrize("mask", ["0", "777"])

@@ -144,7 +144,7 @@ def test_rows_that_never_ended_are_counted_and_left_out(tmp_path):
     (found,) = read(tmp_path)
     assert len(found.work) == 1
     assert found.dropped == 9
-    assert found.notes == [("records_dropped", "the tracer dropped 9 records: kernels are missing")]
+    assert found.notes == [("records_dropped", "9 of 10 launches have no kernel: the tracer dropped their records")]
 
 
 def test_rows_without_space_state_why(tmp_path):
@@ -152,7 +152,18 @@ def test_rows_without_space_state_why(tmp_path):
         writer.dropped = 5
         writer.fact("full", "a full disk")
     (found,) = read(tmp_path)
-    assert found.notes == [("records_dropped", "the tracer dropped 5 records: kernels are missing (a full disk)")]
+    assert found.notes == [
+        ("records_dropped", "5 of 5 launches have no kernel: the tracer dropped their records (a full disk)")
+    ]
+
+
+def test_a_few_rows_without_space_are_a_remark(tmp_path):
+    with Writer(tmp_path, 1) as writer:
+        writer.dropped = 1
+        for k in range(19):
+            writer.row(at(k), at(k + 1), "k", correlation=k + 1)
+    (found,) = read(tmp_path)
+    assert found.notes == [("few_records_dropped", "1 of 20 launches have no kernel: the tracer dropped their records")]
 
 
 def test_a_running_process_is_read_as_far_as_its_count_says(tmp_path):

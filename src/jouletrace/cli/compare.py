@@ -78,6 +78,7 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
         CheckFailedError: If one failed; with ``strict`` if one is inconclusive, or the sides have data in common.
         NotPossibleError: If none failed, but a side lacks the figure of one, or none could be judged.
     """
+    from jouletrace.comparing.checks import limits
     from jouletrace.comparing.pairs import FAILED, INCONCLUSIVE, UNJUDGED, UNMEASURED
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import note, says
@@ -85,10 +86,15 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty())
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
+    if form == "table" and not found.checks and not found.shared and (ends := limits(found)):
+        fails, passes = ends
+        shown = "a rise beyond it" if fails is None else f"'energy>{fails}%'"
+        say(f"as a gate: --fail-if 'energy>{passes}%' passes with these figures, {shown} fails (exit code 1)")
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
     for check in found.checks:
         if check.outcome == INCONCLUSIVE and not strict:
-            say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {says(check)}")
+            why = f"{says(check)}; " if form == "csv" else ""  # all others have it in what is printed
+            say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {why}exit code 0, with --strict 1")
     if strict and found.shared:
         raise CheckFailedError(f"--strict: {note(found.shared)}")
     if found.checks and found.checks[0].outcome == UNJUDGED:

@@ -15,6 +15,8 @@ INTERRUPTED = 130
 UNWRITTEN = 120
 """Python's own exit code where stdout can't be written."""
 
+CLOSED = "standard output is closed: open it, or redirect it to /dev/null"
+
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO)
 """Error numbers of failed writes to stdout; errors of named files carry their file name."""
 
@@ -48,7 +50,7 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         error = BadInputError(f"{str(error.filename)[:80]}…: the name is too long for a file")
     if isinstance(error, JouletraceError):
-        complain(str(error))
+        complain(error.text)
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         complain("interrupted")

@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 
+from jouletrace.import_path import ours_first
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -23,11 +25,12 @@ _OURS_ALONE = ("compare", "doctor", "export", "import", "merge", "monitor", "rep
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    ours_first()
     try:
         import signal
 
         from jouletrace.cli.encoding import print_any_text
-        from jouletrace.cli.failures import complain, drop_output
+        from jouletrace.cli.failures import CLOSED, complain, drop_output
         from jouletrace.processes import termination
         from jouletrace.without_pandas import hide_pandas
 
@@ -38,8 +41,8 @@ def main() -> NoReturn:
         hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; ignored under nohup
         if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
             signal.signal(hangup, termination.terminated)
-        if not _have_output():
-            complain("standard output is closed: open it, or redirect it to /dev/null")
+        if not _have_output() and sys.argv[1:2] not in (["run"], ["monitor"]):  # their program runs nevertheless
+            complain(CLOSED)
             sys.exit(_WRONG_USE)
         print_any_text()
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import ExitStack
 from datetime import datetime
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.failures import CLOSED
+from jouletrace.cli.output import Place, check_form, launched, print_runs, say
 from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 
@@ -75,8 +77,11 @@ def monitor(
     At the end it prints the idle level, the working level, their difference, and the energy. Ctrl-C ends it normally.
     With a command, the exit code is the command's.
     """
-    from jouletrace.devices import open_devices
     from jouletrace.errors import BadInputError
+    from jouletrace.profiler.program.command import program_of
+
+    program = program_of(command, False) if command else None  # before what is imported next changes the environment
+    from jouletrace.devices import open_devices
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
     from jouletrace.recording.session import command_line
@@ -89,7 +94,14 @@ def monitor(
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")
     counter = WorkCounter(Target.parse(per), max(interval, FASTEST_S)) if per is not None else None
     streaming = form == "csv"
+    if program is not None:
+        program.check()
+    elif sys.__stdout__ is None:
+        raise BadInputError(CLOSED)
+    elif signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as behind & in a script, which ends it by SIGINT
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with ExitStack() as stack:
+        launcher = stack.enter_context(launched(program)) if program is not None else None
         displays: list[Display] = []
         if serve is not None:
             from jouletrace.profiler.monitoring.serve import Address, Exporter
@@ -105,16 +117,21 @@ def monitor(
         place = stack.enter_context(Place(output, "monitor"))
         with ExitStack() as drawing:
             if streaming:
-                displays.append(Stream(counting=counter is not None).show)
+                try:
+                    displays.append(Stream(counting=counter is not None).show)
+                except OSError as error:
+                    if launcher is None:
+                        raise
+                    launcher.failure = error  # the program runs nevertheless
             elif form == "table" and (not command or sys.stderr.isatty()):
                 live = LiveTable(redrawn=not command)
                 drawing.callback(live.close)
                 displays.append(live.show)
-            run, code = record(
+            run = record(
                 devices,
                 interval_s=interval,
                 duration_s=duration,
-                command=command,
+                launcher=launcher,
                 stdout=None if form == "table" else STDERR,
                 counter=counter,
                 folder=place.folder,
@@ -130,8 +147,6 @@ def monitor(
             verbose=verbose,
             tariff=given,
         )
-    if code:
-        raise typer.Exit(code)
 
 
 def _cells(reading: Reading) -> list[str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+import typer
+
+from jouletrace.cli.failures import complain, exit_code
 from jouletrace.errors import (
     BadInputError,
     BrokenOffError,
@@ -22,6 +26,8 @@ from jouletrace.errors import (
 from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
+    from jouletrace.profiler.program.command import Command
+    from jouletrace.profiler.program.launcher import Launcher
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
@@ -179,7 +185,7 @@ class Place:
         try:
             save(run, self._zip)
         except BadInputError as error:
-            raise BrokenOffError(str(error)) from None
+            raise BrokenOffError(error.text) from None
         shutil.rmtree(self.folder)
         self._saved = self._zip
 
@@ -192,6 +198,34 @@ class Place:
             lines = [f"saved {shown(self._saved)}", *more]
             say(in_width(lines))
             self._closed = True
+
+
+@contextmanager
+def launched(program: Command) -> Iterator[Launcher]:
+    """A launcher for a program, whose exit code is that of the command: what fails of ours is a line on stderr.
+
+    Raises:
+        Exit: With that code, unless it is 0.
+        Exception: Of the block, if the program wasn't started.
+    """
+    from jouletrace.profiler.program.launcher import Launcher
+
+    if sys.__stdout__ is None:
+        complain("standard output is closed: no figures are printed")
+    with Launcher(program) as launcher:
+        try:
+            yield launcher
+            if launcher.failure is not None:
+                raise launcher.failure
+        except (Exception, SystemExit) as error:
+            if launcher.code is None:
+                raise
+            if exit_code(error) is None:
+                with suppress(OSError):  # a full stderr changes no exit code
+                    traceback.print_exception(error)
+    if launcher.code:
+        say(f"{program.name} ended with exit code {launcher.code}")
+        raise typer.Exit(launcher.code)
 
 
 def in_width(parts: list[str], between: str = " · ") -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.failures import exit_code
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Place, check_form, launched, print_runs
 from jouletrace.option import number
 
 if TYPE_CHECKING:
@@ -58,29 +57,19 @@ def run(
     chosen.check()
 
     from jouletrace.profiler.program.program import run_program
-    from jouletrace.profiler.program.signals import Signals
 
     traced = _duty(duty)
-    with Place(output, chosen.name.removesuffix(".py")) as place, Signals() as signals:
-        found, code = run_program(
-            chosen,
-            signals,
+    with launched(chosen) as launcher, Place(output, chosen.name.removesuffix(".py")) as place:
+        made = run_program(
+            launcher,
             device=device or ["visible"],
             operators=operators,
             duty=traced,
             live=live,
             folder=place.folder,
         )
-        place.done(found, more=form == "table" and not verbose)
-        try:
-            print_runs([found], form=form, top=top, verbose=verbose)
-        except (OSError, SystemExit) as error:  # what the program made of itself counts for more
-            if not code or exit_code(error) is None:
-                raise
-        place.close()
-    if code:
-        say(f"{chosen.name} ended with exit code {code}")
-        raise typer.Exit(code)
+        place.done(made, more=form == "table" and not verbose)
+        print_runs([made], form=form, top=top, verbose=verbose)
 
 
 FIRST_S = 30.0

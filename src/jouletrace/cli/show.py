@@ -52,9 +52,7 @@ def show(
     from jouletrace.analysis.facts import facts_of
     from jouletrace.profiler.loading import load
     from jouletrace.report.cost import cost_line, tariff
-    from jouletrace.run.files import RUN_JSON
     from jouletrace.run.parts import Parts
-    from jouletrace.run.places import kernels_of
 
     form, given = check_form(form, json), tariff(price, carbon)
     if schema != 3 and (form != "json" or by is not None or budget):
@@ -62,7 +60,10 @@ def show(
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
-        _print_by(load(runs[0]), [kind.strip() for kind in by.split(",")], form, top)
+        run = load(runs[0])
+        if own := _of_kernels(run, runs[0]):
+            raise BadInputError(f"--by {by}: the kernels of a recording are a Run of their own: {own} --by {by}")
+        _print_by(run, [kind.strip() for kind in by.split(",")], form, top)
         return
     if budget:
         shown = [load(path) for path in runs]
@@ -80,9 +81,18 @@ def show(
     shown = [load(path) for path in runs]
     print_runs(shown, form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given, schema=schema)
     for run, path in zip(shown, runs, strict=True):
-        kernels = kernels_of(Path(path))
-        if run.kind == "record" and (kernels / RUN_JSON).is_file():
-            say(f"where its energy went: {shlex.join(['jouletrace', 'show', str(kernels)])}")
+        if own := _of_kernels(run, path):
+            say(f"where its energy went: {own}")
+
+
+def _of_kernels(run: Run, path: str) -> str:
+    """The command that shows the kernels of a recording, which lie beside its ranges; "" without."""
+    from jouletrace.run.files import RUN_JSON
+    from jouletrace.run.places import kernels_of
+
+    kernels = kernels_of(Path(path))
+    there = run.kind == "record" and (kernels / RUN_JSON).is_file()
+    return shlex.join(["jouletrace", "show", str(kernels)]) if there else ""
 
 
 def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:

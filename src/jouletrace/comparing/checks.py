@@ -10,6 +10,7 @@ No check is judged where figures can't be trusted, or the sides are of other dev
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -49,8 +50,8 @@ METRICS = {
 }
 """The metric of the model, and that of a part, by word."""
 
-_DETAILS = {"phase": "phase", "layer": "layer", "op": "kernel", "kernel": "kernel"}
-"""The ``--detail`` with which a profile has parts of a level."""
+_DETAILS = ("phase", "layer", "op", "kernel")
+"""Levels of which a profile has parts with that ``--detail``."""
 
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
@@ -70,6 +71,8 @@ def parse(text: str) -> Check:
     for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
         if word not in known:
             raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
+    if float(change) <= -100:
+        raise BadInputError(f"--fail-if '{text}': nothing falls by 100 % or more: write a limit above -100%")
     if above == "<" and float(change) > 0:
         where, size = f"{level}:{pattern}:" if level else "", change.lstrip("+")
         raise BadInputError(
@@ -102,6 +105,21 @@ def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
     return evaluated
 
 
+def limits(found: Comparison) -> tuple[int | None, int] | None:
+    """Rises of energy in whole %: the largest that a check with these figures fails on, the least that it passes.
+
+    The first is None where no rise is shown. None where no check of the energy would be judged, or its scatter isn't
+    known.
+    """
+    row = found.whole.get("energy_total_j")
+    if row is None or row.contrast is None or _hindrance(found):
+        return None
+    low, high = (row.contrast.bound(ALPHA, lower=lower) for lower in (True, False))
+    if low is None or high is None:
+        return None
+    return math.ceil(100 * low) - 1 if low > 0 else None, max(math.floor(100 * high) + 1, 1)
+
+
 def _hindrance(found: Comparison) -> Note | None:
     """The reason against any verdict on the code; None without one."""
     if apart := other_things(found.a, found.b):
@@ -130,7 +148,7 @@ def _lacking(level: str, sides: Sequence[Side]) -> str:
         return f"A and B have no {level} in common"
     said = f"{' and '.join(side.name for side in lacking)} {'has' if len(lacking) == 1 else 'have'} no {level}"
     profiled = level in _DETAILS and all(side.run.kind == "profile" for side in lacking)
-    return f"{said}: profile with --detail {_DETAILS[level]}" if profiled else said
+    return f"{said}: profile with --detail {level}" if profiled else said
 
 
 def _fits(row: Row, pattern: str) -> bool:

@@ -147,7 +147,8 @@ def _independent(run: Run, place: str) -> list[Source]:
     figures = {name: one for name, one in parts.whole.figures.items() if name in MODEL_METRICS}
     whole = replace(parts.whole, name=run.workload.get("name") or run.kind, figures=figures)
     if not figures and parts.units("device"):
-        return [Source(run, place, replace(whole, figures=_of_devices(run, parts)), watched=True)]
+        figures = {name: of_devices(run, parts, name) for name in WATCHED_METRICS}
+        return [Source(run, place, replace(whole, figures=figures), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
@@ -166,15 +167,6 @@ def _independent(run: Run, place: str) -> list[Source]:
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
         found.append(Source(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
     return found or [Source(run, place, whole)]
-
-
-def _of_devices(run: Run, parts: Parts) -> dict[str, Estimate]:
-    """Figures of all devices together; no energy and power where a device lacks it, as the other side may not."""
-    found = {name: of_devices(run, parts, name) for name in WATCHED_METRICS}
-    for unit in parts.units("device"):
-        lacking = {name: unit.get(name) for name in ("energy_total_j", "power_w")}
-        found |= {name: one for name, one in lacking.items() if one.value is None}
-    return found
 
 
 def _mean(values: Any) -> Estimate:

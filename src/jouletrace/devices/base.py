@@ -17,6 +17,7 @@ import numpy as np
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import ChannelInfo, DeviceInfo
+from jouletrace.run.steady import host_offset_ns, offset_ns, steady_ns
 
 
 class Clock(Protocol):
@@ -30,6 +31,9 @@ class Clock(Protocol):
 
     def monotonic_ns(self) -> int:
         """Nanoseconds on a clock that never steps."""
+
+    def ahead_ns(self) -> int:
+        """How far the host's clock is ahead of this one, in nanoseconds, since it was set; about 0 if it wasn't."""
 
     def sleep(self, seconds: float) -> None:
         """Let ``seconds`` pass."""
@@ -145,17 +149,28 @@ def named(infos: Sequence[DeviceInfo]) -> str:
 
 
 class RealClock:
-    """The host's clocks."""
+    """The host's clock as it was when this was made; it goes on steadily if the host's is set.
+
+    Attributes:
+        offset_ns: As in ``run.steady``.
+    """
 
     virtual = False
 
+    def __init__(self) -> None:
+        self.offset_ns = offset_ns()
+
     def time_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
-        return time.time_ns()
+        return self.offset_ns + steady_ns()
 
     def monotonic_ns(self) -> int:
         """Nanoseconds since a fixed point; never steps."""
-        return time.monotonic_ns()
+        return steady_ns()
+
+    def ahead_ns(self) -> int:
+        """How far the host's clock has been set since, in nanoseconds."""
+        return host_offset_ns() - self.offset_ns
 
     def sleep(self, seconds: float) -> None:
         """Let ``seconds`` pass."""

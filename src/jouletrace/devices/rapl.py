@@ -24,6 +24,13 @@ INTERVAL_S = 0.05
 
 CHANNEL = ENERGY_COUNTER
 
+_MOST_PACKAGE_W = 1000.0
+"""No package draws more."""
+
+_PAUSE_S = 10.0
+"""A counter that falls within so long may be at the end of its range. In a longer pause the machine may have slept,
+after which counters begin at 0."""
+
 
 class RaplMissingError(NotPossibleError):
     """No package counter can be read.
@@ -45,14 +52,25 @@ class Package:
     path: Path
     range_uj: int
 
+    def used_uj(self, last_uj: int, now_uj: int, elapsed_s: float) -> int | None:
+        """Energy between two reads in µJ; None where the counter may have restarted, or come round several times."""
+        most_uj = _MOST_PACKAGE_W * elapsed_s * 1e6
+        if now_uj >= last_uj:
+            return now_uj - last_uj if most_uj < self.range_uj else None
+        used = now_uj - last_uj + self.range_uj
+        return used if elapsed_s <= _PAUSE_S and used <= most_uj else None
 
-def find_packages(root: Path = ROOT, part: str = "package") -> list[Package]:
+
+def find_packages(root: Path = ROOT, part: str = "package") -> tuple[list[Package], list[str]]:
     """The package domains under ``root``, or those of their memory (``part`` "dram"), in order.
 
+    Returns:
+        Those that can be used, and the names of those whose range can't be read.
+
     Raises:
-        RaplMissingError: If none exists, or reading isn't permitted.
+        RaplMissingError: If none can be used, or reading isn't permitted.
     """
-    packages = []
+    packages, left_out = list[Package](), list[str]()
     # "intel-rapl-mmio:N" repeats the same packages, and "intel-rapl:N:M" are parts of them.
     for zone in sorted(root.glob("intel-rapl:*")):
         if zone.name.count(":") != (1 if part == "package" else 2):
@@ -62,7 +80,10 @@ def find_packages(root: Path = ROOT, part: str = "package") -> list[Package]:
             if not name.startswith(part):
                 continue
             _read_int(zone / "energy_uj")
-            packages.append(Package(name, zone / "energy_uj", _read_int(zone / "max_energy_range_uj")))
+            if (range_uj := _range_uj(zone)) > 0:
+                packages.append(Package(name, zone / "energy_uj", range_uj))
+            else:
+                left_out.append(name)
         except PermissionError:
             raise RaplMissingError(
                 "rapl_unreadable",
@@ -71,19 +92,24 @@ def find_packages(root: Path = ROOT, part: str = "package") -> list[Package]:
             ) from None
         except (OSError, ValueError):
             continue
+    if not packages and left_out:
+        raise RaplMissingError(
+            "rapl_unreadable", f"CPU energy can't be read: no max_energy_range_uj of {', '.join(left_out)} under {root}"
+        )
     if not packages:
         raise RaplMissingError(
             "rapl_absent",
             f"CPU energy can't be read: no RAPL package counter under {root} "
             "(virtual machines and containers hide it; on bare metal `sudo modprobe intel_rapl_msr` may bring it)",
         )
-    return packages
+    return packages, left_out
 
 
 class RaplSource:
     """Energy of all packages together, and the mean power since the previous reading.
 
-    Power from counter differences is gapless by construction, however late a poll comes.
+    Power from counter differences is gapless by construction, however late a poll comes. Where a counter restarted, the
+    energy is unknown: there is no power, and the sum begins at 0 again.
     """
 
     interval_s = INTERVAL_S
@@ -127,16 +153,18 @@ class RaplSource:
         if not self._last_uj:
             self._last_uj, self._last_ns = now_uj, stamp
             return [one_sample(CHANNEL, stamp, 0.0)]
-        used_uj = sum(
-            now - last if now >= last else now - last + package.range_uj
-            for now, last, package in zip(now_uj, self._last_uj, self._packages, strict=True)
-        )
         elapsed_ns = stamp - self._last_ns
-        self._total_uj += used_uj
+        used_uj = [
+            package.used_uj(last, now, elapsed_ns / 1e9)
+            for now, last, package in zip(now_uj, self._last_uj, self._packages, strict=True)
+        ]
+        known_uj = [used for used in used_uj if used is not None]
+        whole = len(known_uj) == len(used_uj)
+        self._total_uj = self._total_uj + sum(known_uj) if whole else 0
         self._last_uj, self._last_ns = now_uj, stamp
         samples = [one_sample(CHANNEL, stamp, self._total_uj / 1e6)]
-        if elapsed_ns > 0:  # else the host's clock was set back, and no power can be determined
-            samples.append(one_sample(POWER, stamp, used_uj * 1e3 / elapsed_ns))
+        if whole and elapsed_ns > 0:  # else the host's clock was set back, and no power can be determined
+            samples.append(one_sample(POWER, stamp, sum(known_uj) * 1e3 / elapsed_ns))
         return samples
 
 
@@ -165,8 +193,12 @@ class CpuHost:
         )
         self._packages: list[Package] = []
         try:
-            self._packages = find_packages(root, part)
+            self._packages, left_out = find_packages(root, part)
             self.info.details["packages"] = [p.name for p in self._packages]
+            if left_out:
+                self.info.details["packages_left_out"] = left_out
+                number = len(self._packages)
+                self.info.name += f" ({number} of {number + len(left_out)} packages)"
         except RaplMissingError as error:
             self.info.details["no_power"] = error.code
             self.info.details["no_power_note"] = str(error)
@@ -184,7 +216,10 @@ class CpuHost:
         for package in self._packages:
             _read_int(package.path)
         cost_s = time.perf_counter() - start
-        return [Capability(name, True, source, 0.001, cost_s, f"gapless; {len(self._packages)} package(s), summed")]
+        note = f"gapless; {len(self._packages)} package(s), summed"
+        if left_out := self.info.details.get("packages_left_out"):
+            note += f"; without {', '.join(left_out)}, whose max_energy_range_uj can't be read"
+        return [Capability(name, True, source, 0.001, cost_s, note)]
 
     def processes(self) -> list[Process]:
         """Empty: all processes use the CPU."""
@@ -198,6 +233,16 @@ def beside_gpus(root: Path = ROOT) -> list[CpuHost]:
     """CPU packages and their memory, where their energy can be read."""
     hosts = [CpuHost(root, part=part) for part in ("package", "dram")]
     return [host for host in hosts if "no_power" not in host.info.details]
+
+
+def _range_uj(zone: Path) -> int:
+    """The range of a zone's counter, 0 if it can't be read."""
+    try:
+        return _read_int(zone / "max_energy_range_uj")
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return 0
 
 
 def _read_int(path: Path) -> int:

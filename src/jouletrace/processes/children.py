@@ -28,18 +28,6 @@ _LONGEST = 300
 PATIENCE_S = 10.0
 """Seconds within which a child must end on request; then it is killed."""
 
-_ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM)}
-"""Exit codes of programs that a signal asked to end: its name."""
-
-
-def asked_to_end(status: int) -> str:
-    """The warning "program_ended" of a program that a signal asked to end, also by Ctrl-C; "" of all others.
-
-    The status is its exit code, or negative for the signal that killed it.
-    """
-    name = _ASKED.get(status if status >= 0 else 128 - status)
-    return f"the program was ended by {name}; figures are of what ran until then" if name else ""
-
 
 def our_module(name: str, *arguments: str) -> list[str]:
     """The command that runs a module of jouletrace; ``-P`` keeps modules of the current folder out."""

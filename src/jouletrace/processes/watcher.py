@@ -7,6 +7,11 @@ has changed. The watcher shares the lock of the GPU, so that no other process se
 
 from __future__ import annotations
 
+from jouletrace.import_path import ours_first
+
+if __name__ == "__main__":
+    ours_first()
+
 import os
 import select
 import signal

@@ -8,6 +8,11 @@ end before it imports anything: on Linux by ``prctl(2)``, elsewhere by a thread 
 
 from __future__ import annotations
 
+from jouletrace.import_path import ours_first
+
+if __name__ == "__main__":
+    ours_first()
+
 import os
 import runpy
 import signal
@@ -57,5 +62,7 @@ def _watch(parent: int) -> None:
 
 if __name__ == "__main__":
     end_with_parent(int(sys.argv[1]))
+    # Its parent's way to end it early, which is ignored behind & in a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     del sys.argv[:2]  # leaves the module, whose name `run_module` replaces, and its arguments
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jouletrace.run.forms import Settings  # imports pyarrow, which --help does without
 
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
-DETAILS = ("model", "phase", "layer", "kernel")
+DETAILS = ("model", "phase", "layer", "op", "kernel")
 AUTO = "auto"
 """Detail of a profile where none is asked for: the phases of a training step, else the model."""
 RUNTIMES = ("onnxruntime", "openvino")
@@ -41,7 +41,8 @@ class ProfileSettings:
 
     task: str = option("infer", "Task of an iteration: infer, train or generate.")
     detail: str = option(
-        "model", "Level of the breakdown: model, phase, layer or kernel; auto is phase for --task train, else model."
+        "model",
+        "Level of the breakdown: model, phase, layer, op or kernel; auto is phase for --task train, else model.",
     )
     device: str = option("auto", DEVICE_HELP, flags=("--device", "-d"))
     batch: int | None = option(None, "Samples per iteration. [default: the workload's]")
@@ -177,7 +178,7 @@ class ProfileSettings:
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own launch mode"),
             (another and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (
-                runtime and self.detail not in ("model", "kernel"),
+                runtime and self.detail not in ("model", "op", "kernel"),
                 detail,
                 backend,
                 "a runtime reports only nodes: use --detail kernel",

@@ -33,4 +33,5 @@ def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None 
         return InProcessRecorder(devices, spool, power_s)
     from jouletrace.recording.process import ProcessRecorder
 
-    return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s)
+    offset_ns = getattr(devices[0].clock, "offset_ns", None)
+    return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s, offset_ns=offset_ns)

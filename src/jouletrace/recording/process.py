@@ -23,6 +23,7 @@ from jouletrace.recording.base import Recorder, RecorderCost
 from jouletrace.recording.collector import TAIL_S, fresh_part
 from jouletrace.recording.worker import Config
 from jouletrace.run import ChannelInfo
+from jouletrace.run.steady import OFFSET
 from jouletrace.version import HOME
 
 LOG = "recorder.log"
@@ -43,15 +44,22 @@ class ProcessRecorder(Recorder):
         spool: Folder of the ``samples`` stream.
         factory: "module:function" that opens a spec in the worker.
         power_s: As in ``Collector``.
+        offset_ns: Of the devices' clock, as in ``run.steady``; None for one of the worker's own.
     """
 
     def __init__(
-        self, specs: Sequence[str], spool: Path, factory: str = Config.factory, power_s: float | None = None
+        self,
+        specs: Sequence[str],
+        spool: Path,
+        factory: str = Config.factory,
+        power_s: float | None = None,
+        offset_ns: int | None = None,
     ) -> None:
         super().__init__(spool)
         self._specs = list(specs)
         self._factory = factory
         self._power_s = power_s
+        self._shared = {} if offset_ns is None else {OFFSET: str(offset_ns)}
         self._process: subprocess.Popen[bytes] | None = None
         self._partial = b""
         self._lock = threading.Lock()
@@ -152,7 +160,7 @@ class ProcessRecorder(Recorder):
                     stdout=subprocess.PIPE,
                     stderr=log,
                     bufsize=0,
-                    env=_environment(),
+                    env=_environment() | self._shared,
                     start_new_session=True,
                     pass_fds=() if errors is None else (errors,),
                 )

@@ -121,7 +121,7 @@ class Session:
             BadInputError: If the folder can't be written.
         """
         self.run.created_ns = self.clock.time_ns()
-        self._pair_clocks()
+        self._pair_clocks(ahead_ns=0)
         mend(self.run)
         save_header(self.run, self._home, first=self._is_first)  # from here on a crash leaves a readable Run
         try:
@@ -283,7 +283,7 @@ class Session:
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))
-        self._pair_clocks()
+        self._pair_clocks(self.clock.ahead_ns())
         self.run.versions, self.run.environment = versions(), environment()
         self.snapshot()
         self.run.complete = complete and died is None
@@ -335,8 +335,10 @@ class Session:
         for id, text in found.items():
             self.run.warn("other_processes", text, id)
 
-    def _pair_clocks(self) -> None:
-        self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})
+    def _pair_clocks(self, ahead_ns: int) -> None:
+        """Note what the host's clock shows, which may have been set since ours was made, beside a steady one."""
+        shown_ns = self.clock.time_ns() + ahead_ns
+        self.run.clock_pairs.append({"time_ns": shown_ns, "monotonic_ns": self.clock.monotonic_ns()})
 
 
 def _moved(row: Mapping[str, object], first: int) -> dict[str, object]:

@@ -158,7 +158,7 @@ def run(config: Config) -> None:
             raise RecorderDiedError("; ".join(collector.failures))
         cpu, start = time.process_time(), time.monotonic_ns()
         channels = [channel.to_dict() for channel in collector.channels]
-        _say(event="ready", channels=channels, path=str(collector.path), since_ns=time.time_ns())
+        _say(event="ready", channels=channels, path=str(collector.path), since_ns=devices[0].clock.time_ns())
         _record(collector, control, start)
         collector.close()
         _say(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
+from jouletrace.run.steady import OFFSET, offset_ns
 
 FOLDER, OPERATORS, DUTY = "JOULETRACE_TRACE", "JOULETRACE_OPERATORS", "JOULETRACE_DUTY"
 CUPTI = "JOULETRACE_CUPTI"
@@ -56,6 +57,7 @@ def environment(folder: Path, *, operators: bool, duty: Duty) -> dict[str, str]:
     """
     parts = (duty.first_s, duty.first_kernels, duty.traced_s, duty.every_s, duty.most_kernels)
     asked = {FOLDER: str(folder), OPERATORS: str(int(operators)), DUTY: " ".join(f"{part:.17g}" for part in parts)}
+    asked[OFFSET] = str(offset_ns())
     asked[CUPTI] = os.environ.get(CUPTI) or ":".join(_places_of_cupti())
     try:
         own = str(library())

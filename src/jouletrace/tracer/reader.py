@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
+from jouletrace.run.unrecorded import RECORDS_DROPPED, WITHOUT_KERNEL, without_work
 from jouletrace.tracer.marks import owners_of
 from jouletrace.tracer.names import demangle, process_name
 from jouletrace.tracer.process_trace import Launched, ProcessTrace, Segment
@@ -67,12 +68,12 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     whole = (start > 0) & (end >= start)  # others never ended, or not before the process
     lost = header.dropped + int((~whole & (kind <= SET)).sum())
     notes, facts = list(text.warnings), dict(text.facts)
-    if lost and all(code != "records_dropped" for code, _ in notes):
-        why = f" ({facts['full']})" if "full" in facts else ""
-        notes.append(("records_dropped", f"the tracer dropped {lost} records: kernels are missing{why}"))
     syncs, loads = (_waits(start, end, whole & (kind == waiting)) for waiting in (SYNC, LOAD))
     last_ns = max(header.ended_ns or header.flushed_ns, int(end[whole].max(initial=0)))
     order = np.flatnonzero(whole & (kind <= SET))
+    if lost and all(code != RECORDS_DROPPED for code, _ in notes):
+        why = f" ({facts['full']})" if "full" in facts else ""
+        notes.append(without_work(lost, lost + len(order), WITHOUT_KERNEL, f"the tracer dropped their records{why}"))
     launch = _whole_numbers(rows["correlation"][order])
     by_launch = np.lexsort((start[order], launch))
     order, launch = order[by_launch], launch[by_launch]

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError, nearest
+from jouletrace.import_path import users
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
@@ -332,12 +333,14 @@ def load_callable(place: str, name: str) -> Callable[..., Any]:
 def importable(place: str) -> Iterator[None]:
     """Put the user's folder first on the import path, as if Python had been started there."""
     folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
-    sys.path.insert(0, folder)
+    first = [folder, *users]
+    sys.path[:0] = first
     try:
         yield
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
+        for entry in first:
+            if entry in sys.path:
+                sys.path.remove(entry)
 
 
 def _import(place: str) -> ModuleType:

@@ -115,6 +115,26 @@ def test_the_energy_counter_is_read_in_a_burst_until_it_steps_and_then_left_alon
     assert library.calls["nvmlDeviceGetTotalEnergyConsumption"] == len(readings) <= 5
 
 
+def test_a_read_of_the_counter_in_which_the_host_was_away_is_left_out():
+    """40 ms pass in one read of a burst, which may have been of any moment of them."""
+    gpu, library, clock = open_gpu(h100(), tick_ns=3_000_000)
+    source = source_of(gpu, "energy_counter_j")
+    read, readings, taken_s = library.nvmlDeviceGetTotalEnergyConsumption, [], []
+
+    def call(board):
+        clock.sleep(0.04 if len(taken_s) == 1 else 0.0)
+        taken_s.append(clock.now_ns / 1e9)
+        return read(board)
+
+    library.nvmlDeviceGetTotalEnergyConsumption = call
+    while source.interval_s < 1.0:
+        readings.append(source.poll())
+        clock.sleep(0.025)
+    assert [len(each) for each in readings] == [1, 0, *[1] * (len(readings) - 2)]
+    for moment_s, each in zip(taken_s, readings, strict=True):
+        assert all(abs(samples.time_ns[0] / 1e9 - moment_s) < 0.005 for samples in each)
+
+
 def test_a_counter_that_stands_still_is_not_read_for_ever():
     gpu, _, clock = open_gpu(h100(counter_step_us=60_000_000))
     source = source_of(gpu, "energy_counter_j")

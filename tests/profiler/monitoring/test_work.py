@@ -45,7 +45,7 @@ def watched(counter, look=lambda: None, **options):
     device = open_simulated(REAL)
     seen = Seen(look)
     facts = {"interval_s": 0.2, "duration_s": 2.2, **options}
-    run, _ = monitor([device], counter=counter, displays=[seen.show], **facts)
+    run = monitor([device], counter=counter, displays=[seen.show], **facts)
     return run, seen
 
 

@@ -163,6 +163,33 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     )
 
 
+@pytest.mark.parametrize(("early_us", "cause"), [(4, "synchronisation"), (6, "host")])
+def test_a_wait_ends_with_the_last_kernel_as_far_as_the_clocks_agree(early_us, cause):
+    """The host's clock and the GPU's agree to 5 us: a wait that ends that much before its kernel waited for it."""
+    one = traced(None, [("k", 0, 100), ("k", 300, 400)])
+    one = dataclasses.replace(one, syncs=np.array([[50 * US, (100 - early_us) * US]]))
+    gpus, waits = gpus_of([one], ["GPU-a"])
+    run = Run(kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a")])
+    recorded(run, gpus, waits)
+    (about,) = run.workload["recordings"]
+    assert {name: share for name, share in about["idle_by"].items() if share} == {cause: 1.0}
+
+
+def test_the_part_of_a_long_program_that_is_analysed_begins_and_ends_with_its_own_kernels():
+    """A lull of 40 s, then a busy half minute: power is read over the half minute, where the kernels are."""
+    second = 1_000_000
+    lull = [("setup", k * second, k * second + 1000) for k in range(40)]
+    busy = [("gemm", k * second + 1000, k * second + 900_000) for k in range(40, 70)]
+    one = traced(None, [*lull, *busy], segments=((0, 80 * 10**9),))
+    gpus, waits = gpus_of([one], ["GPU-a"])
+    run = Run(kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a")])
+    _, activity = recorded(run, gpus, waits)
+    (about,) = run.workload["recordings"]
+    assert (about["first_ns"], about["kernels"]) == (0, 70)
+    assert (about["start_ns"], about["end_ns"]) == (40 * 10**9 + 1000 * US, 69 * 10**9 + 900_000 * US)
+    assert len(activity) == 30
+
+
 def test_kernels_beside_a_pause_in_the_trace_stand_for_it():
     second = 1_000_000
     kernels = [("k", t * second, t * second + 1) for t in (1, 18, 26, 59)]

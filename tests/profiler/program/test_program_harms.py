@@ -56,7 +56,7 @@ def kernels(found):
 
 
 def missing(found):
-    codes = ("not_traced", "child_lost", "records_dropped", "hooks_failed")
+    codes = ("not_traced", "child_lost", "records_dropped", "few_records_dropped", "hooks_failed")
     return [one.message for one in found.warnings if one.code in codes]
 
 

@@ -15,6 +15,7 @@ import two_gpus
 from commands import command, done
 from jouletrace.analysis import analyse
 from jouletrace.run import tables
+from printed_sums import sums_of
 from shown import leaves, name_of, rows
 
 pytestmark = pytest.mark.thorough
@@ -122,6 +123,10 @@ def test_a_gpu_whose_kernels_have_no_energies_is_named_and_the_other_keeps_its_f
     assert [row["energy_j"] for row in first] == [row["energy_j"] for row in before]
     other = [row for row in rows(found, "code", "op") if name_of(row, "device") == "rank-1"]
     assert {row["energy_j"]["value"] for row in other} == {None}
+
+
+def test_printed_rows_make_up_the_row_above_them_and_each_gpu(place):
+    assert sums_of(jt.load(place)) == []
 
 
 @pytest.mark.parametrize("detail", ["phase", "layer", "op", "kernel"])

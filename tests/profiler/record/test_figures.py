@@ -24,6 +24,17 @@ def test_a_long_range_is_a_window_and_several_are_a_mean():
     assert single.low <= 500.0 <= single.high
 
 
+def test_ranges_that_cover_the_whole_agree_with_it_and_with_the_truth():
+    spans = [("range", "slow", 0.1, 8.0), ("range", "fast", 8.0, 15.9)]
+    run = marked(spans, lambda t: np.where(t < 8.0, 200.0, 450.0), 16.0)
+    device = next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
+    whole = run.result("energy_total_j", device)
+    parts = [run.result("energy_total_j", unit(run, name)["id"]) for name in ("slow", "fast")]
+    for figure, drawn in zip((*parts, whole), (200 * 7.9, 450 * 7.9, 650 * 7.9), strict=True):
+        assert figure.low <= drawn <= figure.high
+    assert abs(sum(one.value for one in parts) - whole.value) <= whole.half_width
+
+
 def short_steps(n=1500):
     """Steps of about 13 ms: 5 ms forward, 5 ms backward, the rest between; not in tune with the sensor."""
     rng = np.random.default_rng(3)

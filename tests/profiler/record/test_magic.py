@@ -79,9 +79,18 @@ def test_a_cell_that_does_not_compile_is_not_recorded_and_leaves_the_run_of_the_
         ("'open", "No closing quotation"),
     ],
 )
-def test_options_that_make_no_sense_fail_the_cell_and_leave_no_run_of_another(line, said):
+def test_options_that_make_no_sense_fail_the_cell_and_keep_the_run_of_the_cell_before(line, said):
     shell = Shell()
-    shell.user_ns |= {"_joules": "of the cell before", "_joules_split": None}
+    shell.user_ns |= (before := {"_joules": "of the cell before", "_joules_split": None})
     with pytest.raises(UsageError, match=rf"^%%joules: .*{re.escape(said)}.*$"):
         magic.joules(shell, line, "ran = True")
+    assert shell.user_ns == before
+
+
+def test_a_cell_that_fails_while_it_is_recorded_keeps_no_run_of_another(monkeypatch):
+    shell = Shell()
+    shell.user_ns |= {"_joules": "of the cell before", "_joules_split": None}
+    monkeypatch.setattr(shell, "run_cell", lambda code: 1 / 0)  # the shell itself fails
+    with pytest.raises(ZeroDivisionError):
+        magic.joules(shell, "--device cpu --no-kernels", "x = 1")
     assert shell.user_ns == {}

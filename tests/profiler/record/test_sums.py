@@ -13,7 +13,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.record import live_sums
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record.live_sums import LiveSums
-from jouletrace.profiler.record.ranges import Opened, Span
+from jouletrace.profiler.record.ranges import Marks, Opened, Span
 from jouletrace.run import tables
 from records import START, make_run, ns, readings
 
@@ -39,8 +39,8 @@ class Stream:
         pass
 
 
-def sums_of(watts, seconds, **changes):
-    run = make_run(readings(watts, seconds, noise=0.0), kind="record", **changes)
+def sums_of(watts, seconds, without=(), **changes):
+    run = make_run(readings(watts, seconds, noise=0.0, without=without), kind="record", **changes)
     stream = Stream(run.samples)
     run.samples = tables.empty("samples")
     return LiveSums(run, stream, ns(0.0)), stream
@@ -71,6 +71,18 @@ def test_a_range_waits_until_the_record_has_passed_it():
     assert sums.so_far("x").ranges["a"].energy_j == pytest.approx(900, rel=0.01)
 
 
+def test_seconds_without_readings_are_counted_from_two_and_a_half_periods_on():
+    sums, stream = sums_of(300.0, 10.0, without=[(1.99, 2.01), (3.99, 6.01)])
+    stream.until = 3.0
+    sums.update([], [])
+    assert sums.so_far("x").hole_s == 0, "one reading of 20 ms is missing: no hole"
+    stream.until = 9.0
+    sums.update([], [])
+    found = sums.so_far("x")
+    assert found.hole_s == pytest.approx(2.04, abs=1e-6), "from the last reading before to the first one after"
+    assert "2.04 s without readings" in str(found).replace("\u00a0", " ")
+
+
 def test_power_is_that_since_the_reading_before():
     sums, stream = sums_of(lambda t: np.where(t < 5, 100.0, 500.0), 12.0)
     powers = []
@@ -99,7 +111,7 @@ def test_short_steps_in_a_row_have_energy_and_short_ranges_do_not():
 def test_an_epoch_that_is_longer_than_what_is_kept_has_its_energy(monkeypatch):
     monkeypatch.setattr(live_sums, "_CURVE_S", 20.0)
     sums, stream = sums_of(300.0, 130.0)
-    epoch = Opened(1, None, "epoch", ns(5.0), ("epoch",), None)
+    epoch = Opened(Marks(time.time_ns), 1, None, "epoch", ns(5.0), ("epoch",), "main")
     for stream.until in range(10, 125):
         sums.update([], [epoch])
     sums.update([span(1, "epoch", 5.0, 120.0), span(2, "never seen open", 6.0, 119.0)], [])

@@ -1,8 +1,10 @@
 """A recording among threads, forks and callbacks: each has marks of its own, and none of them ends it."""
 
+import asyncio
 import os
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -10,6 +12,7 @@ import jouletrace as jt
 from commands import PATIENCE_S, wait_for
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record import recording as recordings
+from jouletrace.profiler.record.launch_marks import LaunchMarks
 from live_runs import REAL, spans_of
 
 
@@ -34,6 +37,89 @@ def test_threads_have_ranges_and_steps_of_their_own():
     assert all(row["parent"] is None for row in spans_of(recording.run, "range"))
     # The first mark of another thread only says where its second step begins.
     assert len(spans_of(recording.run, "iteration")) == 4
+
+
+@pytest.mark.thorough
+def test_tasks_have_ranges_and_steps_of_their_own():
+    shared = jt.range("shared")  # one object that all tasks enter
+
+    async def work(name, pause_s):
+        for _ in range(3):
+            with jt.range(name):
+                await asyncio.sleep(pause_s)
+                with shared:
+                    await asyncio.sleep(pause_s)
+            await asyncio.to_thread(in_a_thread)
+            jt.step()
+
+    def in_a_thread():
+        with jt.range("below"):
+            time.sleep(0.001)
+
+    async def main():
+        with jt.range("all"):
+            await asyncio.gather(*(work(f"task {n}", 0.005 + 0.0013 * n) for n in range(4)))
+
+    with jt.record(device=REAL) as recording:
+        asyncio.run(main())
+    spans = {row["id"]: row for row in spans_of(recording.run, "range")}
+    counts = Counter()
+    for row in spans.values():
+        around, path = spans.get(row["parent"]), row["name"]
+        if around is not None:
+            assert around["start_ns"] <= row["start_ns"] <= row["end_ns"] <= around["end_ns"], row
+        while around is not None:
+            path, around = f"{around['name']}/{path}", spans.get(around["parent"])
+        counts[path] += 1
+    each = {f"all/task {n}{below}": 3 for n in range(4) for below in ("", "/shared")}
+    assert counts == {"all": 1, "all/below": 12, **each}
+    ranges = [row["count"] for row in recording.run.units.to_pylist() if row["level"] == "range"]
+    assert sorted(ranges) == [1, 3, 3, 3, 3, 3, 3, 3, 3, 12, 12]  # and the steps, as a row
+    assert len(spans_of(recording.run, "iteration")) == 12
+    assert recording.run.warnings == []
+
+
+@pytest.mark.thorough
+def test_a_task_that_outlives_the_range_in_which_it_began_is_named():
+    async def later():
+        with jt.range("inner"):
+            await asyncio.sleep(0.05)
+
+    async def main():
+        with jt.range("outer"):
+            task = asyncio.create_task(later())
+            await asyncio.sleep(0.01)
+        await task
+
+    with jt.record(device=REAL) as recording:
+        asyncio.run(main())
+    (said,) = [one.message for one in recording.run.warnings if one.code == "ranges_crossed"]
+    assert "'outer' and 'inner' (once)" in said
+
+
+def test_the_tracer_has_the_ranges_of_the_task_that_marked_last():
+    pushed = []
+    marks = LaunchMarks(time.time_ns, pushed.append, pushed.pop)
+
+    async def work(name):
+        with_it = marks.begin(name)
+        assert pushed == ["all", name]
+        await asyncio.sleep(0)
+        inner = marks.begin("inner")
+        assert pushed == ["all", name, "inner"]
+        await asyncio.sleep(0)
+        marks.end(inner)
+        assert pushed == ["all", name]
+        marks.end(with_it)
+        assert pushed == ["all"]
+
+    async def main():
+        outer = marks.begin("all")
+        await asyncio.gather(work("a"), work("b"))
+        marks.end(outer)
+
+    asyncio.run(main())
+    assert pushed == []
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -143,8 +144,10 @@ class RowStore:
             pa.field(name, kind, metadata={"unit": unit, "description": about})
             for name, (kind, unit, about) in COLUMNS.items()
         ]
-        pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), self.folder / "sweep.parquet")
-        (self.folder / "sweep.csv").write_text(to_csv(self.rows))
+        table = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), table)
+        write_whole(self.folder / "sweep.parquet", table.getvalue())
+        write_whole(self.folder / "sweep.csv", to_csv(self.rows).encode())
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import re
-import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +25,7 @@ from jouletrace.addons.runtimes.signature import (
     signature,
 )
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.files import beside
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.user_code import memory_guard, no_silent_exit, one_line
@@ -93,8 +92,7 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
     built = workload.build("cpu", options)
     dtype = str(built.facts.get("dtype") or "fp32")
     tolerance = how.tolerance if how.tolerance is not None else TOLERANCES.get(dtype, 1e-3)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with beside(path, is_folder=True) as folder:
         written = folder / path.name
         with memory_guard(f"{workload.name}: export"), no_silent_exit():
             parts = signature(built, how.input_names, how.output_names)
@@ -106,8 +104,6 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
         size = sum(file.stat().st_size for file in folder.iterdir())
         for file in sorted(folder.iterdir(), reverse=True):  # the model itself last, when its weights are in place
             file.replace(path.parent / file.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     facts = {
         "opset": how.opset,
         "nodes": nodes,
@@ -130,8 +126,7 @@ def export_openvino(workload: Workload, options: WorkloadOptions, path: Path, ho
     """
     require("openvino")
     check_openvino_path(path)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with beside(path, is_folder=True) as folder:
         exported = export_onnx(workload, options, folder / "model.onnx", how)
         written = folder / path.name
         convert_onnx(exported.path, written)
@@ -141,8 +136,6 @@ def export_openvino(workload: Workload, options: WorkloadOptions, path: Path, ho
         for file in (written.with_suffix(".bin"), written):
             size += file.stat().st_size
             file.replace(path.with_suffix(file.suffix))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return {**exported.facts, "bytes": size, "difference": found.relative}
 
 

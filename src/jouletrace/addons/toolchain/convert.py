@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from jouletrace.addons.runtimes.export import (
 from jouletrace.addons.toolchain import trtexec
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import alone_at
+from jouletrace.run.files import beside
 from jouletrace.run.places import check_free
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
@@ -126,14 +125,11 @@ def _written(
 
     if isinstance(found, ModelFile):
         return engine(found.path)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
-    try:
+    with beside(path.absolute(), is_folder=True) as folder:
         options = replace(how.built, dtype="fp32")  # TensorRT converts what it can to fp16
         exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
         facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
         return {**facts, **engine(exported.path)}
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _stem(name: str) -> str:

@@ -24,6 +24,9 @@ RING_CALL = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
 """Less than half of the ring, so that one late call loses nothing."""
 
+_SET_US = 10_000
+"""The driver stamps by the host's clock, which has been set if it moves so far against ours."""
+
 _TOTAL_POWER_SAMPLES = 0
 _MIN_SAMPLES = 10
 _MAX_PERIOD_S = 0.05
@@ -54,13 +57,14 @@ class RingCheck:
 class RingRecord:
     """The ring as a source: each poll returns the samples since the last poll.
 
-    The first poll returns the ring's contents, up to 2.4 s from before the start.
+    The first poll returns the ring's contents, up to 2.4 s from before the start. Stamps are those of ``clock``, also
+    after the host's was set.
     """
 
     interval_s = INTERVAL_S
 
     def __init__(
-        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, behind: tuple[str, PowerField]
+        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, behind: tuple[str, PowerField], clock: Clock
     ) -> None:
         sensor, known = behind
         window_s = period_s if KINDS[sensor].sampler else known.window_s
@@ -81,7 +85,8 @@ class RingRecord:
         self._nvml = nvml
         self._handle = handle
         self._device = device
-        self._last_us = 0
+        self._clock = clock
+        self._last_us = self._until_us = self._ahead_us = 0
         self._failures = 0
 
     def poll(self) -> list[Samples]:
@@ -91,8 +96,11 @@ class RingRecord:
             NotPossibleError: If the GPU is gone, or three polls in succession fail (the ring has
                 overrun by then).
         """
+        ahead_us = self._clock.ahead_ns() // 1000
+        ahead_us = self._ahead_us if abs(ahead_us - self._ahead_us) < _SET_US else ahead_us
+        after_us = min(self._last_us, self._last_us + ahead_us - self._ahead_us)
         try:
-            new = self._nvml.samples(self._handle, _TOTAL_POWER_SAMPLES, self._last_us)
+            new = self._nvml.samples(self._handle, _TOTAL_POWER_SAMPLES, max(after_us, 0))
         except NothingNew:
             new = []
         except Unavailable as error:
@@ -104,8 +112,16 @@ class RingRecord:
         if not new:
             return []
         self._last_us = new[-1][0]
-        stamps = np.array([stamp for stamp, _ in new], dtype=np.int64) * 1000
-        return [Samples(POWER, stamps, np.array([value for _, value in new]) / 1e3)]
+        stamps = np.array([stamp for stamp, _ in new], dtype=np.int64)
+        watts = np.array([milliwatts for _, milliwatts in new]) / 1e3
+        latest_us = self._clock.time_ns() // 1000 + round(1e6 * _MAX_AGE_S)
+        ours = stamps - ahead_us
+        if ahead_us != self._ahead_us:  # it was set before some of these samples
+            ours = np.where((self._until_us < ours) & (ours < latest_us), ours, stamps - self._ahead_us)
+            kept = (self._until_us < ours) & (ours < latest_us)
+            ours, watts, self._ahead_us = ours[kept], watts[kept], ahead_us
+        self._until_us = int(ours[-1]) if len(ours) else self._until_us
+        return [Samples(POWER, ours * 1000, watts)]
 
 
 def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
@@ -125,7 +141,8 @@ def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
             return RingCheck(False, reason="the driver's ring of power samples is empty")
         except Unavailable as error:
             return RingCheck(False, reason=str(error))
-        return judge(np.array([stamp for stamp, _ in samples], dtype=np.int64), clock.time_ns() // 1000)
+        now_us = (clock.time_ns() + clock.ahead_ns()) // 1000  # the driver's clock
+        return judge(np.array([stamp for stamp, _ in samples], dtype=np.int64), now_us)
 
     check = look()
     if not check.usable and 2 <= check.unbroken < _MIN_SAMPLES:
@@ -164,6 +181,8 @@ COUNTER_CALL = "nvmlDeviceGetTotalEnergyConsumption"
 _REST_S = 5.0
 _LOCATE_S = 0.025
 _LOCATE_READS = 10
+_READ_S = 0.02
+"""Reads that took longer, and twice as long as the fastest, lie anywhere in that time: the host was busy."""
 
 
 def read_counter(nvml: Nvml, handle: Any) -> float:
@@ -203,9 +222,10 @@ class EnergyCounter:
         self._clock = clock
         self._previous: float | None = None
         self._reads = 0
+        self._fastest_ns = 2**63
 
     def poll(self) -> list[Samples]:
-        """One reading.
+        """One reading; none if the host was too busy to say when it was.
 
         Raises:
             NotPossibleError: If the GPU is gone.
@@ -215,11 +235,13 @@ class EnergyCounter:
             value = read_counter(self._nvml, self._handle)
         except Unavailable:
             return []
-        stamp = (before + self._clock.time_ns()) // 2
-        stepped = self._previous is not None and value != self._previous
+        after = self._clock.time_ns()
+        self._fastest_ns = min(self._fastest_ns, after - before)
+        late = after - before > max(_READ_S * 1e9, 2 * self._fastest_ns)
+        stepped = not late and self._previous is not None and value != self._previous
         self._reads += 1
         if stepped or self._reads >= _LOCATE_READS:
             self.interval_s, self._previous, self._reads = _REST_S, None, 0
         else:
-            self.interval_s, self._previous = _LOCATE_S, value
-        return [one_sample("energy_counter_j", stamp, value)]
+            self.interval_s, self._previous = _LOCATE_S, self._previous if late else value
+        return [] if late else [one_sample("energy_counter_j", (before + after) // 2, value)]

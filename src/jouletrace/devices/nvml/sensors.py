@@ -188,7 +188,7 @@ class Sensors:
         """New sources of all sensors that respond, the power record first."""
         sources: list[Source] = []
         if self.ring.usable:
-            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.record))
+            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.record, clock))
         elif self.power is not None:
             sources.append(PolledSource(device, [self.power], POLLED_POWER_S, clock))
         if self.readings:

@@ -11,7 +11,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.files import check_replaceable
+from jouletrace.run.files import check_replaceable, write_whole
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.places import OVERWRITE, check_free
@@ -230,11 +230,9 @@ def write_files(
             check_free(place, OVERWRITE)
     every = records(runs, tables, noun)
     try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
         for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
             table = Table("", list(map(Column, heads)), [list(map(one.get, heads)) for one in some])
-            with place.open("w" if overwrite else "x", newline="", encoding="utf-8") as file:
-                file.write(table.csv())
+            write_whole(place, table.csv().encode(), first=not overwrite)
     except OSError as error:
         raise BadInputError(f"cannot write {stem}.csv: {error.strerror or error}") from None
     return places

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import pkgutil
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,14 @@ from jouletrace.run.files import near
 
 _PYTHON = (".py", ".pyc", ".pyw", ".pyz", ".zip")
 """Endings of what Python runs, and never the system."""
+
+_SHELLS = (".sh", ".bash", ".zsh", ".ksh")
+"""Endings of scripts of shells."""
+
+_SHELL = "/bin/sh"
+
+_LONGEST_LINE = 4096
+"""Bytes of the first line of a script that are looked at."""
 
 
 def _inherited() -> tuple[int, ...]:
@@ -91,6 +101,8 @@ class Command:
         path = Path(self.target)
         if path.exists() and not path.is_file():  # a pipe can be read once
             return
+        if path.exists() and path.suffix in _SHELLS:  # some lines of a shell are Python, too
+            raise BadInputError(f"run {self.target}: not executable{self._another()}")
         try:
             with path.open("rb") as opened, warnings.catch_warnings(), suppress(RecursionError, MemoryError):
                 warnings.simplefilter("ignore")  # Python prints them
@@ -107,28 +119,49 @@ class Command:
 
     def _another(self) -> str:
         """Advice on a script of another language that isn't executable; "" for all else."""
-        with suppress(OSError), Path(self.target).open("rb") as file:
+        path = Path(self.target)
+        if path.suffix in _PYTHON:
+            return ""
+        by = path.suffix[1:] if path.suffix in _SHELLS else "" if path.suffix else "sh"
+        with suppress(OSError), path.open("rb") as file:
             first = file.readline(200).strip()
-            if first.startswith(b"#!") and b"python" not in first and Path(self.target).suffix not in _PYTHON:
-                by = first[2:].decode(errors="replace").strip()
-                return f"; to run it by {by}, make it executable: chmod +x {self.target}"
-        return ""
+            if first.startswith(b"#!"):
+                by = "" if b"python" in first else first[2:].decode(errors="replace").strip()
+        if not by:
+            return ""
+        name = shlex.quote(self.target)
+        return f"; to run it by {by}, make it executable: chmod +x {name}, or write: run {by} {name}"
 
-    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def start(self, environment: Mapping[str, str], stdout: int | None = None) -> subprocess.Popen[bytes]:
         """Start it in a process of its own, with these variables added to its environment.
+
+        Its output goes to the descriptor ``stdout``, or to ours.
 
         Raises:
             BadInputError: If it can't be started.
         """
+        words, file = [*self.python, self.target, *self.arguments], self.executable
         try:
-            return subprocess.Popen(
-                [*self.python, self.target, *self.arguments],
-                executable=self.executable,
-                env={**self._variables, **environment},
-                pass_fds=self._descriptors,
-            )
-        except OSError as error:
-            raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
+            try:
+                return self._popen(words, file, environment, stdout)
+            except OSError as error:
+                path = file or shutil.which(self.target) or self.target
+                if error.errno != errno.ENOEXEC or not _is_text(path):
+                    raise
+                return self._popen([_SHELL, path, *self.arguments], None, environment, stdout)  # as a shell would
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a word
+            raise BadInputError(f"run {self.target}: {getattr(error, 'strerror', None) or error}") from None
+
+    def _popen(
+        self, words: Sequence[str], executable: str | None, environment: Mapping[str, str], stdout: int | None
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            words,
+            executable=executable,
+            env={**self._variables, **environment},
+            pass_fds=self._descriptors,
+            stdout=stdout,
+        )
 
 
 def program_of(arguments: Sequence[str], module: bool) -> Command:
@@ -152,6 +185,13 @@ def program_of(arguments: Sequence[str], module: bool) -> Command:
     elif found is not None:
         target = found
     return Command(os.path.join(os.curdir, target) if target.startswith("-") else target, rest, (sys.executable,))
+
+
+def _is_text(path: str) -> bool:
+    """True if a file begins with a line of text, as the scripts of shells do."""
+    with suppress(OSError), Path(path).open("rb") as file:
+        return b"\0" not in file.readline(_LONGEST_LINE)
+    return False
 
 
 def _is_python(path: Path) -> bool:

@@ -40,7 +40,7 @@ class Live:
 
     def __init__(self, session: Session, rows: Path) -> None:
         self._sums = LiveSums(session.run, session.recorder.follow(), session.clock.time_ns())
-        self._rows = rows
+        self._rows, self._clock = rows, session.clock
         self._begin = time.monotonic()
         self._due = self._begin + EVERY_S
 
@@ -59,7 +59,7 @@ class Live:
             quantity(so_far.energy_j, "J"),
             quantity(so_far.power_w, "W"),
         ]
-        shares = ran_last(self._rows)
+        shares = ran_last(self._rows, self._clock.time_ns())
         if shares:
             parts.append(f"GPU busy {100 * min(sum(shares.values()), 1.0):.0f} %")
             short = short_names(shares, 30)
@@ -71,13 +71,13 @@ class Live:
         self._sums.close()
 
 
-def ran_last(folder: Path) -> dict[str, float]:
-    """Each kernel's share of the last second of all GPUs, the largest first; empty where that was long ago."""
+def ran_last(folder: Path, now_ns: int) -> dict[str, float]:
+    """Each kernel's share of the last second of all GPUs, the largest first; empty where that was long before now."""
     found, gpus = dict[str, float](), 0
     for place in folder.glob("*-*"):
         with suppress(BadInputError):  # it isn't there yet
             header, rows = read_rows(place)
-            if time.time_ns() - header.flushed_ns > _LATE_NS:
+            if now_ns - header.flushed_ns > _LATE_NS:
                 continue
             since = np.uint64(header.flushed_ns - _LAST_NS)
             rows = rows[-_MOST:]

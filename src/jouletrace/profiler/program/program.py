@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jouletrace.devices import open_devices
-from jouletrace.devices.base import Clock, Device, others
+from jouletrace.devices.base import Device, others
 from jouletrace.devices.rapl import beside_gpus
-from jouletrace.errors import JouletraceError, RecorderDiedError
-from jouletrace.profiler.program.command import Command
-from jouletrace.profiler.program.signals import Signals
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError
+from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.report.document import printable
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
-from jouletrace.run.places import begin
+from jouletrace.run.places import begin, written
 from jouletrace.tracer.launching import Duty, environment, obstacle
 
 if TYPE_CHECKING:
@@ -36,31 +34,29 @@ if TYPE_CHECKING:
     from jouletrace.run import Run
     from jouletrace.run.forms import WorkloadFacts
 
-LOOK_S = 0.25
-"""Time between looks while the program runs."""
-
 LATE_S = 1.0
 """Readings that a driver keeps for so long aren't lost while the recorder starts beside the program."""
+
+_FIGURES = "jouletrace.analysis.parts", "jouletrace.attribution.attribute", "jouletrace.report.terminal"
+"""Figures of a program and their print import these, which takes a second: while it runs, from the first look on."""
 
 ROWS = "rows-"
 """Beginning of the name of the tracer's folder; the start of the program follows, ns since the Unix epoch."""
 
 
 def run_program(
-    program: Command,
-    signals: Signals,
+    launcher: Launcher,
     *,
     folder: Path,
     device: Sequence[str] = ("visible",),
     operators: bool = True,
     duty: Duty | None = None,
     live: bool = False,
-) -> tuple[Run, int]:
+) -> Run:
     """Run a program and say where its energy went.
 
     Args:
-        program: The program, checked.
-        signals: The context that has the signals of this process from the start of the program on.
+        launcher: Starts the program.
         folder: Folder of the Run.
         device: As for ``--device``.
         operators: Whether operators and modules are marked.
@@ -68,11 +64,12 @@ def run_program(
         live: Whether lines about the running program go to stderr.
 
     Returns:
-        The analysed Run, and the exit code of the program: 128 more than the number of a signal that killed it.
+        The analysed Run.
 
     Raises:
         BadInputError, NotPossibleError: If the devices can't be opened, or the program can't be started.
-        RecorderDiedError: If the recorder failed; the folder holds what was recorded.
+        RecorderDiedError, BrokenOffError: If recording failed; the program has ended by itself, and the folder holds
+            what was recorded.
     """
     devices = _open(device)
     try:
@@ -84,35 +81,34 @@ def run_program(
             def begun() -> Session:
                 from jouletrace.recording.session import Session, command_line
 
+                program = launcher.program
                 about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
                 session = Session("program", devices, folder=folder, command=command_line(), workload=about, id=id)
                 return stack.enter_context(session)
 
             early = None if _kept(devices) else begun()
-            signals.take()
-            begin_ns = clock.time_ns()
-            rows = stack.enter_context(_place_of_rows(folder, begin_ns))
-            process = program.start(environment(rows, operators=operators, duty=duty or Duty()))
-            signals.follow(process)
-            ending = _Ending(process, clock)
-            stack.callback(ending.wait)  # the program goes on, whatever fails here
-            session = early or begun()
+            rows = stack.enter_context(_place_of_rows(folder, clock.time_ns()))
+            launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty()))
+            stack.callback(launcher.wait)  # before what it writes into is removed
+            try:
+                session = early or begun()
+            except BadInputError as error:
+                raise BrokenOffError(str(error)) from None
             from jouletrace.profiler.program.live import Live
             from jouletrace.profiler.program.recorded import describe, finish
 
             describe(session, there)
             lines = Live(session, rows) if live else None
-            code = ending.wait(lambda: _look(session, lines))
-            session.add_span("phase", "program", begin_ns, ending.time_ns, "program")
-            signals.end()
+            launcher.wait(lambda: _look(session, lines))
+            session.add_span("phase", "program", launcher.begin_ns, launcher.end_ns, "program")
             if lines is not None:
                 lines.close()
             _blocking()
-            finish(session, rows, code)
+            finish(session, rows, launcher)
     finally:
         for opened in devices:
             opened.close()
-    return session.run, int(session.run.workload["exit_code"])
+    return session.run
 
 
 def _open(names: Sequence[str]) -> list[Device]:
@@ -151,7 +147,8 @@ def _kept(devices: Sequence[Device]) -> bool:
 @contextmanager
 def _place_of_rows(folder: Path, begin_ns: int) -> Iterator[Path]:
     """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
-    place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
+    with written(folder, BadInputError):
+        place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
     try:
         yield place
     except BaseException:
@@ -163,39 +160,13 @@ def _place_of_rows(folder: Path, begin_ns: int) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-class _Ending(threading.Thread):
-    """Waits for a program in a thread of its own: its end has a time even while the main one imports.
-
-    Attributes:
-        time_ns: When it ended.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], clock: Clock) -> None:
-        super().__init__(name="jouletrace-program", daemon=True)
-        self._process, self._clock, self.time_ns = process, clock, 0
-        self.start()
-
-    def run(self) -> None:
-        """Wait."""
-        self._process.wait()
-        self.time_ns = self._clock.time_ns()
-
-    def wait(self, look: Callable[[], None] = lambda: None) -> int:
-        """Wait for the end, with looks; returns the program's exit code, negative for the number of a signal.
-
-        Signals come at the latest with the next look: one that another thread gets doesn't end a call of the main one.
-        """
-        while self.is_alive():
-            look()
-            self.join(LOOK_S)
-        return int(self._process.returncode)
-
-
 def _look(session: Session, live: Live | None) -> None:
-    """Say so once if the recorder has died, and the program goes on; print lines that are due."""
+    """Say so once if the recorder has died, and the program goes on; print lines that are due; import once."""
     if live is not None:
         with suppress(OSError, JouletraceError):  # lines matter less than the rest
             live.look()
+    for module in _FIGURES:
+        import_module(module)
     try:
         session.recorder.check()
     except RecorderDiedError as error:

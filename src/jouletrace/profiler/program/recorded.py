@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import pyarrow as pa
 from jouletrace import analysis
 from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
-from jouletrace.processes.children import asked_to_end
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
+from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
 from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
@@ -45,15 +44,11 @@ def describe(session: Session, there: Mapping[str, str]) -> None:
     session.save_header()
 
 
-def finish(session: Session, rows: Path, status: int) -> None:
-    """End the recording and compute its figures; the status is the exit code, or negative for a signal."""
+def finish(session: Session, rows: Path, launcher: Launcher) -> None:
+    """End the recording and compute its figures."""
     run, found = session.run, read(rows)
-    code = run.workload["exit_code"] = status if status >= 0 else 128 - status
-    if asked := asked_to_end(status):
-        run.warn("program_ended", asked)
-    elif code:
-        ended = f"ended with exit code {code}" if status > 0 else f"was killed by {_signal(-status)}"
-        run.warn("program_failed", f"the program {ended}; figures are of what ran until then")
+    run.workload["exit_code"] = launcher.code or 0
+    launcher.warn(run)
     warn_of_losses(run, found)
     _note(run, found, session.devices)
     found = [traced for traced in found if len(traced.work)]
@@ -68,14 +63,6 @@ def finish(session: Session, rows: Path, status: int) -> None:
     session.finish()
     analyse_program(run)
     session.save()
-
-
-def _signal(number: int) -> str:
-    """The name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of those for real time
-        return f"signal {number}"
 
 
 def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
@@ -101,7 +88,10 @@ def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
         return "the program ran none, or ended before one was written: by a signal or _exit within half a second"
     if (why := obstacle()) or not all(device.info.simulated for device in gpus):
         return why or _NONE
-    return "none were traced: a program runs none on a simulated GPU"
+    return (
+        "none were traced: a program runs none on a simulated GPU, so its ranges are not kept, which are those of "
+        "kernels: jt.record keeps them"
+    )
 
 
 _WHY_NONE = "not_traced", "records_dropped", "child_lost"

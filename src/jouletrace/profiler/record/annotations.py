@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from jouletrace.profiler.record.ranges import Marks, Opened
 
 _HELD = "_jouletrace_opened"
+
+_PUSHED: ContextVar[tuple[Opened, ...]] = ContextVar("jouletrace_pushed", default=())
 
 
 class Annotations:
@@ -23,7 +25,6 @@ class Annotations:
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
-        self._pushed = threading.local()
         self._originals: list[tuple[Any, str, Any]] = []
         self._seen: set[str] = set()
 
@@ -96,7 +97,7 @@ class Annotations:
         @functools.wraps(original)
         def push(message: Any = None, *args: Any, **options: Any) -> Any:
             result = original(message, *args, **options)  # first, since it may be missing and raise
-            self._stack().append(self._marks.begin(str(message or "range")))
+            _PUSHED.set((*self._mine(), self._marks.begin(str(message or "range"))))
             return result
 
         return push
@@ -104,18 +105,16 @@ class Annotations:
     def _popping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def pop(*args: Any, **options: Any) -> Any:
-            stack = self._stack()
-            if stack:  # otherwise it was pushed before the recording
-                self._marks.end(stack.pop())
+            if mine := self._mine():  # otherwise it was pushed before the recording
+                _PUSHED.set(mine[:-1])
+                self._marks.end(mine[-1])
             return original(*args, **options)
 
         return pop
 
-    def _stack(self) -> list[Opened]:
-        found: list[Opened] | None = getattr(self._pushed, "stack", None)
-        if found is None:
-            found = self._pushed.stack = []
-        return found
+    def _mine(self) -> tuple[Opened, ...]:
+        """Open ranges that this task has pushed in this recording."""
+        return tuple(opened for opened in _PUSHED.get() if opened.marks is self._marks)
 
     def _put(self, owner: Any, name: str, new: Any) -> None:
         self._originals.append((owner, name, getattr(owner, name)))

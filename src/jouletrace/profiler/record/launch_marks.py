@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import ClassVar
 
 from jouletrace.profiler.record.ranges import Marks, Opened
@@ -12,7 +13,8 @@ from jouletrace.profiler.record.ranges import Marks, Opened
 class LaunchMarks(Marks):
     """Marks that also push and pop their ranges in the native tracer, by thread.
 
-    A range that another thread ends, or that ends before a later one, is popped once it is its thread's innermost one.
+    Each mark makes what its thread has pushed the ranges of the running task, which another may have changed since. A
+    range that ends before a later one is popped with that.
 
     Args:
         time_ns: As in ``Marks``.
@@ -20,7 +22,7 @@ class LaunchMarks(Marks):
     """
 
     _pushed: ClassVar = threading.local()
-    """Of each thread: marks and range of what is pushed, also by recordings that have ended."""
+    """Of each thread: what is pushed, also by recordings that have ended."""
 
     def __init__(self, time_ns: Callable[[], int], push: Callable[[str], None], pop: Callable[[], None]) -> None:
         super().__init__(time_ns)
@@ -29,30 +31,27 @@ class LaunchMarks(Marks):
     def begin(self, name: str) -> Opened:
         """See ``Marks``."""
         opened = super().begin(name)
-        stack = self._stack()
-        if not self._over:
-            self._push(name)
-            stack.append((self, opened))
+        self._align()
         return opened
 
     def end(self, opened: Opened, sync: bool = False) -> None:
         """See ``Marks``."""
         super().end(opened, sync)
-        self._stack()
+        self._align()
 
     def leave(self) -> None:
         """Push no further ranges."""
         self._over = True
-        self._stack()
+        self._align()
 
-    def _stack(self) -> list[tuple[LaunchMarks, Opened]]:
-        """The ranges that this thread has pushed; those that have ended are popped first."""
-        stack: list[tuple[LaunchMarks, Opened]] = vars(self._pushed).setdefault("stack", [])
-        while stack and not stack[-1][0].holds(stack[-1][1]):
-            stack.pop()
+    def _align(self) -> None:
+        """Let this thread have pushed the ranges of the running task."""
+        pushed: list[Opened] = vars(self._pushed).setdefault("ranges", [])
+        innermost = self.innermost() if not self._over else None
+        chain = innermost.chain if innermost is not None else []
+        same = next((n for n, (old, new) in enumerate(zip_longest(pushed, chain)) if old is not new), len(chain))
+        for _ in pushed[same:]:
             self._pop()
-        return stack
-
-    def holds(self, opened: Opened) -> bool:
-        """True if a range is still open, in a recording that hasn't ended."""
-        return not self._over and opened.id in self._open
+        for opened in chain[same:]:
+            self._push(opened.name)
+        pushed[same:] = chain[same:]

@@ -99,7 +99,7 @@ def step(*, sync: bool = False) -> None:
 class range(ContextDecorator):
     """A named part of the loop: ``with jt.range("forward"):`` or ``@jt.range("forward")``.
 
-    Ranges nest, and each thread has its own. Without a recording they do nothing.
+    Ranges nest, and each thread has its own, as has each task of asyncio. Without a recording they do nothing.
 
     Args:
         name: Name of the range; ranges with the same path of names share one row. Another object is
@@ -142,15 +142,16 @@ class range(ContextDecorator):
         if not self._opened:
             self._ended_unopened()
             return
-        opened = self._opened.pop()
+        recording = Recording.active
+        mine = recording.marks.innermost() if recording is not None else None
+        # Another task may have entered this object, too.
+        opened = self._opened.pop(max((n for n, one in enumerate(self._opened) if one and one[1] is mine), default=-1))
         if opened is None:
             return
         if self.sync:
             synchronize()
-        marks, mine = opened
-        recording = Recording.active
-        if recording is not None and marks is recording.marks:  # it may have ended inside
-            marks.end(mine, self.sync)
+        if recording is not None and opened[0] is recording.marks:  # it may have ended inside
+            opened[0].end(opened[1], self.sync)
 
     def _ended_unopened(self) -> None:
         """Warn and continue: the program's own work is correct."""

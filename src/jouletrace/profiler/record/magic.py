@@ -22,7 +22,8 @@ def joules(shell: Any, line: str, cell: str) -> None:
 
     Afterwards ``_joules`` is the Run of the recording, and ``_joules_split`` that of its kernels or None.
 
-    A cell that doesn't compile is not recorded, and IPython shows its error.
+    A cell that doesn't compile is not recorded, and IPython shows its error. Where nothing is recorded, ``_joules`` is
+    still the Run of the cell before.
 
     Raises:
         UsageError: If the cell can't be recorded; IPython shows its one line without a traceback.
@@ -32,14 +33,20 @@ def joules(shell: Any, line: str, cell: str) -> None:
     if not _compiles(shell, cell):
         shell.run_cell(cell)
         return
-    for name in ("_joules", "_joules_split"):  # those of the cell before must not be taken for this one's
-        shell.user_ns.pop(name, None)
     try:
         recording = record(**_options(line))
         recording.__enter__()
-        outcome = shell.run_cell(cell)  # which shows its errors
-        error = outcome.error_before_exec or outcome.error_in_exec
-        recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        for name in ("_joules", "_joules_split"):  # those of the cell before must not be taken for this one's
+            shell.user_ns.pop(name, None)
+        error: BaseException | None = None
+        try:
+            outcome = shell.run_cell(cell)  # which shows its errors
+            error = outcome.error_before_exec or outcome.error_in_exec
+        except BaseException as failure:  # of the shell itself
+            error = failure
+            raise
+        finally:
+            recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     except JouletraceError as refused:
         raise UsageError(f"%%joules: {refused}") from None
     shell.user_ns.update(_joules=recording.run, _joules_split=recording.split)

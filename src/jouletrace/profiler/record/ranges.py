@@ -1,4 +1,4 @@
-"""Marks of a program as spans: the state of each thread, open ranges, ended spans."""
+"""Marks of a program as spans: open ranges of each thread and asyncio task, ended spans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_SPANS = 2_000_000
@@ -31,37 +32,46 @@ class Span(NamedTuple):
     path: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Opened:
-    """An open range."""
+    """An open range; one that has ended has an ``end_ns``."""
 
+    marks: Marks
     id: int
-    parent: int | None
+    around: Opened | None
     name: str
     start_ns: int
     path: tuple[str, ...]
-    thread: ThreadMarks
-
-
-@dataclass(slots=True)
-class ThreadMarks:
-    """The state of one thread: its open ranges and its current step.
-
-    Attributes:
-        lane: Its name.
-        open: Open ranges, the innermost last.
-        step_ns: Start of its step; None before the first mark of a thread that didn't start the recording.
-        depth: Number of open ranges at that time.
-    """
-
     lane: str
-    open: list[Opened] = field(default_factory=list)
-    step_ns: int | None = None
-    depth: int = 0
+    end_ns: int | None = None
+
+    @property
+    def chain(self) -> list[Opened]:
+        """All ranges in which it began, the outermost first, and itself."""
+        inwards: deque[Opened] = deque()
+        opened: Opened | None = self
+        while opened is not None:
+            inwards.appendleft(opened)
+            opened = opened.around
+        return list(inwards)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The last mark of a loop: when, and in which range."""
+
+    marks: Marks
+    time_ns: int
+    within: Opened | None
+
+
+_INNERMOST: ContextVar[Opened | None] = ContextVar("jouletrace_range", default=None)
+_STEP: ContextVar[Step | None] = ContextVar("jouletrace_step", default=None)
+"""Of each thread, and each task of asyncio, which begins with those of the task that makes it."""
 
 
 class Marks:
-    """The marks of all threads of a program.
+    """The marks of all threads and tasks of a program.
 
     Args:
         time_ns: Returns the current time in nanoseconds since the Unix epoch.
@@ -75,38 +85,40 @@ class Marks:
         self._kept = self._left_out = self._crossings = 0
         self._crossed: dict[tuple[str, str], int] = {}
         self._unopened: dict[str, int] = {}
-        self._threads = threading.local()
+        self._lanes = threading.local()
         self.not_synchronised: set[str] = set()
         """Names of ranges, and "step", whose ends did not synchronise with a GPU in use."""
 
     def start(self, time_ns: int) -> None:
-        """Begin this thread's first step."""
-        self._thread().step_ns = time_ns
+        """Begin this task's first step."""
+        _STEP.set(Step(self, time_ns, None))
+
+    def innermost(self) -> Opened | None:
+        """The innermost open range of this task."""
+        opened = _INNERMOST.get()
+        while opened is not None and (opened.end_ns is not None or opened.marks is not self):
+            opened = opened.around
+        return opened
 
     def begin(self, name: str) -> Opened:
-        """Open a range in this thread."""
-        mine = self._thread()
-        around = mine.open[-1] if mine.open else None
-        parent, path = (None, (name,)) if around is None else (around.id, (*around.path, name))
-        opened = Opened(next(self._ids), parent, name, self._time_ns(), path, mine)
-        mine.open.append(opened)
+        """Open a range in this task."""
+        around = self.innermost()
+        path = (name,) if around is None else (*around.path, name)
+        opened = Opened(self, next(self._ids), around, name, self._time_ns(), path, self._lane())
+        _INNERMOST.set(opened)
         self._open[opened.id] = opened
         return opened
 
     def end(self, opened: Opened, sync: bool = False) -> None:
-        """Close a range of any thread; ranges opened after it in its thread and still open cross it."""
+        """Close a range of any task; it crosses the range in which it began if that has ended before."""
         now = self._time_ns()
         if self._open.pop(opened.id, None) is None:
             return  # already closed
-        mine = opened.thread
-        self._add(Span(opened.id, opened.parent, "range", opened.name, mine.lane, opened.start_ns, now, opened.path))
-        if mine.open and mine.open[-1] is opened:
-            mine.open.pop()
-        else:
-            self._cross(opened, mine.open[-1])
-            mine.open.remove(opened)
-        if len(mine.open) < mine.depth:  # the range around the steps has ended, and the steps with it
-            mine.depth, mine.step_ns = len(mine.open), now
+        opened.end_ns, around = now, opened.around
+        parent = around.id if around is not None else None
+        self._add(Span(opened.id, parent, "range", opened.name, opened.lane, opened.start_ns, now, opened.path))
+        if around is not None and around.end_ns is not None:
+            self._cross(around, opened)
         if not sync and opened.name not in self.not_synchronised and uses_cuda():
             self.not_synchronised.add(opened.name)
 
@@ -116,27 +128,31 @@ class Marks:
         return sum(self._unopened.values()) == 1
 
     def step(self, sync: bool = False) -> None:
-        """Mark the end of an iteration of this thread's loop and the start of the next."""
-        mine = self._thread()
-        now = self._time_ns()
-        start: int | None = mine.step_ns
-        parent: int | None = None
+        """Mark the end of an iteration of this task's loop and the start of the next."""
+        now, around = self._time_ns(), self.innermost()
+        start, parent = self._step_start(around), None
         path: tuple[str, ...] = (STEP,)
-        if mine.open:
-            around = mine.open[-1]
+        if around is not None:
             parent, path = around.id, (*around.path, STEP)
-            if len(mine.open) > mine.depth:  # the range around the loop was opened after the last step
-                start = around.start_ns
         if start is not None:
-            self._add(Span(next(self._ids), parent, "iteration", STEP, mine.lane, start, now, path))
-        mine.step_ns, mine.depth = now, len(mine.open)
+            self._add(Span(next(self._ids), parent, "iteration", STEP, self._lane(), start, now, path))
+        _STEP.set(Step(self, now, around))
         if not sync and STEP not in self.not_synchronised and uses_cuda():
             self.not_synchronised.add(STEP)
 
     def skip(self) -> None:
-        """Exclude the time since this thread's last step (an evaluation, say) from all steps."""
-        mine = self._thread()
-        mine.step_ns, mine.depth = self._time_ns(), len(mine.open)
+        """Exclude the time since this task's last step (an evaluation, say) from all steps."""
+        _STEP.set(Step(self, self._time_ns(), self.innermost()))
+
+    def _step_start(self, around: Opened | None) -> int | None:
+        """Start of a step that ends now; None before the first mark of a task, unless it is in a range."""
+        last = _STEP.get()
+        if last is None or last.marks is not self:
+            return around.start_ns if around is not None else None
+        start, within = last.time_ns, last.within
+        while within is not None and within.end_ns is not None:  # the range around the steps, which ended with it
+            start, within = max(start, within.end_ns), within.around
+        return start if around is None or around is within else around.start_ns  # opened after the last step
 
     def take(self) -> list[Span]:
         """The spans that ended since the last call; spans appended meanwhile follow with the next call."""
@@ -175,12 +191,12 @@ class Marks:
         if pair in self._crossed or len(self._crossed) < _NAMED:
             self._crossed[pair] = self._crossed.get(pair, 0) + 1
 
-    def _thread(self) -> ThreadMarks:
-        found: ThreadMarks | None = getattr(self._threads, "state", None)
-        if found is None:
-            thread = threading.current_thread()
-            found = self._threads.state = ThreadMarks(f"{thread.name} ({threading.get_native_id()})")
-        return found
+    def _lane(self) -> str:
+        """The name of this thread."""
+        lane: str | None = getattr(self._lanes, "name", None)
+        if lane is None:
+            lane = self._lanes.name = f"{threading.current_thread().name} ({threading.get_native_id()})"
+        return lane
 
     def _add(self, span: Span) -> None:
         if self._kept >= MOST_SPANS:

@@ -83,6 +83,10 @@ class VirtualClock:
         """Nanoseconds since the clock was made; never steps."""
         return self._now_ns - self._start_ns
 
+    def ahead_ns(self) -> int:
+        """0: it is never set."""
+        return 0
+
     def sleep(self, seconds: float) -> None:
         """Let ``seconds`` pass with the GPU idle, and call the timers that fall due."""
         if seconds > 0:

@@ -37,6 +37,7 @@ from jouletrace.simulator.sensors import Power, SamplingSensor
 _CONTEXT_BYTES = 620 << 20
 _DRIVER_BYTES = 510 << 20
 _UTILIZATION_NS = 200_000_000
+_SET_NS = 10_000_000
 _IDLE_BIT = 0x1
 _POWER_CAP_BIT = 0x4
 
@@ -132,10 +133,11 @@ class SimulatedNvml:
         ring = self.instruments.ring
         if ring is None or kind != 0:
             raise SimulatedNvmlError(_NOT_SUPPORTED)
-        stamps, watts = ring.newer_than(after_us * 1000, self._now_ns())
+        ahead_ns = round(self._board.clock.ahead_ns() / _SET_NS) * _SET_NS  # a driver stamps by the host's clock
+        stamps, watts = ring.newer_than(after_us * 1000 - ahead_ns, self._now_ns())
         if len(stamps) == 0:
             raise SimulatedNvmlError(_NOT_FOUND)
-        rows = zip((stamps // 1000).tolist(), np.rint(watts * 1e3).astype(np.int64).tolist(), strict=True)
+        rows = zip(((stamps + ahead_ns) // 1000).tolist(), np.rint(watts * 1e3).astype(np.int64).tolist(), strict=True)
         return _UNSIGNED_INT, [SimpleNamespace(timeStamp=us, sampleValue=SimpleNamespace(uiVal=mw)) for us, mw in rows]
 
     def _fields(self, _: Any, asked: list[tuple[int, int]]) -> list[Any]:

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 1 << 20, TABLE = 1 << 21, DEEP = 256, SEQUENCES = 1 << 20, STARTED = 64 };
+enum { MOST = 1 << 20, TABLE = 1 << 21, DEEP = 256, SEQUENCES = 1 << 20, STARTED = 64, MODULES = 1 << 18, TRIES = 256 };
 
 typedef struct { uint64_t hash; char *name; uint32_t length; } Name;
 typedef struct { uint64_t hash; uint32_t parent, name; char kind; } Mark;
@@ -156,6 +156,38 @@ static uint32_t code_push(Code code) {
 uint32_t code_enter(uint32_t mark) { return code_push((Code){mark, mark}); }
 void code_leave(uint32_t depth) {
   if (depth < thread.depth) thread.depth = depth;
+}
+
+// Marks of the interpreter's objects by their address, which a later object may have again: 0 once one is gone. Of more
+// objects than there is room for, some have none.
+static struct { _Atomic uintptr_t object; _Atomic uint32_t mark; } modules[MODULES];
+
+static uint32_t object_place(uintptr_t object) { return (uint32_t)((uint64_t)object * 0x9E3779B97F4A7C15u >> 46); }
+_Static_assert(MODULES == 1 << 18, "the hash of an object has 18 bits");
+
+uint32_t object_mark(uintptr_t object) {
+  uint32_t place = object_place(object);
+  for (int tries = 0; tries < TRIES; tries++, place = (place + 1) & (MODULES - 1)) {
+    uintptr_t there = atomic_load_explicit(&modules[place].object, memory_order_acquire);
+    if (there == object) return atomic_load_explicit(&modules[place].mark, memory_order_relaxed);
+    if (!there) break;
+  }
+  return 0;
+}
+
+void object_remember(uintptr_t object, uint32_t mark) {
+  uint32_t place = object_place(object), vacant = MODULES;
+  pthread_mutex_lock(&mutex);
+  for (int tries = 0; tries < TRIES; tries++, place = (place + 1) & (MODULES - 1)) {
+    uintptr_t there = modules[place].object;
+    if (there == object || ((!there || !modules[place].mark) && vacant == MODULES)) vacant = place;
+    if (there == object || !there) break;
+  }
+  if (vacant != MODULES && (mark || modules[vacant].object == object)) {
+    modules[vacant].mark = mark;
+    atomic_store_explicit(&modules[vacant].object, object, memory_order_release);
+  }
+  pthread_mutex_unlock(&mutex);
 }
 
 void thread_sampling(bool on) { thread.sampling = on; }

@@ -23,11 +23,15 @@ typedef struct {
 } Row;
 _Static_assert(sizeof(Row) == 48, "the format of rows");
 
-static inline uint64_t now_ns(void) {
+static inline int64_t read_clock(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  clock_gettime(clock, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
+
+// The time since the Unix epoch by a clock that never steps, as run/steady.py has it.
+extern int64_t clock_offset_ns;
+static inline uint64_t now_ns(void) { return (uint64_t)(clock_offset_ns + read_clock(CLOCK_BOOTTIME)); }
 
 // A thread of ours takes none of the program's signals.
 static inline int thread_create(pthread_t *thread, void *(*function)(void *), void *given) {
@@ -39,7 +43,8 @@ static inline int thread_create(pthread_t *thread, void *(*function)(void *), vo
   return error;
 }
 
-// rows.c: the files of this process
+// rows.c: the files of this process, and its clock
+void clock_share(void);                     // takes the clock of the recording
 bool files_open(const char *folder);        // false if nothing can be written
 void files_close(bool ended);
 void files_abandon(void);                   // in a forked child, whose files are the parent's
@@ -62,6 +67,8 @@ typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;
 Owner owner_now(void);
 uint32_t code_enter(uint32_t mark);         // returns the depth before
 void code_leave(uint32_t depth);
+uint32_t object_mark(uintptr_t object);     // 0 if it has none
+void object_remember(uintptr_t object, uint32_t mark);
 extern bool ranges_from_outside;            // whether those of NVTX count
 void range_push(const char *name, bool outside);
 void range_pop(void);

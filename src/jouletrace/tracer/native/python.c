@@ -62,6 +62,18 @@ static Object *nothing(void) { return python.Keep(python.none), python.none; }
 static uint32_t number(Object *object) { return (uint32_t)python.AsLong(object); }
 
 static Object *enter(Object *self, Arguments given, intptr_t n) { return (void)self, (void)n, python.FromLong(code_enter(number(given[0]))); }
+// Enters the mark of a module: the depth before, or -1 if it has none.
+static Object *within(Object *self, Arguments given, intptr_t n) {
+  (void)self, (void)n;
+  uint32_t found = object_mark((uintptr_t)given[0]);
+  return python.FromLong(found ? (long)code_enter(found) : -1);
+}
+static Object *marked(Object *self, Arguments given, intptr_t n) {
+  return (void)self, (void)n, python.FromLong(object_mark((uintptr_t)python.AsUnsigned(given[0])));
+}
+static Object *remember(Object *self, Arguments given, intptr_t n) {
+  return (void)self, (void)n, object_remember((uintptr_t)python.AsUnsigned(given[0]), number(given[1])), nothing();
+}
 static Object *leave(Object *self, Arguments given, intptr_t n) { return (void)self, (void)n, code_leave(number(given[0])), nothing(); }
 static Object *pop(Object *self, Arguments given, intptr_t n) { return (void)self, (void)given, (void)n, range_pop(), nothing(); }
 
@@ -120,7 +132,9 @@ static Object *release(Object *self, Arguments given, intptr_t n) { return (void
 void *python_functions(void) {
   static Method methods[] = {
       {"enter", (void *)enter, FASTCALL, NULL}, {"leave", (void *)leave, FASTCALL, NULL}, {"mark", (void *)mark, FASTCALL, NULL},
-      {"push", (void *)push, FASTCALL, NULL}, {"pop", (void *)pop, FASTCALL, NULL}, {"span", (void *)span, FASTCALL, NULL},
+      {"within", (void *)within, FASTCALL, NULL}, {"marked", (void *)marked, FASTCALL, NULL},
+      {"remember", (void *)remember, FASTCALL, NULL}, {"push", (void *)push, FASTCALL, NULL},
+      {"pop", (void *)pop, FASTCALL, NULL}, {"span", (void *)span, FASTCALL, NULL},
       {"text", (void *)line, FASTCALL, NULL}, {"cost", (void *)cost, FASTCALL, NULL},
       {"sampling", (void *)sampling, FASTCALL, NULL}, {"pause", (void *)hold, FASTCALL, NULL},
       {"resume", (void *)release, FASTCALL, NULL}};

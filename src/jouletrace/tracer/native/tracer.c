@@ -21,7 +21,7 @@ EXPORT void *jt_functions(void) {
 }
 
 EXPORT int jt_start(const char *folder, int operators, const char *duty, int after_profiler) {
-  if (!tracing_is_on()) ranges_from_outside = false;
+  if (!tracing_is_on()) ranges_from_outside = false, clock_share();
   int code = tracing_start(folder, duty, after_profiler != 0);
   if (!code) python_begin(operators != 0);
   return code;
