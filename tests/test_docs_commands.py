@@ -169,7 +169,7 @@ def stand_in(patch):
     patch.setattr(profile, "profile_workload", lambda *a, **o: one)
     patch.setattr(repeats, "profile_repeats", lambda *a, **o: (one, None))
     patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
-    patch.setattr(monitor, "monitor", lambda *a, **o: (one, 0))
+    patch.setattr(monitor, "monitor", lambda *a, **o: one)
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
     patch.setattr("jouletrace.addons.toolchain.trtexec.profile_engine", lambda *a, **o: one)
     patch.setattr(sweep, "run_sweep", reached)

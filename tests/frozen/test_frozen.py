@@ -8,6 +8,7 @@ import frozen
 from cupti_records import KERNEL, MEMCPY, MEMSET, RUNTIME, field, records_by_kind
 from frozen import COMPARED, PROGRAMS, SIMULATED, STORED
 from jouletrace.run import load
+from printed_sums import sums_of
 from thinned import thinned
 
 TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
@@ -79,6 +80,7 @@ def test_figures_of_simulated_runs_are_as_frozen(name, before, workspace):
     (workspace / "toy.py").write_text(frozen.TOY)
     run = frozen.simulate(name, workspace)
     assert differences(name, "simulated", before, frozen.figures_of(name, run)) == []
+    assert sums_of(load(run)) == []
 
 
 @pytest.mark.thorough
