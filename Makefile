@@ -63,7 +63,7 @@ try-wheel: dist
 	$(PYTHON) -m zipfile --list dist/*.whl | grep jouletrace/tracer/native.so
 	rm -rf build/clean
 	$(PYTHON) -m venv build/clean
-	build/clean/bin/python -m pip install --quiet dist/*.whl
+	build/clean/bin/python -m pip install --quiet --no-compile dist/*.whl
 	cd build/clean && bin/jouletrace --version && bin/jouletrace --help > help.txt && bin/jouletrace doctor && bin/jouletrace demo
 	cd build/clean && bin/jouletrace demo --json > demo.json
 	build/clean/bin/python -c 'import json; assert all(run["model"]["energy_j"]["total"]["value"] > 0 for run in json.load(open("build/clean/demo.json")))'

@@ -204,7 +204,7 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
     (README, "{} ± {} kJ (± 5.7 % absolute) in ", whole(RESNET, energy_total_j=KJ)),
     (README, "absolute) in {} s", whole(RESNET, iteration_time_s=1)),
     (README, "{} ± {} W on average", whole(RESNET, power_w=1)),
-    (README, "parts are {} ± {} of the whole", whole(RESNET, closure_kernels=1)),
+    (README, "parts sum to {} ± {} of the whole", whole(RESNET, closure_kernels=1)),
     (README, "power inside one iteration of {} ms", waveform_ms),
     *((README, f"{{}} ± {{}} J at {rate}", lambda _, number=number: [load_figure(RATES[0], PER_TOKEN, number)])
       for number, rate in ((0, "2 requests"), (3, "16;"))),

@@ -143,7 +143,7 @@ def program(seed: int, group: str, seconds: float = 10.0) -> Made:
 def watched(seed: int, spec: str, seconds: float = 15.0) -> Made:
     """A GPU that follows a plan, watched."""
     device = open_simulated(f"{spec}&seed={seed}")
-    run, _ = monitor([device], duration_s=seconds)
+    run = monitor([device], duration_s=seconds)
     (phase,) = run.spans.to_pylist()
     end = min(phase["end_ns"], phase["start_ns"] + round(1e9 * (run.result("time_s", 1).value or 0)))
     return run, [("energy_total_j", run.result("energy_total_j", 1), device.truth.energy_j(phase["start_ns"], end))]
