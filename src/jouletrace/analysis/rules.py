@@ -71,13 +71,13 @@ matching | yes | dtype_differs shapes_differ kernel_differs
 inputs and outputs | with care | constant_inputs nan_outputs inf_outputs train_mode
 parts and whole | with care | closure
 parts and whole | yes | traced_at_cap traced_whole traced whole_stretch
-attribution | with care | not_attributed samples_unplaced
+attribution | with care | not_attributed samples_unplaced kernels_alike too_many_kinds
 attribution | yes | not_resolved pooled overlapped ran_beside_others not_distinguished
 powers of kernels | with care | powers_doubtful
 tracing | no | records_dropped
 tracing | with care | not_traced kernels_not_joined profiler_inside graphs_hide_kernels one_device
 tracing | with care | outside_of_iterations device_assumed not_recorded kernels_not_recorded few_records_dropped
-tracing | yes | no_gpu records_cut_off nodes_not_timed traced_by_torch kernels_overlap
+tracing | yes | took_turns no_gpu records_cut_off nodes_not_timed traced_by_torch kernels_overlap
 ranges | with care | ranges_overlap ranges_crossed ranges_too_deep ranges_not_begun ranges_not_ended spans_left_out
 ranges | with care | too_many_names record_within update_failed
 ranges | yes | more_names host_time sensor_interval spans_differ

@@ -9,6 +9,7 @@ import numpy as np
 
 from jouletrace.arrays import Ints
 from jouletrace.profiler.program.timeline import COLLECTIVE, Part
+from jouletrace.profiler.program.turns import away_of
 from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.process_trace import ProcessTrace
 
@@ -86,17 +87,20 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
             made.setdefault(id, []).append((traced, whole.take(here)))
     gpus = []
     for id, members in made.items():
-        shared = len(members) > 1
+        parts = [part for _, part in members]
+        if len(parts) > 1:
+            prefixes = [(f"{traced.name} ({traced.pid})",) for traced, _ in members]
+            parts = [
+                replace(part, prefix=prefix, away=away)
+                for part, prefix, away in zip(parts, prefixes, away_of(parts), strict=True)
+            ]
         ranks = {traced.rank for traced, _ in members}
         syncs = np.concatenate([traced.syncs for traced, _ in members])
         gpus.append(
             Gpu(
                 id,
                 ranks.pop() if len(ranks) == 1 else None,
-                [
-                    replace(part, prefix=(f"{traced.name} ({traced.pid})",)) if shared else part
-                    for traced, part in members
-                ],
+                parts,
                 sorted(load for traced, _ in members for load in traced.loads),
                 syncs[np.argsort(syncs[:, 1], kind="stable")],
                 sum(traced.dropped for traced, _ in members),

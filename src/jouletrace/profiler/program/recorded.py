@@ -122,6 +122,9 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[Units, pa.Tab
         if several:
             top = units.add("device", gpu.id, module=gpu.id)
         rows = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
+        if away := sum(int(np.diff(part.away).sum()) for part in gpu.parts):
+            text = f"{len(gpu.parts)} processes had the GPU by turns: {away / 1e9:.3g} s within kernels were another's"
+            run.warn("took_turns", text, gpu.id)
         if rows.pooled:
             text = f"{rows.pooled} kernels in ranges, those with the least time, are together: there are too many names"
             run.warn("too_many_names", text, gpu.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Part:
         path: Index into ``paths`` of each kernel, shape (n,).
         wait_ns: How long each kernel waited for other ranks when it began, shape (n,).
         prefix: Ranges around all, where several processes share the GPU.
+        away: When another process had the GPU within kernels of this one, ns, disjoint, shape (m, 2).
         segments: When the process was traced.
     """
 
@@ -58,6 +59,7 @@ class Part:
     path: Ints
     wait_ns: Ints
     prefix: tuple[str, ...] = ()
+    away: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     segments: Sequence[tuple[int, int]] = ()
 
     def take(self, rows: Mask) -> Part:
@@ -185,29 +187,32 @@ def _placed(
 
 
 def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
-    """Kernels, those that wait in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
+    """Kernels, some in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
 
-    A wait beside other kernels of the GPU holds nothing up, and is communication::
+    What another process had of a kernel's time is in no piece. A wait beside other kernels of the GPU holds nothing up,
+    and is communication::
 
         collective   |--------- wait_ns ---------|---- moves data ----|
         others            |== busy ==|
         pieces       |wait|----------|   wait    |--------------------|
     """
+    row, start, end, waits = _waiting(part)
+    owner, left, right, outside = _cut(start, end, part.away)
+    right = np.where(outside, right, left)
+    none, first = np.bincount(owner, right > left) == 0, np.append(True, np.diff(owner) > 0)
+    keep = (right > left) | (none[owner] & first)  # each kernel has a piece, as it counts
+    return row[owner][keep], left[keep], right[keep], waits[owner][keep]
+
+
+def _waiting(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
+    """Kernels, those that wait in pieces: as in ``_pieces``."""
     work = part.work
     waited = np.flatnonzero(part.wait_ns > 0)
     if not len(waited):
         return np.arange(len(work)), work.start_ns, work.end_ns, np.zeros(len(work), bool)
     moving = np.array([COLLECTIVE.search(name) is not None for name in work.names])[work.name]
-    # Edges of the time in which other kernels run: even ones begin it, odd ones end it.
-    edges = union(work.start_ns[~moving], work.end_ns[~moving]).ravel()
     since, until, last = work.start_ns[waited], work.start_ns[waited] + part.wait_ns[waited], work.end_ns[waited]
-    low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
-    inner = np.maximum(high - low, 0)
-    owner = np.repeat(np.arange(len(waited)), inner + 1)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(inner + 1) - inner - 1, inner + 1)
-    state = (low[owner] + place) % 2 == 0  # outside of other kernels
-    left = np.where(place == 0, since[owner], edges[np.clip(low[owner] + place - 1, 0, len(edges) - 1)])
-    right = np.where(place == inner[owner], until[owner], edges[np.clip(low[owner] + place, 0, len(edges) - 1)])
+    owner, left, right, state = _cut(since, until, union(work.start_ns[~moving], work.end_ns[~moving]))
     rest = np.setdiff1d(np.arange(len(work)), waited)
     columns = (
         np.concatenate([rest, waited[owner], waited]),
@@ -218,6 +223,21 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     keep = columns[2] > columns[1]
     keep[: len(rest)] = True
     return tuple(column[keep] for column in columns)  # type: ignore[return-value]
+
+
+def _cut(since: Ints, until: Ints, spans: Ints) -> tuple[Ints, Ints, Ints, Mask]:
+    """Intervals cut at the edges of disjoint spans: of each piece its interval, its ends, and if it is outside."""
+    if not len(spans):
+        return np.arange(len(since)), since, until, np.ones(len(since), bool)
+    edges = spans.ravel()  # even ones begin a span, odd ones end it
+    low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
+    inner = np.maximum(high - low, 0)
+    owner = np.repeat(np.arange(len(since)), inner + 1)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(inner + 1) - inner - 1, inner + 1)
+    outside = (low[owner] + place) % 2 == 0
+    left = np.where(place == 0, since[owner], edges[np.clip(low[owner] + place - 1, 0, len(edges) - 1)])
+    right = np.where(place == inner[owner], until[owner], edges[np.clip(low[owner] + place, 0, len(edges) - 1)])
+    return owner, left, right, outside
 
 
 def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> Mask:

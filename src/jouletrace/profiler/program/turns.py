@@ -1,0 +1,118 @@
+"""When each of several processes had a GPU that they share: it runs them by turns, within their kernels.
+
+A kernel that the GPU interrupts for another process counts as running from its start to its end::
+
+    process A    |== a1 ==|                 |== a2 ==|
+    process B        |=========== b ===================|
+    B has the GPU        |=================|         |=|
+
+A kernel starts and ends only while its process has the GPU. So it has it between two such events of its own with none
+of another process in between; and where an event of another comes next, each for as long as its kernel still needs, by
+the time that kernels of the kind take without events of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jouletrace.arrays import Floats, Indices, Ints, Mask
+from jouletrace.profiler.program.timeline import Part
+from jouletrace.run.spans import union
+from jouletrace.run.tables import distinct
+
+GAP_NS = 20_000
+"""No other process runs between two kernels of a process that are as close."""
+
+ALONE = 5
+"""Kernels without events of others from which on their median is the time of the kind."""
+
+LEAST = 0.5
+"""Least time by which kernels of a kind last longer for each second that others had, 1 if processes take turns and
+near 0 if they run at once, as under MPS; and least share of its kernels' time that a process has, over an equal one."""
+
+_NONE, _ALL, _NEXT = -1, -2, -3
+"""In place of the process that has the GPU: none; all whose kernels run, equally; the one before, then the next."""
+
+
+def away_of(parts: Sequence[Part]) -> list[Ints]:
+    """Spans in which each process doesn't have the GPU though kernels of it have begun, ns, disjoint, shape (m, 2).
+
+    There are none where kernels of several processes run at once.
+    """
+    first = min(int(part.work.start_ns.min()) for part in parts)  # of times since then a float has every ns
+    start, end = (np.concatenate([getattr(part.work, at) for part in parts]) - first for at in ("start_ns", "end_ns"))
+    process = np.repeat(np.arange(len(parts)), [len(part.work) for part in parts])
+    names = [number << 40 | part.label << 20 | part.work.name for number, part in enumerate(parts)]
+    _, kind = distinct(np.concatenate(names))
+    order = np.argsort(np.concatenate([start, end]), kind="stable")
+    time, kernel, opens = np.concatenate([start, end])[order], order % len(start), order < len(start)
+    begins, ends = np.split(np.argsort(order), 2)
+    runs, owner = _runs(process[kernel], opens, len(parts)), process[kernel]
+    has, length, shared = _has(owner, runs, time), np.diff(time), np.maximum(runs.sum(axis=0), 1)
+
+    def had(number: int) -> Floats:
+        part = np.where(has == _ALL, runs[number] / shared, 0.5 * (has == _NEXT))
+        total = np.append(0.0, np.cumsum(np.where(has == number, length, part * length)))
+        mine = process == number
+        return np.asarray(total[ends[mine]] - total[begins[mine]])
+
+    lasts, own = (end - start).astype(float), np.concatenate([had(number) for number in range(len(parts))])
+    if not _by_turns(process, kind, lasts, own):
+        return [np.zeros((0, 2), np.int64) for _ in parts]
+    more = _needs(lasts, own, kind, ends - begins == _events(owner, begins, ends)) - own
+    turn = np.flatnonzero(has == _NEXT)
+    before, after = (np.maximum(more[kernel[turn + k]] + length[turn] / 2, 1.0) for k in (0, 1))
+    cut = time[turn] + length[turn] * before / (before + after)
+    away = []
+    for number in range(len(parts)):
+        gone = np.flatnonzero(runs[number] & ~np.isin(has, (number, _ALL, _NEXT)))
+        late, early = owner[turn] == number, owner[turn + 1] == number
+        since = np.concatenate([time[gone], cut[late], time[turn][early]]).astype(np.int64)
+        until = np.concatenate([time[gone + 1], time[turn + 1][late], cut[early]]).astype(np.int64)
+        away.append(first + union(since, until) if len(since) else np.zeros((0, 2), np.int64))
+    return away
+
+
+def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
+    """True where kernels of a process have begun and not ended, shape (processes, events - 1)."""
+    change = np.where(opens, 1, -1)
+    return np.stack([np.cumsum(np.where(owner == number, change, 0))[:-1] > 0 for number in range(processes)])
+
+
+def _has(owner: Ints, runs: Mask, time: Ints) -> Ints:
+    """The process that has the GPU from each event to the next, or a number that stands for others; (events - 1,)."""
+    mine, next_, every = owner[:-1], owner[1:], np.arange(len(owner) - 1)
+    running, own, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], owner[:-1] == owner[1:]
+    near = np.diff(time) <= GAP_NS
+    return np.select(
+        [same & ~own & near, running == 0, running == 1, same & own, same, own & its, own, its],
+        [_NONE, _NONE, runs.argmax(axis=0), mine, _ALL, _NEXT, mine, next_],
+        _ALL,
+    )
+
+
+def _events(owner: Ints, begins: Indices, ends: Indices) -> Ints:
+    """Events of its own process from the start to the end of each kernel, the last one counted."""
+    rank = np.empty(len(owner), np.int64)
+    rank[np.argsort(owner, kind="stable")] = np.arange(len(owner))
+    return np.asarray(rank[ends] - rank[begins])
+
+
+def _by_turns(process: Ints, kind: Ints, lasts: Floats, own: Floats) -> bool:
+    """True if kernels last longer by what others had, and each process had its share, as far as events show it."""
+    count, others = np.bincount(kind), lasts - own
+    away, longer = (each - (np.bincount(kind, each) / count)[kind] for each in (others, lasts))
+    slope = float(away @ longer / max(float(away @ away), 1.0))
+    share = np.bincount(process, own) / np.maximum(np.bincount(process, lasts), 1.0)
+    return bool(slope >= LEAST and share.min() >= LEAST / len(share))
+
+
+def _needs(lasts: Floats, own: Floats, kind: Ints, alone: Mask) -> Floats:
+    """Time that each kernel needs: that of its kind ``alone``, or of what it surely had, ns, shape (n,)."""
+    of_kind = np.zeros(int(kind.max()) + 1)
+    for which, mine in enumerate(np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])):
+        free = mine[alone[mine]]
+        of_kind[which] = np.median(lasts[free] if len(free) >= ALONE else own[mine])
+    return np.asarray(of_kind[kind])

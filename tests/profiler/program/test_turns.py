@@ -1,0 +1,112 @@
+"""Processes that share a GPU by turns, simulated slice by slice: each has the time in which its kernels ran."""
+
+import numpy as np
+import pytest
+
+from jouletrace.profiler.program.gpus import gpus_of
+from jouletrace.profiler.program.timeline import rows_of
+from jouletrace.run.units import Units
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+
+SLICE_US, SWITCH_US, GAP_US, START_NS = 1500.0, 15.0, 1.5, 1_800_000_000_000_000_000
+
+
+class Process:
+    """Runs a step of kernels, then waits for its host, again and again."""
+
+    def __init__(self, step_us, pause_us, seed):
+        self.step_us, self.pause_us, self.rng = step_us, pause_us, np.random.default_rng(seed)
+        self.ready_us, self.at, self.begun, self.left, self.own_us, self.rows = 0.0, 0, None, 0.0, 0.0, []
+
+    def run(self, now, until):
+        """Run kernels from ``now`` until it has none or its turn ends; returns when that was."""
+        while self.ready_us <= now < until:
+            if self.begun is None:
+                self.begun, self.left = now, self.step_us[self.at] * self.rng.uniform(0.98, 1.02)
+            ran = min(self.left, until - now)
+            now, self.left, self.own_us = now + ran, self.left - ran, self.own_us + ran
+            if self.left > 1e-9:
+                return now
+            self.rows.append((self.begun, now, self.at))
+            self.begun, self.at, now = None, (self.at + 1) % len(self.step_us), now + GAP_US
+            if self.at == 0:
+                self.ready_us = now + self.pause_us
+        return now
+
+
+def by_turns(processes, lasts_us):
+    """Let processes have the GPU by turns of a slice, or until they have nothing to run."""
+    now = 0.0
+    while now < lasts_us:
+        for mine in processes:
+            other = next(one for one in processes if one is not mine)
+            if mine.ready_us <= now:
+                # alone it goes on until the other wants to run
+                now = mine.run(now, max(now + SLICE_US, other.ready_us))
+                now += SWITCH_US if other.ready_us <= now else 0.0
+        now = max(now, min(one.ready_us for one in processes))
+    return processes
+
+
+def traced(process, pid):
+    start, end, name = (np.array(column) for column in zip(*process.rows, strict=True))
+    names = tuple(f"kernel {pid} {one}" for one in range(len(process.step_us)))
+    start, end = (START_NS + (1000 * one).astype(np.int64) for one in (start, end))
+    work = Launched.from_columns(names, name, start, end, device=np.zeros(len(name), np.int64))
+    last = [(int(start[0]), int(end[-1]))]
+    return ProcessTrace(pid, "train.py", None, ["GPU-a"], work, Owners.none(len(name)), last)
+
+
+def seconds_of(processes):
+    """Seconds of each process by its range, and seconds as the tracer states them."""
+    found = [traced(process, pid) for pid, process in enumerate(processes, 1)]
+    (gpu,), _ = gpus_of(found, ["GPU-a"])
+    units = Units()
+    rows = rows_of(gpu.parts, units)
+    inside = {row["id"]: row.get("module") for row in units.rows.values()}
+    sums = [sum(s for _, site, s in rows.seconds if inside[site] == f"train\u2024py ({pid})") for pid in (1, 2)]
+    raw = [float((one.work.end_ns - one.work.start_ns).sum()) / 1e9 for one in found]
+    return sums, raw, rows, units
+
+
+LARGE, SMALL = (1150.0, 300.0, 570.0, 80.0, 30.0, 8.0), (42.0, 40.0, 20.0, 14.0, 44.0, 15.0, 15.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "within", "longer"),
+    [
+        ((LARGE, 500.0), (SMALL, 900.0), 0.02, 1.1),
+        ((LARGE, 100.0), (SMALL, 1.0), 0.02, 1.1),
+        ((LARGE, 100.0), (LARGE[::-1], 2000.0), 0.13, 1.7),  # kernels of both are as long as turns
+        ((SMALL, 200.0), (SMALL[::-1], 300.0), 1e-3, 1.0),
+    ],
+    ids=["long and short kernels", "all the time", "long kernels", "shorter than a turn"],
+)
+def test_each_has_the_time_in_which_its_kernels_ran(mine, others, within, longer):
+    processes = by_turns([Process(*mine, 1), Process(*others, 2)], 3e6)
+    sums, raw, rows, _ = seconds_of(processes)
+    true = [process.own_us / 1e6 for process in processes]
+    assert sums == pytest.approx(true, rel=within)
+    assert raw[0] >= longer * true[0] * (1 - 1e-6)  # as the tracer states it
+    start, end = rows.activity["start_ns"], rows.activity["end_ns"]
+    assert (np.maximum.accumulate(end)[:-1] <= start[1:]).all()
+
+
+def test_launches_are_counted_once():
+    processes = by_turns([Process(LARGE, 500.0, 1), Process(SMALL, 900.0, 2)], 1e6)
+    *_, units = seconds_of(processes)
+    counts = {row["name"]: row["count"] for row in units.rows.values() if row["level"] == "kernel"}
+    for pid, process in enumerate(processes, 1):
+        for kind in range(len(process.step_us)):
+            assert counts[f"kernel {pid} {kind}"] == sum(row[2] == kind for row in process.rows)
+
+
+def test_kernels_that_run_at_once_are_not_cut():
+    """As under MPS: each takes as long as alone."""
+    processes = [Process(LARGE, 100.0, 1), Process(SMALL, 50.0, 2)]
+    for process in processes:
+        process.run(0.0, 1e6)
+        while process.ready_us < 1e6:
+            process.run(process.ready_us, 1e6)
+    sums, raw, *_ = seconds_of(processes)
+    assert sums == pytest.approx(raw, rel=1e-6)
