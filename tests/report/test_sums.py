@@ -55,6 +55,14 @@ def test_a_folded_layer_has_its_own_operators_and_what_is_left_of_the_whole_a_ro
     assert last[2] == "in no part"
 
 
+def test_a_list_of_modules_that_contain_one_another_has_no_sums():
+    run = load(REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip")
+    text = render([run], detail="layer", top=4, width=200)
+    assert "in no part" not in text
+    assert "together" not in text
+    assert f"{len(Parts(run).units('layer')) - 4} more" in text
+
+
 @pytest.mark.parametrize("name", ["deit-b-64-layers-h200", "minilm-1-eager-h200", "resnet50-run-h200"])
 def test_what_a_module_runs_itself_has_the_figures_of_other_rows(name):
     """Own operators and inner modules together have the share, the active energy and the power of their module."""

@@ -95,6 +95,15 @@ def wrong_sums(run, level, title, **options):
 
 
 def sums_of(run):
-    """Rows of all tables of a Run that divide its whole whose printed parts don't make them up."""
-    there = [level for level in TABLES if Parts(run).units(level)]
-    return [wrong for level in there for each in OPTIONS for wrong in wrong_sums(run, level, TABLES[level], **each)]
+    """Rows of all tables of a Run that divide its whole whose printed parts don't make them up.
+
+    A list of modules that contain one another divides nothing.
+    """
+    parts, wrong = Parts(run), []
+    for level in (level for level in TABLES if parts.units(level)):
+        ids = {one.id for one in parts.units(level)}
+        nested = level == "layer" and any(one.parent in ids for one in parts.units(level))
+        for options in OPTIONS:
+            if not (nested and "top" in options):
+                wrong += wrong_sums(run, level, TABLES[level], **options)
+    return wrong

@@ -103,16 +103,19 @@ def sections(
         found = layer_table(run, results, sums, marks, brief=brief, most=most)
     else:
         ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
+        # modules contain one another: those of a list add up to nothing
+        closed = level in _CLOSED and not _contain(results, results.units(level) if level == "layer" else ())
+        of = sums if closed else None
         found, rest, without = table(
-            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause, sums=sums
+            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause, sums=of
         )
-        if rest and level not in _CLOSED:
+        if rest and not closed:
             left.append(_rest(results, rest, how.summed))
         if rest and not brief:
             left.append("--top lists more")
         # what is pooled has its energy in the row of its pool
         without = [unit for unit in without if not brief or unit.get("energy_total_j").reason != "pooled"]
-        if without and not (brief and level in _CLOSED):
+        if without and not (brief and closed):
             left += [_without_energy(without)] if brief else _unattributed(without, top)
     left += _above_limit(run, found)
     if not brief:
@@ -338,10 +341,15 @@ def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 
+def _contain(results: Parts, units: Sequence[Part]) -> bool:
+    """True if one of these parts lies in another of its level."""
+    levels = {unit.id: unit.level for unit in results.all()}
+    return any(levels.get(unit.parent or 0) == unit.level for unit in units)
+
+
 def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
     """The sums of the rows that are left out, in words; only how many there are where they contain one another."""
-    levels = {unit.id: unit.level for unit in results.all()}
-    if any(levels.get(unit.parent or 0) == unit.level for unit in units):
+    if _contain(results, units):
         return f"{len(units)} more"
     parts = []
     for name in names:
