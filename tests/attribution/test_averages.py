@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from jouletrace.analysis.kernel_powers import ALIKE
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import END_S, LEAD_S, explained
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import PRIOR_SHARE, check_averages
+from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, of_each
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response
@@ -19,18 +20,23 @@ RESPONSE, IDLE_W = Response.sampled(HOPPER_SENSOR, 0.02), (130.0, 30.0)
 
 def averaged(group, seed, start=lambda t: t, keep=None, names=None, seconds=8.0, hole=0.0):
     """Rows of a simulated program by its readings as averages, the check of them, and the truth."""
+    activity, readings, truth = timed(group, seed, start, keep, names, seconds)
+    lasts_s = activity.finish_s - activity.begin_s
+    since_s = activity.begin_s + lasts_s * drawn(len(readings)).uniform(0.1, 0.5)
+    readings = readings.take(~readings.between(since_s, since_s + hole * lasts_s))
+    rows, check, whole = solved(activity, readings)
+    return rows, check, truth, whole, readings
+
+
+def timed(group, seed, start=lambda t: t, keep=None, names=None, seconds=8.0):
+    """The timeline of a simulated program, its readings, and the truth."""
     _, recording, truth = draw(seed, group, seconds=seconds)
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     kept = slice(None) if keep is None else keep(len(recording.kind))
     begin, length = start(recording.start_ns)[kept], (recording.end_ns - recording.start_ns)[kept]
     kind = recording.kind[kept] if names is None else names(recording.kind[kept])
-    activity = activity_of(begin, begin + length, kind, kinds, readings.origin_ns)
-    lasts_s = activity.finish_s - activity.begin_s
-    since_s = activity.begin_s + lasts_s * drawn(len(readings)).uniform(0.1, 0.5)
-    readings = readings.take(~readings.between(since_s, since_s + hole * lasts_s))
-    rows, check, whole = solved(activity, readings)
-    return rows, check, truth, whole, readings
+    return activity_of(begin, begin + length, kind, kinds, readings.origin_ns), readings, truth
 
 
 def solved(activity, readings):
@@ -91,6 +97,35 @@ def test_rows_of_a_record_that_lacks_two_fifths_of_the_time_hold():
     assert halved >= 60
     assert held >= 0.92 * halved
     assert processes >= 0.85 * 2 * programs
+
+
+def alike(group, seed, **more):
+    """Rows of a simulated program all of whose kernels count as one kind, and the true energies of kinds."""
+    activity, readings, truth = timed(group, seed, **more)
+    used, prior = readings.take(explained(activity, readings)), Prior(known_idle_w=IDLE_W, spread=ALIKE)
+    whole = [[activity.begin_s, activity.finish_s]]
+    rows = attribute_program(used.time_s, used.value, whole, activity.as_one(), response=RESPONSE, prior=prior)
+    rows = of_each(rows, activity.seconds[:-1] @ activity.shares, prior.power_w[1])
+    return rows, np.nan_to_num(truth.kind_w) * rows.seconds
+
+
+@pytest.mark.parametrize("seconds", [1.0, 8.0])
+def test_kernels_as_one_kind_hold_together_and_each(seconds):
+    held = together = kinds = wide = 0
+    for group in ("long_varied", "drift", "pauses", "cap"):
+        for seed in range(100, 106):
+            rows, true_j = alike(group, seed, seconds=seconds)
+            count = len(true_j)
+            mean, low, high = rows.energies.interval(rows.together(np.vstack([np.ones(count), np.eye(count)])))
+            true_j = np.append(true_j.sum(), true_j)
+            holds = (low <= true_j) & (true_j <= high)
+            together, held, kinds = together + holds[0], held + holds[1:].sum(), kinds + count
+            assert mean[1:].sum() == pytest.approx(mean[0])
+            assert high[0] - mean[0] < 0.06 * mean[0]
+            wide += (np.diag(rows.after) > PRIOR_SHARE**2 * np.diag(rows.before)).sum()
+    assert together >= 0.85 * 24  # 95 % in 12 seeds more
+    assert held >= 0.95 * kinds
+    assert wide >= 0.9 * kinds  # so they are stated together, and only one that takes nearly all the time alone
 
 
 def test_one_kind_has_a_row_by_averages():

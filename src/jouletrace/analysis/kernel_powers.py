@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jouletrace.analysis.kernel_times import IDLE, KernelTimes, by_operator
+from jouletrace.analysis.kernel_times import IDLE, OTHERS, KernelTimes, by_operator
 from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
@@ -20,7 +20,7 @@ from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import Rows, attribute_program
-from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, check_powers, check_rest
+from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, check_powers, check_rest, of_each
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -56,8 +56,14 @@ draw 110 to 140 W."""
 OTHERS_W = 400.0, 1000.0
 """Power of kernels above idle, and its standard deviation, on GPUs of other kinds, of which no rows were recorded."""
 
-MOST_POWERS = 900
-"""More powers than readings are solved up to this number, which takes 10 s; the time goes with its square and more."""
+ALIKE = 0.3, 2.0
+"""Relative spread of power among all kernels as one kind, and the factor by which it is uncertain."""
+
+REFUSED = "traced", "seen"
+"""Checks without which all kernels together have no energy either."""
+
+CODES = "not_attributed", "samples_unplaced", "kernels_alike", "powers_doubtful", "too_many_kinds"
+"""Of warnings about powers."""
 
 _NEAR = 0.1
 """Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
@@ -72,8 +78,9 @@ class Recorded:
     response: Response  # of the sensor
     idle_w: tuple[float, float]  # what the GPU draws with nothing running, and the standard deviation
     fit: Fit | None  # at the place of the sensor; None where that isn't known
-    # The check that failed, so that readings count as averages of all time, and the sampler; None if its place is known
-    averaged: tuple[Outcome, Sensor] | None = None
+    sampler: Sensor | None = None  # where its place isn't known; None of a sensor that averages
+    failed: Outcome | None = None  # the check without which readings count as averages of all time
+    alike: bool = False  # whether the readings don't distinguish kernels
 
     @one_thread
     def rows(self, spans_ns: ArrayLike = ()) -> Rows:
@@ -81,24 +88,28 @@ class Recorded:
         activity, observer = self.activity, None if self.fit is None else self.fit.observer
         every = np.vstack([[[activity.begin_s, activity.finish_s]], self.readings.seconds(spans_ns).reshape(-1, 2)])
         prior = Prior(known_idle_w=self.idle_w)
-        return attribute_program(
+        sampled = observer if isinstance(observer, Sampled) else None
+        prior = prior if sampled or self.sampler else replace(prior, power_w=OTHERS_W)
+        prior = replace(prior, spread=ALIKE) if self.alike else prior
+        rows = attribute_program(
             self.readings.time_s,
             self.readings.value,
             every,
-            activity,
+            activity.as_one() if self.alike else activity,
             response=self.response,
-            sampled=observer if isinstance(observer, Sampled) else None,
-            prior=replace(prior, power_w=OTHERS_W) if isinstance(observer, Averaged) else prior,
+            sampled=sampled,
+            prior=prior,
         )
+        return of_each(rows, activity.seconds[:-1] @ activity.shares, prior.power_w[1]) if self.alike else rows
 
 
 def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
-    """A recording whose rows can be trusted, or whose readings may count as averages.
+    """A recording whose rows can be trusted, or whose readings may count as averages, or don't distinguish kernels.
 
     ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
 
     Raises:
-        BadInputError: If readings or timeline can't be used, or a check fails.
+        BadInputError: If readings or timeline can't be used: kernels are missing, or in time with the sensor's samples.
     """
     channel, found, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
     assert channel is not None
@@ -118,20 +129,20 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
             f"{until - since:.4g} s: a time of one is damaged"
         )
     known, sampler = kinds.readings_of(channel), kinds.kind_of(channel).sampler
-    kernels, used, failed = len(times.start_ns), readings.take(explained(activity, readings)), None
-    if sampler is not None:  # without which nothing says how readings scatter
-        enough(activity, len(used), columns=len(activity.members) > MOST_POWERS)
-        early = check_traced(kernels, dropped), check_length(activity, used.time_s, LEAD_S)
-        failed = next((check for check in early if not check.passed), None)
+    kernels, used = len(times.start_ns), readings.take(explained(activity, readings))
+    enough(activity, len(used), columns=False)
+    early = check_traced(kernels, dropped), check_length(activity, used.time_s, LEAD_S)
+    failed = next((check for check in early if not check.passed), None)
     if failed is None:
         locked, asked = trusted(activity, models(run, channel), readings, kernels, dropped)
         fit, failed = locked.fit, next((check for check in asked if not check.passed), None)
-    if failed is None:
-        used = readings.take(np.searchsorted(readings.time_s, fit.time_s))
-        return Recorded(fit.activity, used, placed(fit, known), idle_w, fit)
-    if sampler is None or failed.code not in OF_PLACE:
+        if failed is None:
+            used = readings.take(np.searchsorted(readings.time_s, fit.time_s))
+            return Recorded(fit.activity, used, placed(fit, known), idle_w, fit)
+    if failed.code in REFUSED or not known.width_s:
         raise BadInputError(doubt([failed]))
-    return Recorded(activity, used, known, idle_w, None, (failed, sampler))
+    alike = sampler is None or failed.code not in OF_PLACE
+    return Recorded(activity, used, known, idle_w, None, sampler, failed, alike)
 
 
 def _trust(checks: Sequence[Outcome]) -> None:
@@ -190,15 +201,20 @@ class KernelPowers:
         """The powers of a recording, none of which is above ``most_w``.
 
         Raises:
-            BadInputError: If more is drawn between kernels than a GPU draws that rests, or averages don't explain the
-                readings.
+            BadInputError: If more is drawn between kernels than a GPU draws that rests, or readings scatter less about
+                averages than samples do.
         """
-        activity = recording.activity
+        activity, sampler = recording.activity, recording.sampler
         rows, rest_s = recording.rows(), float(activity.seconds[-1])
+        if recording.failed and sampler is not None and not recording.alike:
+            used, idle_w = recording.readings, recording.idle_w[0]
+            averages = check_averages(rows, activity, used, idle_w, recording.response, sampler)
+            if averages.estimate[0] < averages.beside["least"]:
+                _trust([averages])
+            if not averages.passed:
+                recording = replace(recording, failed=averages, alike=True)
+                rows = recording.rows()
         _trust([check_rest(rows, rest_s)])
-        if recording.averaged:
-            used, idle_w, (_, sampler) = recording.readings, recording.idle_w[0], recording.averaged
-            _trust([check_averages(rows, activity, used, idle_w, recording.response, sampler)])
         of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Floats] = {}
         for kind, where in place.items():
@@ -227,7 +243,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    codes, limit_w = ("not_attributed", "samples_unplaced", "powers_doubtful"), most_w(run, times.device)
+    codes, limit_w = CODES, most_w(run, times.device)
     run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
@@ -237,14 +253,30 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
         return "not_attributed"
-    if found.recorded.averaged:
-        why = f"the times of the sensor's samples aren't known ({says(found.recorded.averaged[0])})"
-        run.warn("samples_unplaced", f"{why}: rows{whose} are by readings as averages, and wider", times.device)
-    if not found.possible.passed:
-        run.warn(
-            "powers_doubtful", f"{says(found.possible)}: single rows{whose} may be off by more than ±", times.device
-        )
+    _warn(run, found, times, whose)
     return found
+
+
+def _warn(run: Run, found: KernelPowers, times: KernelTimes, whose: str) -> None:
+    """Say what rows of kernels can't state."""
+    if (failed := found.recorded.failed) is not None and found.recorded.alike:
+        text = (
+            f"the readings don't distinguish kernels ({says(failed)}): rows{whose} are parts of what all draw together"
+        )
+        run.warn("kernels_alike", text, times.device)
+    elif failed is not None:
+        text = (
+            f"the times of the sensor's samples aren't known ({says(failed)}): rows{whose} are by readings as averages"
+        )
+        run.warn("samples_unplaced", f"{text}, and wider", times.device)
+    others = times.total_s[times.kinds.index(OTHERS)] / times.total_s.sum() if OTHERS in times.kinds else 0.0
+    if others > SMALL:
+        text = f"the {len(times.kinds) - 1} kinds of kernels with the most time have energies{whose}"
+        text += f"; the others take {others:.0%}"
+        run.warn("too_many_kinds", text, times.device)
+    if not found.possible.passed:
+        text = f"{says(found.possible)}: single rows{whose} may be off by more than ±"
+        run.warn("powers_doubtful", text, times.device)
 
 
 def pools(
@@ -306,7 +338,7 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: fl
     """
     activity = recording.activity
     ran = (rows.seconds > 0) & (total_s > 0)
-    kinds = [k for k, kind in enumerate(activity.kinds) if ran[k] and not kind.repeat]
+    kinds = [k for k, kind in enumerate(activity.kinds) if ran[k] and not kind.repeat and kind != OTHERS]
     each, rest_s = np.eye(len(rows.seconds)), max(float(activity.seconds[-1]), 1e-9)
     weights = rows.together(np.vstack([each[kinds] / total_s[kinds, None], -np.ones(len(each)) / rest_s]))
     weights[-1, 0] = 1 / rest_s

@@ -22,6 +22,10 @@ from jouletrace.run.tables import UnitRow
 IDLE = -1
 """The kind of the time in which no kernel runs."""
 
+MOST_KINDS, OTHERS = 200, Kind("")
+"""Kinds of kernels whose powers are solved for, those with the most time, and the one kind that the others make. In 30
+programs with up to 570 kinds the others take less than 0.1 % of the time."""
+
 
 @dataclass(frozen=True)
 class KernelTimes:
@@ -89,6 +93,12 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     ids, where = tables.distinct(unit)
     kind, kinds = np.array([number[int(one)] for one in ids], np.int64)[where], tuple(names)
     length = (end - start) / 1e9
+    if len(kinds) > MOST_KINDS:
+        largest = np.argsort(-np.bincount(kind, length, len(kinds)), kind="stable")[:MOST_KINDS]
+        place = np.full(len(kinds), MOST_KINDS)
+        place[largest] = np.arange(MOST_KINDS)
+        kind, kinds = place[kind], (*(kinds[one] for one in largest), OTHERS)
+        number = {id: int(place[one]) for id, one in number.items()}
     if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed

@@ -154,6 +154,11 @@ class Activity:
         like = np.array([numbers.setdefault(members, len(numbers)) for members in self.members])
         return replace(self, column=like[self.column], members=tuple(numbers), part=(0,) * len(numbers))
 
+    def as_one(self) -> Activity:
+        """The same with all kernels as one kind."""
+        none = np.zeros_like(self.column)
+        return replace(self, column=none, kinds=(Kind("kernels"),), members=((0,),), part=(0,))
+
     def power(self, edges_s: Floats, value: Floats | Mask) -> Floats:
         """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
         return self._powers(edges_s, value)[0]

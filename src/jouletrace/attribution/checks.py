@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats
-from jouletrace.attribution.activity import Activity, Kind
+from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Sampled
@@ -84,7 +84,7 @@ def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
     """
     turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
     kinds = _prediction_error(fitted, fitted.activity, readings, turn)
-    plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
+    plain = _prediction_error(fitted, fitted.activity.as_one(), readings, turn)
     return Outcome.without_interval(
         "held_out", kinds < HELD_OUT_RATIO * plain, kinds, plain_w=plain, most=HELD_OUT_RATIO
     )
@@ -133,8 +133,3 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
         predicted = seen.shares @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
         wrong.append(readings.value[tested] - predicted)
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
-
-
-def _busy(activity: Activity) -> Activity:
-    """The timeline with all kinds as one."""
-    return replace(activity, column=np.zeros_like(activity.column), kinds=(Kind("busy"),), members=((0,),), part=(0,))
