@@ -12,6 +12,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, print_runs, put, say
 from jouletrace.errors import BadInputError
+from jouletrace.levels import BY, RENAMED, SHOW, listed
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -22,7 +23,7 @@ def show(
     detail: Annotated[
         str | None,
         typer.Option(
-            help="model, phase, layer, op, kernel or range. "
+            help=f"Level that is listed: {listed(SHOW)}. "
             "[default: the level of a single Run; kernel for an import; else model]"
         ),
     ] = None,
@@ -32,8 +33,8 @@ def show(
         str | None,
         typer.Option(
             "--by",
-            metavar="KINDS",
-            help="Divide the energy by device, phase, module, op, shapes, kernel, or some of them: phase,op.",
+            metavar="LEVELS",
+            help=f"Divide the energy by some of {listed(BY, 'and')}: phase,op.",
         ),
     ] = None,
     budget: Annotated[
@@ -63,7 +64,7 @@ def show(
         run = load(runs[0])
         if own := _of_kernels(run, runs[0]):
             raise BadInputError(f"--by {by}: the kernels of a recording are a Run of their own: {own} --by {by}")
-        _print_by(run, [kind.strip() for kind in by.split(",")], form, top)
+        _print_by(run, _levels(by), form, top)
         return
     if budget:
         shown = [load(path) for path in runs]
@@ -95,19 +96,30 @@ def _of_kernels(run: Run, path: str) -> str:
     return shlex.join(["jouletrace", "show", str(kernels)]) if there else ""
 
 
-def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
-    """The energy of a Run by kinds of steps."""
+def _levels(by: str) -> list[str]:
+    """The levels that ``--by`` names; one line on stderr names the word that takes the place of an old one."""
+    from jouletrace.analysis.divided import check_levels
+
+    words = [word.strip() for word in by.split(",")]
+    levels = [RENAMED.get(word, word) for word in words]
+    check_levels(levels)
+    if levels != words:
+        say(f"--by {by}: write --by {','.join(levels)}; the next release doesn't take the old word")
+    return levels
+
+
+def _print_by(run: Run, levels: Sequence[str], form: str, top: int | None) -> None:
+    """The energy of a Run by levels."""
     from jouletrace.analysis.checks import outcomes
-    from jouletrace.analysis.divided import check_kinds, divided
+    from jouletrace.analysis.divided import divided
     from jouletrace.report.by import render
     from jouletrace.report.trust import lines
     from jouletrace.run.parts import Parts
 
-    check_kinds(kinds)
     if len(run.activity) and not len(run.divided):
         say("an older version recorded this Run and stored no division: solving it again, some seconds")
-    found = divided(run, kinds, 20 if top is None and form == "table" else top)
-    put(render(run, found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
+    found = divided(run, levels, 20 if top is None and form == "table" else top)
+    put(render(run, found, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

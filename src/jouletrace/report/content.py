@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
+from jouletrace.levels import TITLES
 from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
@@ -85,7 +86,7 @@ def document(
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
-        found.facts.insert(0, (parts.LEVELS[detail], f"none: {_why_not(run, detail)}"))
+        found.facts.insert(0, (TITLES[detail], f"none: {_why_not(run, detail)}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.unfinished = _unfinished(known)
@@ -116,7 +117,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     elif run.kind == "import" and len(results.stated.figures) > 1 and not results.units("device"):
         found.sections = [model_section(run, results, NoFootnotes())]  # all that the file states
     if detail != "model" and not results.units(detail):
-        found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
+        found.verdict.append(f"no {TITLES[detail].lower()}: {_why_not(run, detail)}")
     return found.printable()
 
 
