@@ -107,7 +107,7 @@ def sections(
         found.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
         return [found, check_section(results)] if checked else [found]
-    found.notes = [*found.notes, *left] if level == "range" else left  # of two kinds of ± in one column
+    found.notes += left
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
-from jouletrace.run.recording_names import BEFORE, IDLE_NAME
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME, OUTSIDE, of_equal_layers
 
 _CAUSES = {
     "host": "waiting for the host",
@@ -27,6 +28,10 @@ _CAUSES = {
 
 STORED_SCATTER = "between_runs_stored"
 """Flag of a figure whose interval holds a scatter between runs that was stored from another measurement."""
+
+SHARED_POWER = "shared_power"
+"""Flag of the energy of a part whose kernels are of the same kinds as those of another: one power of each was measured,
+for both."""
 
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
@@ -183,6 +188,40 @@ class Parts:
         for about in recordings:
             self._causes += self._causes_of_idle(about)
         self._by_id = {part.id: part for part in self.all()}
+        for part in self._sharing(run, names):
+            energy = part.figures["energy_total_j"]
+            part.figures["energy_total_j"] = replace(energy, flags=(*energy.flags, SHARED_POWER))
+
+    def _sharing(self, run: Run, gpus: Mapping[str, str]) -> list[Part]:
+        """Kernels, operators and modules with an energy, of the same kinds of kernels as others that aren't equal.
+
+        Operators and kernels are sought anywhere, modules among those in one module.
+        """
+        layers = {(part.gpu, part.name): part.id for part in self._all if part.level == "layer"}
+        kinds = defaultdict[int | None, set[int]](set)
+        for row in run.divided.to_pylist():
+            unit, site = (self._by_id.get(row[name]) for name in ("unit", "site"))
+            if unit is None or row["kind"] is None:
+                continue
+            words = (site.module or OUTSIDE).split(".") if site else []
+            around = [(gpus.get(row["device"], ""), ".".join(words[:depth])) for depth in range(1, len(words) + 1)]
+            for id in (unit.id, unit.parent, *map(layers.get, around)):
+                kinds[id].add(row["kind"])
+        groups = defaultdict[Any, list[Part]](list)
+        for part in self._all:
+            if (
+                kinds[part.id]
+                and part.level in ("kernel", "op", "layer")
+                and part.get("energy_total_j").value is not None
+            ):
+                within = part.parent if part.level == "layer" else part.gpu
+                groups[part.level, within, frozenset(kinds[part.id])].append(part)
+        several = [
+            group
+            for group in groups.values()
+            if len({of_equal_layers(part.name) if part.level == "layer" else part.id for part in group}) > 1
+        ]
+        return [part for group in several for part in group]
 
     def is_top(self, part: Part) -> bool:
         """True if a part lies right below the whole, or below one of its devices."""
