@@ -19,7 +19,7 @@ from jouletrace.levels import BY, PROFILE, STEPS, check, taken
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
 from jouletrace.run.estimate import widened
-from jouletrace.run.parts import Path, Step
+from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
 

@@ -241,9 +241,8 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         why = f"the times of the sensor's samples aren't known ({says(found.recorded.averaged[0])})"
         run.warn("samples_unplaced", f"{why}: rows{whose} are by readings as averages, and wider", times.device)
     if not found.possible.passed:
-        run.warn(
-            "powers_doubtful", f"{says(found.possible)}: single rows{whose} may be off by more than ±", times.device
-        )
+        marked = f"rows{whose} that would leave their ± at these limits are marked"
+        run.warn("powers_doubtful", f"{says(found.possible)}: {marked}", times.device)
     return found
 
 

@@ -15,7 +15,7 @@ from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
-from jouletrace.run.parts import Step
+from jouletrace.run.paths import Step
 
 _HEADINGS = {"op": "operator"}
 

@@ -22,7 +22,7 @@ from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
-from jouletrace.run.parts import ABSENT, SHARED_POWER, Parts
+from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
 
 INCOMPLETE = "INCOMPLETE: "
@@ -108,7 +108,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
-        marks = Footnotes() if level == "range" else NoFootnotes(but=reasons.flag(SHARED_POWER))
+        marks = Footnotes() if level == "range" else NoFootnotes(but=[reasons.flag(code) for code in OF_ROWS])
         listed = [parts.sections(run, results, level, top, marks, brief=True) for level in levels]
         found.sections = [section for sections in listed for section in sections if section.rows]
     elif run.kind == "calibrate":

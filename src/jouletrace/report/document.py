@@ -58,24 +58,24 @@ class Footnotes:
 
 
 class NoFootnotes(Footnotes):
-    """Drops remarks but one, where a verdict has those that matter.
+    """Drops remarks but some, where a verdict has those that matter.
 
     Args:
         others: As of ``Footnotes``.
-        but: The remark that stays; "" for none.
+        but: The remarks that stay.
     """
 
-    def __init__(self, others: Footnotes | None = None, but: str = "") -> None:
+    def __init__(self, others: Footnotes | None = None, but: Sequence[str] = ()) -> None:
         super().__init__(others)
-        self._but: str = others._but if isinstance(others, NoFootnotes) else but
+        self._but: Sequence[str] = others._but if isinstance(others, NoFootnotes) else but
 
     def mark(self, remark: str) -> str:
-        """The mark of the remark that stays, "" for others."""
-        return super().mark(remark) if remark == self._but else ""
+        """The mark of a remark that stays, "" for others."""
+        return super().mark(remark) if remark in self._but else ""
 
     def of_all(self, remarks: Sequence[str]) -> list[str]:
-        """The remark that stays, if it is on all rows."""
-        return super().of_all([remark for remark in remarks if remark == self._but])
+        """Those that stay."""
+        return super().of_all([remark for remark in remarks if remark in self._but])
 
 
 def _letters(n: int) -> str:
