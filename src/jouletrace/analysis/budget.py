@@ -99,7 +99,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
             a budget. One without an energy has none.
     """
     found = Parts(run)
-    if not any(figure.budget for part in found.rows() for figure in part.figures.values()):  # an older Run
+    if not are_stored(found):
         found = Parts(analyse(replace(run, warnings=list(run.warnings))))
     apart = (part.id for part in found.rows() if part.level in ("device", "load"))
     has_whole = any(figure.budget for figure in found.whole.figures.values())
@@ -117,6 +117,11 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         for metric, figure in part.figures.items()
         if figure.budget
     ]
+
+
+def are_stored(parts: Parts) -> bool:
+    """True if a Run states what its intervals consist of; older ones don't."""
+    return any(figure.budget for part in parts.rows() for figure in part.figures.values())
 
 
 def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> tuple[Term, ...]:

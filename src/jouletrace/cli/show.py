@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from jouletrace.run import Run
 
 
+_SOLVED = "its readings are solved again, which may find other figures than those that show states"
+
+
 def show(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
     detail: Annotated[
@@ -117,18 +120,22 @@ def _print_by(run: Run, levels: Sequence[str], form: str, top: int | None) -> No
     from jouletrace.run.parts import Parts
 
     if len(run.activity) and not len(run.divided):
-        say("an older version recorded this Run and stored no division: solving it again, some seconds")
+        say(f"an older version made this Run and stored no division: {_SOLVED}")
     found = divided(run, levels, 20 if top is None and form == "table" else top)
     put(render(run, found, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:
     """The budgets of a Run: of the whole, and of its rows with most energy."""
-    from jouletrace.analysis.budget import budgets
+    from jouletrace.analysis.budget import are_stored, budgets
     from jouletrace.report import budget
     from jouletrace.run import MODEL_UNIT
+    from jouletrace.run.parts import Parts
 
     rows = [row for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted((row for row in rows if row["unit"] != MODEL_UNIT), key=lambda row: -row["value"])
     parts = [row["unit"] for row in largest[: top or 0]]
-    return budget.render(str(run.workload.get("name", run.kind)), budgets(run, parts), form)
+    found = budgets(run, parts)
+    if found and not are_stored(Parts(run)):
+        say(f"an older version made this Run and stored no budgets: {_SOLVED}")
+    return budget.render(str(run.workload.get("name", run.kind)), found, form)

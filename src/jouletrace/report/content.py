@@ -24,6 +24,7 @@ from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
+from jouletrace.version import __version__
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -262,7 +263,7 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 
 def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
-    """Latency, server, sensors, conditions, the checks that were passed, and how many kernels have an operator."""
+    """Latency, server, sensors, conditions, checks that were passed, kernels with an operator, another version."""
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
@@ -270,7 +271,10 @@ def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     found += [("Settings", line) for line in facts.setting_lines(run)]
     found += facts.condition_lines(run, known.conditions_of)
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
-    return found + ([("Operators", words)] if (words := program.matched(run)) else [])
+    found += [("Operators", words)] if (words := program.matched(run)) else []
+    made_by = run.versions.get("jouletrace", __version__)
+    older = f"jouletrace {made_by}, as the Run states them: {__version__} may find others"
+    return found + ([("Figures by", older)] if made_by != __version__ else [])
 
 
 def identity(run: Run) -> dict[str, str]:
