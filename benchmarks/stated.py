@@ -201,7 +201,7 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
      any_model.WORST),
     (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", saved(EAGER_GRAPH)),
     (README, "fp16 {} % of fp32's at batch 8", saved(FP32_FP16)),
-    (README, "{} ± {} kJ (± 5.7 % absolute) in ", whole(RESNET, energy_total_j=KJ)),
+    (README, "{} ± {} kJ (± 4.9 % absolute) in ", whole(RESNET, energy_total_j=KJ)),
     (README, "absolute) in {} s", whole(RESNET, iteration_time_s=1)),
     (README, "{} ± {} W on average", whole(RESNET, power_w=1)),
     (README, "parts sum to {} ± {} of the whole", whole(RESNET, closure_kernels=1)),

@@ -103,3 +103,15 @@ def test_flags_reasons_and_names_of_the_documentation_are_in_the_source():
         if not name.startswith("test_")
     }
     assert [name for name, within in plain.items() if within not in source] == []
+
+
+def test_constants_chosen_on_the_data_that_judge_them_are_still_there():
+    """The list names them by module; a constant that goes takes its entry along."""
+    page = (ROOT / "docs" / "results" / "trust.md").read_text()
+    _, _, listed = page.partition("## Chosen after results were seen")
+    named = re.findall(r"`([a-z_]+)\.(_?[A-Z][A-Z_]+)`|`(Prior)\.([a-z_]+)`", listed)
+    assert len(named) >= 18
+    for module, name, _, field in named:
+        texts = [path.read_text() for path in (ROOT / "src").rglob(f"{module or 'prior'}.py")]
+        pattern = rf"^    {field}: " if field else rf"^(\w+, )*{name}\b.*="
+        assert any(re.search(pattern, text, re.MULTILINE) for text in texts), (module, name, field)

@@ -17,7 +17,7 @@ from jouletrace.formats.importers import read_files
 from jouletrace.report import budget as shown
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.stats.interval import Z95
+from jouletrace.stats.interval import Z95, expanded
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -44,8 +44,9 @@ def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(wi
     assert beside["gain"] == pytest.approx(0.05 * found.figure.value / math.sqrt(3))
     assert beside["offset"] == pytest.approx(OFFSET_W * seconds / math.sqrt(3))
     assert found.expanded == pytest.approx(
-        math.hypot(found.figure.half_width, Z95 * beside["gain"], Z95 * beside["offset"])
+        expanded(found.figure.half_width, [math.sqrt(3) * u for u in beside.values()])
     )
+    assert found.expanded < found.figure.half_width + math.sqrt(3) * sum(beside.values()), "beyond all limits"
     assert found.combined == pytest.approx(math.hypot(stated, *beside.values()))
 
 
@@ -136,9 +137,9 @@ def test_a_valid_load_has_a_budget_and_no_other():
         assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
     first = to_json_object(analyse(run))["headline"]
     share = found[-1].figure.value / first["figure"]["value"]
-    unseen = math.hypot(*(term.u / share for term in found[-1].terms if not term.stated))
+    limits = [math.sqrt(3) * term.u / share for term in found[-1].terms if not term.stated]
     half = (first["figure"]["high"] - first["figure"]["low"]) / 2
-    assert first["absolute"] == pytest.approx(math.hypot(half, Z95 * unseen), rel=1e-3)
+    assert first["absolute"] == pytest.approx(expanded(half, limits), rel=1e-3)
     assert "(show --budget)" in report.render([run], width=120)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.attribution.acquire import WINDOW_S, _distinct_rates, _Fit, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import EVIDENCE
+from jouletrace.attribution.lock import EVIDENCE
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.sampler import Track, read_out

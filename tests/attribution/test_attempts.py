@@ -6,7 +6,7 @@ import pytest
 
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.lock import Known
+from jouletrace.attribution.lock import EVIDENCE, Known
 from jouletrace.attribution.outcome import Outcome
 
 
@@ -23,7 +23,7 @@ def tried(monkeypatch):
         of = {id(sensor): sensor for sensor in sensors}
         monkeypatch.setattr(trying, "attempts", lambda activity, sensor, *_: iter(of[id(sensor)]))
 
-        def judged(one, *_, every):
+        def judged(one, *_):
             asked.append(one)
             return [
                 Outcome.without_interval(name, name not in one.failed, 0.0) for name in ("length", "traced", "held_out")
@@ -86,14 +86,14 @@ def test_a_fault_of_the_recording_itself_ends_the_search(tried, why):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """Where attempts begin; locks have an evidence of 10, and ``again`` says that both begin at one place."""
+    """Where attempts begin; locks have the evidence needed, or ``weak`` ones less; ``again`` begins at one place."""
     made = []
 
-    def lock(activity, sensor, readings, inner, known, least):
+    def lock(activity, sensor, readings, inner, known):
         made.append(inner)
         if sensor == "again" and known.locks:
             return SimpleNamespace(search=known.locks[0].search, fit=known.locks[0].fit)
-        known.locks.append(locked(10.0))
+        known.locks.append(locked(EVIDENCE - (0.1 if sensor == "weak" else 0.0)))
         return known.locks[-1]
 
     monkeypatch.setattr(trying, "lock", lock)
@@ -108,7 +108,7 @@ def test_attempts_are_two_searches_each_with_other_phases(begun):
 
 
 def test_a_place_without_the_evidence_that_it_needs_has_no_other_phases(begun):
-    assert len(list(attempts(None, None, None, None, 10.1))) == len(begun) == 2
+    assert len(list(attempts(None, "weak", None))) == len(begun) == 2
 
 
 def test_a_place_is_tried_once_in_all_ranges(begun):

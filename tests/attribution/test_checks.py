@@ -13,7 +13,7 @@ from jouletrace.attribution.acquire import Search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import check_held_out, check_lock, check_placebo, check_seen, checks
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.lock import EVIDENCE, Lock
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -171,13 +171,13 @@ def test_the_tracer_may_miss_one_kernel_in_a_thousand(good, dropped, passed):
     assert f"missed {dropped / (9990 + dropped):.2%} of the kernels" in says(traced)
 
 
-def test_checks_of_the_sample_rate_stand_before_their_effects(good, monkeypatch):
+def test_checks_of_the_sample_rate_stand_before_their_effects_and_without_evidence_alone(good, monkeypatch):
     fitted, given = good
     monkeypatch.setattr(judging, "check_placebo", lambda *_: Outcome.without_interval("placebo", True, 0.0))
+    sure = checks(Lock(Search(1225.0, 2.0, 3.0, EVIDENCE, 0.0, 3.0, 1.0), fitted), given, 1, 0)
+    assert [check.code for check in sure] == ["length", "traced", "sample_rate", "seen", "held_out", "placebo"]
     found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given, 1, 0)
-    assert [check.code for check in found] == [
-        *("length", "traced", "sample_rate", "seen", "held_out", "placebo"),
-    ]
+    assert [check.code for check in found] == ["length", "traced", "sample_rate"]
     assert doubt(found).startswith("trust: no, record for longer (profile: --detail-time 60)")
 
 

@@ -17,9 +17,9 @@ from jouletrace.attribution import checks as judging
 from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.checks import EVIDENCE, checks
+from jouletrace.attribution.checks import checks
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import Known, lock, rephased
+from jouletrace.attribution.lock import EVIDENCE, Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor

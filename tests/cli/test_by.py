@@ -35,7 +35,7 @@ def by(capsys):
         found = json.loads(said.out)
         assert list(Draft202012Validator(json.loads(json_schema())).iter_errors(found)) == []
         assert found["trust"]["level"] in ("yes", "with care")
-        return found["parts"][kinds]
+        return found["parts"][kinds.replace("layer", "module")]
 
     return divided
 
@@ -59,7 +59,7 @@ def test_a_run_that_stores_its_division_says_what_it_says_solved_again(by, monke
     for name in tables.SOLVED:
         setattr(run, name, tables.empty(name))
     save(run, tmp_path / "older.zip")
-    before = {kinds: by(kinds, tmp_path / "older.zip") for kinds in ("device,phase", "module,op,shapes,kernel")}
+    before = {kinds: by(kinds, tmp_path / "older.zip") for kinds in ("device,phase", "layer,op,shapes,kernel")}
     save(analyse(run), tmp_path / "run.zip")
     monkeypatch.setitem(sys.modules, "scipy.linalg", None)
     for kinds, rows in before.items():
@@ -76,7 +76,7 @@ def test_a_run_that_stores_its_division_says_what_it_says_solved_again(by, monke
 
 def test_a_sum_has_the_covariance_of_its_rows(by):
     """Products share few powers: what is wrong with one of them is wrong with all."""
-    by_module = {path: e for path, e in named(by("op,module")).items() if path[:1] == ("addmm",)}
+    by_module = {path: e for path, e in named(by("op,layer")).items() if path[:1] == ("addmm",)}
     whole = named(by("op"))[("addmm",)]
     assert len(by_module) >= 6
     assert sum(e["value"] for e in by_module.values()) == pytest.approx(whole["value"], rel=1e-9)
@@ -86,7 +86,7 @@ def test_a_sum_has_the_covariance_of_its_rows(by):
 
 
 def test_every_division_comes_to_the_same_sum(by):
-    sums = [together(by(kinds)) for kinds in ("op", "module", "phase", "device")]
+    sums = [together(by(kinds)) for kinds in ("op", "layer", "phase", "device")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
     assert sums[0] == pytest.approx(load(LAYERS).result("energy_total_j").value, rel=0.005)
 
@@ -99,7 +99,7 @@ def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, tmp_path, name):
     """Be what is left one path or many; no row is null where the powers are known."""
     run = analyse(load(PROGRAMS / f"{name}.zip"))
     path = save(run, tmp_path / "run")
-    sums = [together(by(kinds, path)) for kinds in ("op", "module", "device", "kernel", "phase,module,op,shapes")]
+    sums = [together(by(kinds, path)) for kinds in ("op", "layer", "device", "kernel", "phase,layer,op,shapes")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
     rows = named(by("op", path))
     before, left = (rows[name,]["value"] for name in ("before the first kernel", "in no part"))
@@ -182,7 +182,7 @@ def test_gpus_of_one_kind_share_the_error_of_a_nominal_response(by, tmp_path):
 
 def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):
     """A row isn't given up so that the rest may have an energy."""
-    *listed, rest, idle = by("phase,module,op,shapes,kernel")
+    *listed, rest, idle = by("phase,layer,op,shapes,kernel")
     assert all(row["energy_j"]["value"] is not None for row in listed)
     assert half(rest["energy_j"]) > 0, "what is left to it, whatever its interval"
     assert sum(row["share"]["value"] for row in (*listed, rest, idle)) == pytest.approx(1, abs=0.01)
@@ -191,7 +191,7 @@ def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):
 def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
     """Rows by operator and module in the Run are one row of a division by these."""
     run = analyse(load(LAYERS))
-    found = named(by("module,op,shapes"))
+    found = named(by("layer,op,shapes"))
     known = 0
     for unit in run.units.to_pylist():
         stated = run.result("energy_total_j", unit["id"]) if unit["level"] == "op" and unit["op"] else None
@@ -245,12 +245,12 @@ def test_other_formats_hold_the_same_rows(capsys, form):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--by", "colour"], "give one or some of device, phase, module, op, shapes, kernel"),
-        (["--by", ""], "give one or some of"),
+        (["--by", "colour"], "no level 'colour' here; there is device, phase, layer, op, shapes, kernel"),
+        (["--by", ""], "no level '' here"),
         (["--by", "op", "--detail", "layer"], "without --detail"),
         (["--by", "op", "--budget"], "without --detail"),
         (["--by", "op", "--price", "0.3EUR/kWh"], "without --detail"),
-        (["--by", "op,op"], "each once"),
+        (["--by", "op,op"], "each level once"),
         ([str(LAYERS), "--by", "op"], "a view of one Run"),
     ],
 )

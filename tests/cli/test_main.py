@@ -177,7 +177,7 @@ WRONG = [
     (2, ["show", "nowhere"], "no Run at nowhere"),
     (2, ["show", "toy.py"], "neither a folder nor a readable zip file"),
     (2, ["show", "good", "--top", "0"], "top"),
-    (2, ["show", "good", "--detail", "atom"], "unknown detail 'atom'"),
+    (2, ["show", "good", "--detail", "atom"], "no level 'atom' here"),
     (2, ["show", "newer"], "upgrade jouletrace"),
     (2, ["show", "torn"], "samples.parquet is damaged"),
     (2, ["export", "good", "--format", "xml"], "unknown format 'xml'"),

@@ -49,7 +49,7 @@ def test_expressions_are_read(text, level, pattern, metric, above, change):
         ("energy>five%", "write "),
         ("energy>5", "write "),
         ("energy> 5 J", "write "),
-        ("kernels:x:energy>5%", "did you mean kernel"),
+        ("kernels:x:energy>5%", "did you mean 'kernel'"),
         ("kernel:energy>5%", "write "),
         ("layer:a:watt>5%", "the metric is one of"),
         ("energy<3%", "write 'energy>3%' to fail where it rose by more"),

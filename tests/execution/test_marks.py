@@ -93,8 +93,9 @@ def printed(bench, code, **how):
 def test_each_kernel_belongs_to_the_call_that_launched_it(bench, how):
     """One operator launches nothing, one two kernels; ranges of an earlier recording are known to the tracer."""
     found = json.loads(printed(bench, f"HOW = {how!r}\n{PROGRAM}"))
-    forward = [["aten.addmm", "0", "forward", 1], ["aten.gelu", "1", "forward", 2], ["aten.addmm", "2", "forward", 1]]
-    assert found["calls"][:3] == forward
+    forward = [("addmm", 0, 1), ("gelu", 1, 2), ("addmm", 2, 1)]
+    listed = [[f"aten.{op}", f"Sequential.{place}", "forward", kernels] for op, place, kernels in forward]
+    assert found["calls"][:3] == listed
     assert ("backward" in {phase for _, _, phase, _ in found["calls"]}) == (how == "training")
     assert (found["wrong"], found["notes"]) == (0, [])
     assert set(found["unknown"]) <= ({"aten.silu", "aten.gelu", "aten.gelu second"} if how == "branching" else set())

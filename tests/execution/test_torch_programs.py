@@ -135,12 +135,12 @@ def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     work = built()
     listing = GpuTraceable(work, step_of(work), CPU).listing()
     assert [(call.op, call.module) for call in listing.calls] == [
-        ("aten.addmm", "0.fc"),
-        ("aten.gelu", "0.act"),
-        ("aten.add", "0"),
-        ("aten.addmm", "1.fc"),
-        ("aten.gelu", "1.act"),
-        ("aten.add", "1"),
+        ("aten.addmm", "Sequential.0.fc"),
+        ("aten.gelu", "Sequential.0.act"),
+        ("aten.add", "Sequential.0"),
+        ("aten.addmm", "Sequential.1.fc"),
+        ("aten.gelu", "Sequential.1.act"),
+        ("aten.add", "Sequential.1"),
     ]
     assert listing.calls[0].shapes == "f32[8] f32[4,8] f32[8,8]"
     assert [listing.names[call.kernels[0]] for call in listing.calls] == [call.op for call in listing.calls]
@@ -169,7 +169,7 @@ def test_phases_of_training_are_known_and_what_writes_is_not_repeated(on_cpu):
     work = training()
     listing = GpuTraceable(work, step_of(work), CPU).listing()
     assert {call.phase for call in listing.calls} >= {"forward", "backward"}
-    assert {call.module for call in listing.calls if call.phase == "backward"} >= {"0.fc", "1.fc"}
+    assert {call.module for call in listing.calls if call.phase == "backward"} >= {"Sequential.0.fc", "Sequential.1.fc"}
     writing = [call for call in listing.calls if call.op.endswith("_") and "zero" not in call.op]
     assert not any(call.repeatable for call in writing)
 
@@ -195,10 +195,10 @@ def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
         "operator",
         lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
     )
-    second = [call for call in listing.calls if call.module == "1.block.fc"][1]
+    second = [call for call in listing.calls if call.module == "Sequential.1.block.fc"][1]
     repeated(lambda: work.call(0), work.module, CPU, silent(), [(second, 3)])
     assert under == ["aten.addmm"]
-    own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
+    own = next(call for call in listing.calls if call.module == "Sequential.1" and call.op == "aten.tanh")
     under.clear()
     repeated(lambda: work.call(0), work.module, CPU, silent(), [(own, 3)])
     assert len(under) == len(listing.calls) // 2

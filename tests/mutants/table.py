@@ -35,6 +35,7 @@ MUTANTS = [
         ("offset left in energy above idle", "over = 0.0", "over = seconds or 0.0"),
         ("offset of a power taken over time", '1.0 if METRICS[metric].unit == "W" else seconds', "seconds"),
         ("limit of the gain taken for a deviation", "* gain / 100 / math.sqrt(3)", "* gain / 100"),
+        ("deviations taken for limits", "[math.sqrt(3) * term.u for", "[term.u for"),
     ),
     *_of(
         "analysis/between_runs.py",

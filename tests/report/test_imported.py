@@ -229,5 +229,5 @@ def test_a_log_has_kilowatt_hours_and_a_price(workspace, capsys):
     words = " ".join(
         command(capsys, "import", "smi.csv", "--device", "NVIDIA H100", "--price", "0.25EUR/kWh").out.split()
     )
-    assert "(2.40 kWh, ± 5.8 % absolute) in" in words
+    assert "(2.40 kWh, ± 5 % absolute) in" in words
     assert "≈ 2.40 kWh, 0.599 ± 0.03" in words

@@ -34,7 +34,7 @@ def test_printed_rows_of_other_recordings_make_up_their_wholes(path):
 def test_divisions_by_steps_make_up_the_whole(path):
     run = load(path)
     whole = run.result("energy_total_j")
-    for kinds, top in ((["op"], 3), (["module"], None), (["device", "kernel"], 5)):
+    for kinds, top in ((["op"], 3), (["layer"], None), (["device", "kernel"], 5)):
         rows = divided(run, kinds, top)
         total = sum(one.energy.value or 0.0 for one in rows)
         assert total == pytest.approx(whole.value, rel=1e-8), kinds

@@ -7,7 +7,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import load, save, tables
 from jouletrace.run.division import Division, Launched, Powers, divisions_of
-from jouletrace.run.parts import Step
+from jouletrace.run.paths import Step
 from make_runs import GPU, profile_run
 
 ROOT = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])

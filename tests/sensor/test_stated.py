@@ -41,7 +41,7 @@ ATTRIBUTION = [
     f"over phase and rate in blocks of {follow.BLOCK_S:g} s",
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
     f"What then takes less than {kernel_powers.SMALL * 100:g} % of the busy time has no figures",
-    f"the evidence for the sample rate at least {checks.EVIDENCE:g}?",
+    f"the evidence for the sample rate at least {lock.EVIDENCE:g}?",
     f"predict the other half better (by {100 * (1 - checks.HELD_OUT_RATIO):.0f} %)",
 ]
 

@@ -304,3 +304,20 @@ def test_of_two_windows_a_sum_and_a_ratio_have_one_degree_of_freedom():
 
 def test_a_denominator_whose_interval_touches_zero_has_no_ratio():
     assert interval.ratio(sure(20.0, 0.0), Estimate(10.0, 0.0, 20.0, 2)).reason == "denominator_near_zero"
+
+
+@pytest.mark.parametrize("limits", [[], [0.0], [5.0], [5.0, 1e-3], [5.0, 1.0], [5.0, 3.0], [5.0, 5.0], [5.0, 4.0, 4.0]])
+@pytest.mark.parametrize("sd", [1e-9, 0.1, 1.0, 3.0, 20.0, 1e4])
+def test_normal_and_rectangular_errors_are_expanded_to_what_holds_95_percent(sd, limits):
+    """By 10⁶ draws, of which 95.00 ± 0.09 % (4 standard deviations) are within."""
+    rng = np.random.default_rng(5)
+    half = interval.expanded(interval.Z95 * sd, limits)
+    errors = sd * rng.standard_normal(10**6) + sum(one * rng.uniform(-1, 1, 10**6) for one in limits)
+    assert np.mean(abs(errors) <= half) == pytest.approx(0.95, abs=9e-4)
+
+
+def test_an_expanded_rectangular_error_stays_within_its_limit():
+    assert interval.expanded(0.0, [5.0]) == pytest.approx(4.75)
+    assert interval.expanded(0.0, [5.0, 1.0]) < 6
+    assert interval.expanded(3.0, []) == pytest.approx(3.0)
+    assert interval.expanded(0.0, []) == 0.0

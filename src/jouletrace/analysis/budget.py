@@ -2,7 +2,7 @@
 
 The interval that figures state holds what this recording leaves open. What no software can see, the gain and the offset
 of the GPU's sensor, comes on top here: each is equally likely anywhere within its limits, so that its standard
-uncertainty is the limit over the square root of 3.
+uncertainty is the limit over the square root of 3. The 95 % interval with both is that of such errors (JCGM 101:2008).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
-from jouletrace.stats.interval import Z95
+from jouletrace.stats.interval import expanded
 
 OFFSET_W = 3.0
 """Limit of the offset, W: published comparisons with meters."""
@@ -25,10 +25,6 @@ GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W
 
 _ABOVE_IDLE = ("energy_per_inference_j", "energy_work_j")
 """Energies beyond idle power, beside those that are called active."""
-
-COVERAGE = Z95
-"""Standard uncertainties in an expanded one: 95 % of a normal distribution, and more where one of the rectangular ones
-of gain and offset is most of it."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,8 @@ class Budget:
     @property
     def expanded(self) -> float:
         """Half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
-        unseen = sum(term.u**2 for term in self.terms if not term.stated)
-        return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
+        limits = [math.sqrt(3) * term.u for term in self.terms if not term.stated]
+        return expanded(self.figure.half_width or 0.0, limits)
 
 
 def gain_pct(run: Run, part: Part | None = None) -> float | None:
@@ -103,7 +99,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
             a budget. One without an energy has none.
     """
     found = Parts(run)
-    if not any(figure.budget for part in found.rows() for figure in part.figures.values()):  # an older Run
+    if not are_stored(found):
         found = Parts(analyse(replace(run, warnings=list(run.warnings))))
     apart = (part.id for part in found.rows() if part.level in ("device", "load"))
     has_whole = any(figure.budget for figure in found.whole.figures.values())
@@ -121,6 +117,11 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         for metric, figure in part.figures.items()
         if figure.budget
     ]
+
+
+def are_stored(parts: Parts) -> bool:
+    """True if a Run states what its intervals consist of; older ones don't."""
+    return any(figure.budget for part in parts.rows() for figure in part.figures.values())
 
 
 def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> tuple[Term, ...]:

@@ -15,7 +15,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Serving
 from jouletrace.run.info import short_labels
 from jouletrace.run.metrics import OF_PARTS
-from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.parts import ABSENT, DOUBTFUL, Parts
 
 CLOSED = 0.02
 """Parts whose sum is that close to the whole make it up; tracing itself costs as much (docs/results)."""
@@ -193,7 +193,8 @@ def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]
     names = [name for name, is_made in made.items() if is_made]
     if parts.get("closure_kernels").value is not None and "residual_w" in there:
         lacks = {"averages"} if "sample_rate_hz" in there else {"averages", *_OF_SAMPLES}
-        lacks |= set() if "powers_possible" in there else {"powers"}  # a Run of an earlier version
+        if "powers_possible" not in there or any(warning.code == DOUBTFUL for warning in run.warnings):
+            lacks.add("powers")  # a Run of an earlier version; or it is rows that are in doubt, each by itself
         names += [words.check for name, words in ATTRIBUTION.items() if name not in lacks]
     return names
 

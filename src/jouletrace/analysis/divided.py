@@ -15,15 +15,13 @@ import numpy as np
 
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
+from jouletrace.levels import BY, PROFILE, STEPS, check, taken
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
 from jouletrace.run.estimate import widened
-from jouletrace.run.parts import Path, Step
+from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
-
-KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
-"""Kinds of steps by which energy can be divided."""
 
 NOT_RECORDED = "kernels not recorded"
 """Name of what a GPU takes of which no kernels were recorded, beside others of the Run."""
@@ -55,18 +53,20 @@ class Share:
     share: Estimate
 
 
-def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuse kinds of steps that ``divided`` doesn't take.
+def check_levels(levels: Sequence[str]) -> None:
+    """Refuse levels that ``divided`` doesn't take.
 
     Raises:
-        BadInputError: If there is none, one is not of ``KINDS``, or one is given twice.
+        BadInputError: If one isn't a level of ``--by``, or is given twice.
     """
-    if not kinds or len(set(kinds)) < len(kinds) or set(kinds) - set(KINDS):
-        raise BadInputError(f"--by {','.join(kinds)}: give one or some of {', '.join(KINDS)}, each once")
+    for level in levels:
+        check(BY, level, f"--by {','.join(levels)}")
+    if len(set(levels)) < len(levels):
+        raise BadInputError(f"--by {','.join(levels)}: give each level once")
 
 
-def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Share]:
-    """A Run's energy by steps of these kinds, the largest first, then what isn't listed as one, then idle time.
+def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Share]:
+    """A Run's energy by these levels, the largest first, then what isn't listed as one, then idle time.
 
     What isn't listed, be it one path, has the energy that is left, however wide its interval; of a program what was
     before its first kernel follows. What all leave of the whole, which was measured by itself, comes last: so the rows
@@ -74,20 +74,20 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
 
     Args:
         run: A Run with a recording of kernels.
-        kinds: Some of ``KINDS``, in the order in which rows state them.
+        levels: Of ``--by``, in the order in which rows state them.
         top: List so many rows; all that are resolved, if None.
 
     Raises:
-        BadInputError: If there is no such kind, or the Run has no recording of kernels.
+        BadInputError: If there is no such level, or the Run has no recording of kernels.
     """
-    check_kinds(kinds)
-    saved = run
+    check_levels(levels)
+    kinds, saved = [STEPS[level] for level in levels], run
     if not len(run.divided):
         run = analyse(replace(run, warnings=list(run.warnings)))
     divisions = divisions_of(run)
     if not divisions:
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"
-        raise BadInputError(f"--by {','.join(kinds)}: {holder}: {_instead(saved)}")
+        raise BadInputError(f"--by {','.join(levels)}: {holder}: {_instead(saved)}")
     names = device_labels(run.devices)
     names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
     sums = [(one, one.grouped(partial(_reduced, names.get(one.device, one.device), kinds))) for one in divisions]
@@ -138,7 +138,7 @@ def _instead(run: Run) -> str:
     """Advice for a Run without a recording of kernels, which it had when its figures were made, or never."""
     if run.workload.get(RECORDINGS):
         levels = set(run.units["level"].to_pylist())
-        stated = next((f"--detail {one}" for one in ("kernel", "op", "layer", "phase") if one in levels), "-v")
+        stated = next((f"--detail {one}" for one in reversed(taken(PROFILE)[1:]) if one in levels), "-v")
         return f"it was saved without the one that it had: {stated} shows its parts; for others measure again"
     if (detail := run.settings.get("detail")) in ("op", "kernel"):
         return f"--detail {detail} was asked for and not measured: -v says why"

@@ -275,8 +275,8 @@ def _warn(run: Run, found: KernelPowers, times: KernelTimes, whose: str) -> None
         text += f"; the others take {others:.0%}"
         run.warn("too_many_kinds", text, times.device)
     if not found.possible.passed:
-        text = f"{says(found.possible)}: single rows{whose} may be off by more than ±"
-        run.warn("powers_doubtful", text, times.device)
+        marked = f"rows{whose} that would leave their ± at these limits are marked"
+        run.warn("powers_doubtful", f"{says(found.possible)}: {marked}", times.device)
 
 
 def pools(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import EVIDENCE, OF_RECORDING, checks
-from jouletrace.attribution.lock import Known, Lock, lock, rephased
+from jouletrace.attribution.checks import OF_RECORDING, checks
+from jouletrace.attribution.lock import EVIDENCE, Known, Lock, lock, rephased
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
@@ -28,8 +28,8 @@ def trusted(
     tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
     known = Known()
     for sensor in sensors:
-        for locked in attempts(activity, sensor, readings, known, EVIDENCE):
-            asked = checks(locked, readings, kernels, dropped, every=False)
+        for locked in attempts(activity, sensor, readings, known):
+            asked = checks(locked, readings, kernels, dropped)
             passed = all(check.passed for check in asked)
             evidence = locked.search.evidence if locked.search is not None else SURE_EVIDENCE
             tried.append((passed, evidence, locked, asked))
@@ -44,7 +44,7 @@ def trusted(
 
 
 def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None, least: float = 0.0
+    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
 ) -> Iterator[Lock]:
     """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
 
@@ -53,11 +53,11 @@ def attempts(
     known = known or Known()
     for inner in (False, True):
         before = list(known.locks)
-        locked = lock(activity, sensor, readings, inner, known, least)
+        locked = lock(activity, sensor, readings, inner, known)
         if any(locked.fit is one.fit for one in before):
             continue
         yield locked
         if locked.search is None:
             return
-        if locked.search.evidence >= least:
+        if locked.search.evidence >= EVIDENCE:
             yield rephased(locked, readings)

@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, Fit, fit
-from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.lock import EVIDENCE, Lock
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.sampler import Track
-
-EVIDENCE = 20.0
-"""Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
-rate; between false rates the ratio stays below 12 (docs/results/accuracy-programs.md)."""
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
@@ -102,11 +98,10 @@ def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
     return Outcome.without_interval("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)
 
 
-def checks(lock: Lock, readings: Readings, kernels: int, dropped: int, every: bool = True) -> list[Outcome]:
+def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Outcome]:
     """The checks of a recording; those of the sample clock need a sampling sensor.
 
-    Of a recording that is unfit itself there are no others, nor of a rate without evidence unless ``every`` one is
-    asked for.
+    Of a recording that is unfit itself there are no others, nor of a rate without evidence.
     """
     fitted = lock.fit
     asked = [check_length(fitted.activity, fitted.time_s, fitted.begun_s), check_traced(kernels, dropped)]
@@ -114,7 +109,7 @@ def checks(lock: Lock, readings: Readings, kernels: int, dropped: int, every: bo
         return asked
     if lock.search is not None:
         asked.append(check_lock(lock))  # the cause before its effects
-        if not (every or asked[-1].passed):
+        if not asked[-1].passed:
             return asked
     asked += [check_seen(fitted), check_held_out(fitted, readings)]
     return asked if lock.search is None else [*asked, check_placebo(fitted, readings)]

@@ -15,6 +15,10 @@ from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.sampler import Track, read_out
 
+EVIDENCE = 20.0
+"""Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
+rate; between false rates the ratio stays below 12 (docs/results/accuracy-programs.md)."""
+
 AVERAGES = (8, 12, 16, 20, 24, 32)
 """Lengths of the recursive average to try beside the nominal one."""
 
@@ -53,13 +57,12 @@ def lock(
     readings: Readings,
     inner: bool = False,
     known: Known | None = None,
-    least: float = 0.0,
 ) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
-    recording, and are iterated while the residual shrinks; with less evidence than ``least`` the place stays that of
-    the search. An averaging sensor has a delay in place of a track.
+    recording, and are iterated while the residual shrinks; with less than ``EVIDENCE`` the place stays that of the
+    search. An averaging sensor has a delay in place of a track.
 
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than columns.
@@ -69,7 +72,7 @@ def lock(
         return Lock(None, _delayed(activity.whole(), sensor, readings))  # a shift from heads to tails would be a delay
     known = known or Known()
     found = search(sensor, activity, readings, inner, known.windows)
-    if found.evidence < least:
+    if found.evidence < EVIDENCE:
         whole = Track.straight(activity.begin_s, activity.finish_s, found.rate_hz, found.one_s)
         return Lock(found, fit(activity, Sampled(sensor, whole), readings, fit_place=False, rounds=1))
     for before in known.locks:

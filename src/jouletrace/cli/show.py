@@ -12,9 +12,13 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, print_runs, put, say
 from jouletrace.errors import BadInputError
+from jouletrace.levels import BY, RENAMED, SHOW, listed
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
+
+
+_SOLVED = "its readings are solved again, which may find other figures than those that show states"
 
 
 def show(
@@ -22,7 +26,7 @@ def show(
     detail: Annotated[
         str | None,
         typer.Option(
-            help="model, phase, layer, op, kernel or range. "
+            help=f"Level that is listed: {listed(SHOW)}. "
             "[default: the level of a single Run; kernel for an import; else model]"
         ),
     ] = None,
@@ -32,8 +36,8 @@ def show(
         str | None,
         typer.Option(
             "--by",
-            metavar="KINDS",
-            help="Divide the energy by device, phase, module, op, shapes, kernel, or some of them: phase,op.",
+            metavar="LEVELS",
+            help=f"Divide the energy by some of {listed(BY, 'and')}: phase,op.",
         ),
     ] = None,
     budget: Annotated[
@@ -63,7 +67,7 @@ def show(
         run = load(runs[0])
         if own := _of_kernels(run, runs[0]):
             raise BadInputError(f"--by {by}: the kernels of a recording are a Run of their own: {own} --by {by}")
-        _print_by(run, [kind.strip() for kind in by.split(",")], form, top)
+        _print_by(run, _levels(by), form, top)
         return
     if budget:
         shown = [load(path) for path in runs]
@@ -95,28 +99,43 @@ def _of_kernels(run: Run, path: str) -> str:
     return shlex.join(["jouletrace", "show", str(kernels)]) if there else ""
 
 
-def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
-    """The energy of a Run by kinds of steps."""
+def _levels(by: str) -> list[str]:
+    """The levels that ``--by`` names; one line on stderr names the word that takes the place of an old one."""
+    from jouletrace.analysis.divided import check_levels
+
+    words = [word.strip() for word in by.split(",")]
+    levels = [RENAMED.get(word, word) for word in words]
+    check_levels(levels)
+    if levels != words:
+        say(f"--by {by}: write --by {','.join(levels)}; the next release doesn't take the old word")
+    return levels
+
+
+def _print_by(run: Run, levels: Sequence[str], form: str, top: int | None) -> None:
+    """The energy of a Run by levels."""
     from jouletrace.analysis.checks import outcomes
-    from jouletrace.analysis.divided import check_kinds, divided
+    from jouletrace.analysis.divided import divided
     from jouletrace.report.by import render
     from jouletrace.report.trust import lines
     from jouletrace.run.parts import Parts
 
-    check_kinds(kinds)
     if len(run.activity) and not len(run.divided):
-        say("an older version recorded this Run and stored no division: solving it again, some seconds")
-    found = divided(run, kinds, 20 if top is None and form == "table" else top)
-    put(render(run, found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
+        say(f"an older version made this Run and stored no division: {_SOLVED}")
+    found = divided(run, levels, 20 if top is None and form == "table" else top)
+    put(render(run, found, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:
     """The budgets of a Run: of the whole, and of its rows with most energy."""
-    from jouletrace.analysis.budget import budgets
+    from jouletrace.analysis.budget import are_stored, budgets
     from jouletrace.report import budget
     from jouletrace.run import MODEL_UNIT
+    from jouletrace.run.parts import Parts
 
     rows = [row for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted((row for row in rows if row["unit"] != MODEL_UNIT), key=lambda row: -row["value"])
     parts = [row["unit"] for row in largest[: top or 0]]
-    return budget.render(str(run.workload.get("name", run.kind)), budgets(run, parts), form)
+    found = budgets(run, parts)
+    if found and not are_stored(Parts(run)):
+        say(f"an older version made this Run and stored no budgets: {_SOLVED}")
+    return budget.render(str(run.workload.get("name", run.kind)), found, form)

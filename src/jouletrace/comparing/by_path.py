@@ -12,7 +12,8 @@ from jouletrace.comparing.pairs import LEVELS
 from jouletrace.comparing.sides import metrics_of
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.run import MODEL_UNIT
-from jouletrace.run.parts import Part, Parts, Path, Step
+from jouletrace.run.parts import Part, Parts
+from jouletrace.run.paths import Path, Step
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 

@@ -22,7 +22,6 @@ from jouletrace.comparing.pairs import (
     ALPHA,
     FAILED,
     INCONCLUSIVE,
-    LEVELS,
     PASSED,
     UNJUDGED,
     UNMEASURED,
@@ -34,6 +33,8 @@ from jouletrace.comparing.pairs import (
 from jouletrace.comparing.setup import other_things
 from jouletrace.comparing.source import Side
 from jouletrace.errors import BadInputError
+from jouletrace.levels import FAIL_IF, PROFILE, taken
+from jouletrace.levels import check as check_level
 from jouletrace.run.metrics import EACH
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.several import holm
@@ -50,9 +51,6 @@ METRICS = {
 }
 """The metric of the model, and that of a part, by word."""
 
-_DETAILS = ("phase", "layer", "op", "kernel")
-"""Levels of which a profile has parts with that ``--detail``."""
-
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
 
@@ -68,9 +66,9 @@ def parse(text: str) -> Check:
             f"--fail-if '{text}': write [LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%'; NAME may hold *"
         )
     level, pattern, metric, above, change = match.groups()
-    for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
-        if word not in known:
-            raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
+    check_level(FAIL_IF, level or "model", f"--fail-if '{text}'")
+    if metric not in METRICS:
+        raise BadInputError(f"--fail-if '{text}': the metric is one of {', '.join(METRICS)}{_near(metric, METRICS)}")
     if float(change) <= -100:
         raise BadInputError(f"--fail-if '{text}': nothing falls by 100 % or more: write a limit above -100%")
     if above == "<" and float(change) > 0:
@@ -147,7 +145,7 @@ def _lacking(level: str, sides: Sequence[Side]) -> str:
     if not lacking:
         return f"A and B have no {level} in common"
     said = f"{' and '.join(side.name for side in lacking)} {'has' if len(lacking) == 1 else 'have'} no {level}"
-    profiled = level in _DETAILS and all(side.run.kind == "profile" for side in lacking)
+    profiled = level in taken(PROFILE) and all(side.run.kind == "profile" for side in lacking)
     return f"{said}: profile with --detail {level}" if profiled else said
 
 

@@ -15,6 +15,7 @@ from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import unknown
+from jouletrace.levels import FAIL_IF, taken
 from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
 from jouletrace.run.parts import ABSENT, STORED_SCATTER, Parts
@@ -39,8 +40,8 @@ FAILED, PASSED, UNMEASURED, UNJUDGED = "failed", "passed", "not measured", "not 
 judged" where the comparison allows no verdict on the code."""
 
 LOAD: Final = "load"
-LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
-"""Levels of parts that are compared, as they are listed."""
+LEVELS = taken(FAIL_IF)[1:]
+"""Levels of parts that are compared, as they are listed: all but the whole."""
 
 PER_SAMPLE = "per_sample"
 """Code of the note that the sides have different numbers of samples in an iteration."""

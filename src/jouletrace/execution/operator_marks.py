@@ -14,7 +14,7 @@ import torch
 from jouletrace.arrays import Ints
 from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.marks import Marks
-from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
+from jouletrace.execution.steps.module_names import ModuleNames, Phase, paths_of, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
 from jouletrace.tracer.process_trace import Launched
 
@@ -181,12 +181,12 @@ def repeated(
         known = module is not None and call.inner != UNKNOWN
         key = (call.module, int(call.site.rpartition(".")[2])) if known else ("", 0)
         of.setdefault(key, {})[call.inner if known else call.number] = (call, times)
+    paths = paths_of(module) if module is not None else {}
     with ExitStack() as modes:
         if whole := of.pop(("", 0), None):
             modes.enter_context(Repeater(device, marks, whole))
         for (name, turn), inside in of.items():
-            assert module is not None
-            modes.enter_context(_around(module.get_submodule(name), turn, Repeater(device, marks, inside)))
+            modes.enter_context(_around(paths[name], turn, Repeater(device, marks, inside)))
         return iteration()
 
 

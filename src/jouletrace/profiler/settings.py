@@ -8,13 +8,13 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, cast
 
 from jouletrace.errors import BadInputError
+from jouletrace.levels import PROFILE, check, listed
 from jouletrace.option import option
 
 if TYPE_CHECKING:
     from jouletrace.run.forms import Settings  # imports pyarrow, which --help does without
 
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
-DETAILS = ("model", "phase", "layer", "op", "kernel")
 AUTO = "auto"
 """Detail of a profile where none is asked for: the phases of a training step, else the model."""
 RUNTIMES = ("onnxruntime", "openvino")
@@ -42,7 +42,7 @@ class ProfileSettings:
     task: str = option("infer", "Task of an iteration: infer, train or generate.")
     detail: str = option(
         "model",
-        "Level of the breakdown: model, phase, layer, op or kernel; auto is phase for --task train, else model.",
+        f"Level of the breakdown: {listed(PROFILE)}; auto is phase for --task train, else model.",
     )
     device: str = option("auto", DEVICE_HELP, flags=("--device", "-d"))
     batch: int | None = option(None, "Samples per iteration. [default: the workload's]")
@@ -120,10 +120,10 @@ class ProfileSettings:
         if self.detail == AUTO:
             phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
             object.__setattr__(self, "detail", "phase" if phases else "model")
+        check(PROFILE, self.detail, f"--detail {self.detail}")
         self._check_numbers()
         for name, allowed in (
             ("task", TASKS),
-            ("detail", DETAILS),
             ("dtype", DTYPES),
             ("mode", MODES),
             ("backend", RUN_BY),

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.levels import SHOW, check
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
     from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Estimate, Run
-
-DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
-"""How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
 
 _OF_IMPORTS = ("kernel", "layer")
 """Kinds of units that an import lists if it has them: work on the GPU, not thousands of frames of the program."""
@@ -51,7 +49,7 @@ def render(
     Args:
         runs: What to show; at least one.
         form: A name in ``FORMATS``.
-        detail: A name in ``DETAILS``: which parts are listed below the model.
+        detail: A level of ``show --detail`` (see ``levels``): which parts are listed below the model.
         top: List only so many parts, the costliest first.
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
@@ -62,8 +60,7 @@ def render(
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
     """
-    if detail not in DETAILS:
-        raise BadInputError(f"unknown detail {detail!r}: it is one of {', '.join(DETAILS)}")
+    check(SHOW, detail, f"--detail {detail}")
     if top is not None and top < 1:
         raise BadInputError(f"top {top}: must be at least 1")
     if not runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.divided import Share
+from jouletrace.levels import STEPS
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
 from jouletrace.report.document import Footnotes
@@ -14,17 +15,18 @@ from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
-from jouletrace.run.parts import Step
+from jouletrace.run.paths import Step
 
 _HEADINGS = {"op": "operator"}
 
 
-def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
-    """The divisions of a Run's energy in a format of ``show``; ``remarks`` on trust stand above a table."""
+def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
+    """A Run's energy by levels in a format of ``show``; ``remarks`` on trust stand above a table."""
+    kinds = [STEPS[level] for level in levels]
     if form == "json":
         return json_text([run], divided={",".join(kinds): [_row(one) for one in found]})
     short = shortened(step.name for one in found for step in one.path if step.kind == "kernel")
-    heads = [_HEADINGS.get(kind, kind) for kind in kinds]
+    heads = [_HEADINGS.get(level, level) for level in levels]
     named = zip(kinds, heads, strict=True)
     columns = [Column(head, long="start" if kind == "module" else "middle", key=kind) for kind, head in named]
     columns += [

@@ -58,7 +58,7 @@ def add_figures(
         section.columns.append(Column("", numeric=True, key="remarks"))
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
-    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
+    section.notes.extend([*footnotes.lines(), *footnotes.of_all([reasons.flag(code) for code in sorted(of_all)])])
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:

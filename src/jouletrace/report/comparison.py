@@ -21,6 +21,7 @@ from jouletrace.comparing.pairs import (
 )
 from jouletrace.comparing.source import Listed
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.levels import TITLES
 from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
@@ -38,7 +39,6 @@ from jouletrace.report.comparison_words import (
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
-from jouletrace.report.parts import LEVELS as TITLES
 from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
+from jouletrace.levels import TITLES
 from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
@@ -21,8 +22,9 @@ from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
-from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
+from jouletrace.version import __version__
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -85,7 +87,7 @@ def document(
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
-        found.facts.insert(0, (parts.LEVELS[detail], f"none: {_why_not(run, detail)}"))
+        found.facts.insert(0, (TITLES[detail], f"none: {_why_not(run, detail)}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.unfinished = _unfinished(known)
@@ -107,7 +109,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
-        marks = Footnotes() if level == "range" else NoFootnotes()
+        marks = Footnotes() if level == "range" else NoFootnotes(but=[reasons.flag(code) for code in OF_ROWS])
         listed = [parts.sections(run, results, level, top, marks, brief=True) for level in levels]
         found.sections = [section for sections in listed for section in sections if section.rows]
     elif run.kind == "calibrate":
@@ -116,7 +118,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     elif run.kind == "import" and len(results.stated.figures) > 1 and not results.units("device"):
         found.sections = [model_section(run, results, NoFootnotes())]  # all that the file states
     if detail != "model" and not results.units(detail):
-        found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
+        found.verdict.append(f"no {TITLES[detail].lower()}: {_why_not(run, detail)}")
     return found.printable()
 
 
@@ -261,7 +263,7 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 
 def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
-    """Latency, server, sensors, conditions, the checks that were passed, and how many kernels have an operator."""
+    """Latency, server, sensors, conditions, checks that were passed, kernels with an operator, another version."""
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
@@ -269,7 +271,10 @@ def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     found += [("Settings", line) for line in facts.setting_lines(run)]
     found += facts.condition_lines(run, known.conditions_of)
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
-    return found + ([("Operators", words)] if (words := program.matched(run)) else [])
+    found += [("Operators", words)] if (words := program.matched(run)) else []
+    made_by = run.versions.get("jouletrace", __version__)
+    older = f"jouletrace {made_by}, as the Run states them: {__version__} may find others"
+    return found + ([("Figures by", older)] if made_by != __version__ else [])
 
 
 def identity(run: Run) -> dict[str, str]:

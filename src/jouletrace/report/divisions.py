@@ -13,7 +13,8 @@ from typing import Any
 
 from jouletrace.run import Estimate, Run
 from jouletrace.run.layers import OWN
-from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step, costliest
+from jouletrace.run.parts import ABSENT, Part, Parts, costliest
+from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LEVELS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from jouletrace.known_secrets import hidden
 
@@ -51,13 +52,30 @@ class Footnotes:
         """The meaning of each mark of this table."""
         return [f"[{letters}] {remark}" for remark, letters in self._letters.items() if remark in self._here]
 
+    def of_all(self, remarks: Sequence[str]) -> list[str]:
+        """Remarks on all rows of this table."""
+        return [f"all rows: {remark}" for remark in remarks]
+
 
 class NoFootnotes(Footnotes):
-    """Drops remarks, where a verdict has those that matter."""
+    """Drops remarks but some, where a verdict has those that matter.
+
+    Args:
+        others: As of ``Footnotes``.
+        but: The remarks that stay.
+    """
+
+    def __init__(self, others: Footnotes | None = None, but: Sequence[str] = ()) -> None:
+        super().__init__(others)
+        self._but: Sequence[str] = others._but if isinstance(others, NoFootnotes) else but
 
     def mark(self, remark: str) -> str:
-        """Nothing."""
-        return ""
+        """The mark of a remark that stays, "" for others."""
+        return super().mark(remark) if remark in self._but else ""
+
+    def of_all(self, remarks: Sequence[str]) -> list[str]:
+        """Those that stay."""
+        return super().of_all([remark for remark in remarks if remark in self._but])
 
 
 def _letters(n: int) -> str:

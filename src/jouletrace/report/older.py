@@ -10,7 +10,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.contract import SCHEMA, figure
 from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, Row, as_json, with_own
 from jouletrace.run import Estimate
-from jouletrace.run.parts import RUN, Part, Step
+from jouletrace.run.parts import RUN, Part
+from jouletrace.run.paths import Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LISTS = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from jouletrace.levels import TITLES
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
 from jouletrace.report.document import Footnotes
@@ -19,19 +20,6 @@ from jouletrace.run.metrics import EACH, OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.sums import Sums
-
-LEVELS = {
-    "phase": "Phases",
-    "length": "Forwards of one token, by the length of the cache",
-    "context": "Forwards, by context",
-    "layer": "Layers",
-    "op": "Operators",
-    "kernel": "Operators and kernels",
-    "range": "Ranges",
-    "device": "Devices",
-    "load": "Loads",
-}
-"""Heading of each level."""
 
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that are shown where there is room, the most informative first."""
@@ -122,7 +110,7 @@ def sections(
         found.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
         return [found, check_section(results)] if checked else [found]
-    found.notes = [*found.notes, *left] if level == "range" else left  # of two kinds of ± in one column
+    found.notes += left
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:
@@ -156,7 +144,7 @@ def table(
     cause: float = 0.0,
     sums: Sums | None = None,
 ) -> tuple[Table, list[Part], list[Part]]:
-    """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
+    """The units of a level (a key of ``TITLES``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
     with a share of ``cause`` of the whole below its own. With ``sums``, rows that divide the whole are followed by what
@@ -185,7 +173,7 @@ def table(
             shown.sort(key=lambda unit: results.place(unit.gpu))
     else:
         shown = [row for unit in shown for row in (unit, *results.causes(cause, unit))]
-    section = Table(LEVELS[level], *_naming(run, level, shown), id=level)
+    section = Table(TITLES[level], *_naming(run, level, shown), id=level)
     figures, meant = distinguished(run, results, shown) if level == "range" else ([one.figures for one in shown], [])
     _complete(section, shown, figures, names, marks, counted=True)
     section.notes += meant
@@ -277,9 +265,9 @@ def layer_table(
     floors = (_LEAST if run.kind == "program" else (0.0, *_LEAST))[: None if most else 1]
     rows, least = layers.tree(run, results, sums, floors, most, cause=(_BRIEF if brief else _ALL).cause, brief=brief)
     labels = [[2 * NBSP * depth + printed(name)] for _, depth, name in rows]
-    section = Table(LEVELS["layer"], [Column("layer", long="middle")], labels, id="layer")
+    section = Table(TITLES["layer"], [Column("layer", long="middle")], labels, id="layer")
     if least:
-        what = "Ranges and modules" if run.kind == "program" else LEVELS["layer"]
+        what = "Ranges and modules" if run.kind == "program" else TITLES["layer"]
         section.title, section.id = f"{what} of {100 * least:.0f}{NBSP}% and more", ""
         section.columns = [Column("part", long="middle")]
     figures = [{name: one for name, one in unit.figures.items() if name not in OWN} for unit, *_ in rows]

@@ -93,6 +93,8 @@ FLAGS: dict[str, str] = {
     "drifting": "was drifting while it was measured",
     "traced_at_cap": "at the power cap tracing moves the clock: energies of parts are scaled to the untraced whole",
     "pooled": "known with others alone: their row has the sum",
+    "shared_power": "one power was measured for it and other such rows: they differ by their times alone",
+    "powers_doubtful": "some kernels come out at powers that no GPU draws: at its limits, this row would leave its ±",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or samples: one phase may weigh too much",
     "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "

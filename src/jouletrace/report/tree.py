@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from jouletrace.report.facts import counted_devices
 from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
-from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
+from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 
 _WITHIN = 1.02

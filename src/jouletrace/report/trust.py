@@ -12,6 +12,7 @@ from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import Estimate
 
 _ADVICE = ": give "
+_OF_ROWS = f"each row has its own{NBSP}±"
 _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
 
@@ -69,16 +70,16 @@ def headline(found: Outcomes) -> str:
 
 
 def _closure(found: Outcomes) -> str:
-    """How far parts make the whole; and, where their interval leaves it out, why that is no fault."""
+    """How far parts make the whole, and, where their interval leaves it out, why that is no fault; it is of no row."""
     own = found.closure
     if own.value is None or any(one.code == "closure" for one in found.failed):
         return ""
     said = f"{figure(own, '')} of the whole"
     if "traced_at_cap" in own.flags:
-        return f"parts summed to {said}, and are scaled to it: tracing moves the clock at the cap"
+        return f"parts summed to {said}, and are scaled to it, as tracing moves the clock at the cap; {_OF_ROWS}"
     if own.low is None or own.high is None or own.low <= 1 <= own.high:
-        return f"parts sum to {said}"
-    return f"parts sum to {said}, within the {100 * CLOSED:g}{NBSP}% that tracing may cost"
+        return f"parts sum to {said}; {_OF_ROWS}"
+    return f"parts sum to {said}, within the {100 * CLOSED:g}{NBSP}% that tracing may cost; {_OF_ROWS}"
 
 
 def lines(found: Outcomes) -> list[str]:

@@ -21,7 +21,7 @@ from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import Run
-from jouletrace.run.parts import Path, Step, path_of
+from jouletrace.run.paths import Path, Step, path_of
 from jouletrace.run.recording_names import IDLE_NAME
 
 METHOD = "regression on the kernel timeline"
@@ -101,6 +101,16 @@ class Powers:
         """Half-width of the energy by the readings over its value; infinite where that is 0."""
         value = abs(float(seconds @ self.watts))
         return self.coverage * float(np.linalg.norm(seconds @ self.root)) / value if value else float("inf")
+
+    def moved(self) -> Floats:
+        """By how much powers change if those that no GPU draws are put to 0 and to ``most_w``, W, shape (k,).
+
+        Each changes as its errors go with theirs: by the covariance, their mean given these.
+        """
+        change = np.clip(self.watts, 0.0, self.own * self.most_w) - self.watts
+        beyond = np.flatnonzero(change)
+        covariance = self.root @ self.root[beyond].T
+        return np.asarray(covariance @ np.linalg.lstsq(covariance[beyond], change[beyond], rcond=None)[0])
 
     def resolves(self, seconds: Floats) -> bool:
         """True if the readings determine the energy of these seconds: narrowly, and not by the prior alone.

@@ -17,7 +17,7 @@ from jouletrace.run.division import Launched
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Part, Parts
+from jouletrace.run.parts import OF_ROWS, Part, Parts
 from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.sums import ENERGY, NOT_RESOLVED, TIME, Sums, others_of
 from jouletrace.run.tables import UnitRow
@@ -239,6 +239,9 @@ class _Listed:
                 id = -_OWN - first.id if own else first.id
                 self.sums.seconds[id] = seconds = np.sum([some for _, some in launched], axis=0)
                 figures = self.sums.of(ones[0], seconds) if several else {}
+                flags = [one for one in OF_ROWS if all(one in part.get(ENERGY).flags for part in ones)]
+                if several and flags:
+                    figures[ENERGY] = replace(figures[ENERGY], flags=(*figures[ENERGY].flags, *flags))
                 found |= {name: figures[metric] for name, metric in OWN.items()} if own and several else figures
         return found if several else ones[0].figures
 

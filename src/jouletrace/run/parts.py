@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from jouletrace.errors import MOST_NAMED, BadInputError, unknown
+from jouletrace.run.division import divisions_of
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
-from jouletrace.run.recording_names import BEFORE, IDLE_NAME
+from jouletrace.run.paths import Path, Step, path_of, steps_of
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME, OUTSIDE, of_equal_layers
 
 _CAUSES = {
     "host": "waiting for the host",
@@ -28,45 +31,22 @@ _CAUSES = {
 STORED_SCATTER = "between_runs_stored"
 """Flag of a figure whose interval holds a scatter between runs that was stored from another measurement."""
 
+SHARED_POWER = "shared_power"
+"""Flag of the energy of a part whose kernels are of the same kinds as those of another: one power of each was measured,
+for both."""
+
+DOUBTFUL = "powers_doubtful"
+"""Code of powers of kernels that no GPU draws, and flag of the energies that these put in doubt."""
+
+OF_ROWS = (SHARED_POWER, DOUBTFUL)
+"""Flags of rows, which a table below a verdict has, too."""
+
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
 
 
 RUN, WORKLOAD = "run", "workload"
 """Measurands of an interval: this run, or this workload on this GPU (docs/explanation/method.md)."""
-
-
-class Step(NamedTuple):
-    """One name on a path, and of what kind it is: "device", "phase", "module", "op", "shapes", "kernel", "idle", ..."""
-
-    kind: str
-    name: str
-
-
-Path = tuple[Step, ...]
-"""Where something ran, from the outside in: a module is as many steps as its name has words; () is the whole."""
-
-
-MOST_STEPS = 128
-"""Most steps of a module or range; no network and no loop is nested as deeply."""
-
-
-def steps_of(kind: str, name: str, separator: str) -> Path:
-    """The steps of a name: its words, those beyond ``MOST_STEPS`` together; empty words are left out."""
-    return tuple(Step(kind, word) for word in name.split(separator, MOST_STEPS - 1) if word)
-
-
-def path_of(
-    phase: str | None = None,
-    module: str | None = None,
-    op: str | None = None,
-    shapes: str | None = None,
-    kernel: str | None = None,
-) -> Path:
-    """The path of a kernel, or of an operator or module, by what is known of it."""
-    modules, operator = steps_of("module", module or "", "."), (op or "").removeprefix("aten.")
-    steps = [("phase", phase), *modules, ("op", operator), ("shapes", shapes), ("kernel", kernel)]
-    return tuple(Step(kind, name) for kind, name in steps if name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +163,51 @@ class Parts:
         for about in recordings:
             self._causes += self._causes_of_idle(about)
         self._by_id = {part.id: part for part in self.all()}
+        launched = self._launched(run, names)
+        for flag, parts in ((SHARED_POWER, self._sharing(launched)), (DOUBTFUL, self._doubtful(run, names, launched))):
+            for part in parts:
+                energy = part.figures["energy_total_j"]
+                part.figures["energy_total_j"] = replace(energy, flags=(*energy.flags, flag))
+
+    def _launched(self, run: Run, gpus: Mapping[str, str]) -> dict[int, Counter[int]]:
+        """Seconds of each kind of kernels in each kernel, operator and module that has an energy, by its number."""
+        layers = {(part.gpu, part.name): part.id for part in self._all if part.level == "layer"}
+        found = {part.id: Counter[int]() for part in self._all if _is_row(part)}
+        for row in run.divided.to_pylist():
+            unit, site = (self._by_id.get(row[name]) for name in ("unit", "site"))
+            if unit is None or row["kind"] is None:
+                continue
+            above = self._by_id.get(unit.parent or MODEL_UNIT)
+            words = (site.module or OUTSIDE).split(".") if site else []
+            around = [(gpus.get(row["device"], ""), ".".join(words[:depth])) for depth in range(1, len(words) + 1)]
+            for id in found.keys() & {unit.id, unit.parent, above and above.parent, *map(layers.get, around)}:
+                found[id][row["kind"]] += row["seconds"]
+        return found
+
+    def _sharing(self, launched: Mapping[int, Counter[int]]) -> list[Part]:
+        """Parts of the same kinds of kernels as others that aren't equal: modules as others in the one around them."""
+        groups = defaultdict[Any, list[Part]](list)
+        for part in (self._by_id[id] for id, seconds in launched.items() if seconds):
+            within = part.parent if part.level == "layer" else part.gpu
+            groups[part.level, within, frozenset(launched[part.id])].append(part)
+        names = {part.id: of_equal_layers(part.name) if part.level == "layer" else part.id for part in self._all}
+        several = [group for group in groups.values() if len({names[part.id] for part in group}) > 1]
+        return [part for group in several for part in group]
+
+    def _doubtful(self, run: Run, gpus: Mapping[str, str], launched: Mapping[int, Counter[int]]) -> list[Part]:
+        """Parts that would leave their intervals if powers that no GPU draws were at their limits."""
+        where = {warning.where for warning in run.warnings if warning.code == DOUBTFUL}
+        found: list[Part] = []
+        for division in divisions_of(run) if where else ():
+            if division.powers is None or where.isdisjoint(("", division.device)):
+                continue
+            moved_w = division.powers.moved()
+            own = (self._by_id[id] for id in launched)
+            for part in (one for one in own if one.gpu == gpus.get(division.device, "")):
+                moved_j = sum(seconds * float(moved_w[kind]) for kind, seconds in launched[part.id].items())
+                if abs(moved_j) > (part.get("energy_total_j").half_width or math.inf):
+                    found.append(part)
+        return found
 
     def is_top(self, part: Part) -> bool:
         """True if a part lies right below the whole, or below one of its devices."""
@@ -285,6 +310,11 @@ class Parts:
         """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
         parts = self.units(level)
         return [parts[n] for n in costliest([part.figures for part in parts])]
+
+
+def _is_row(part: Part) -> bool:
+    """True for a kernel, an operator and a module with an energy."""
+    return part.level in ("kernel", "op", "layer") and part.get("energy_total_j").value is not None
 
 
 def number_of(run: Run, name: str) -> int:

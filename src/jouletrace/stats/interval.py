@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +22,49 @@ from jouletrace.stats.quantiles import student
 _TAIL = 0.975
 Z95 = 1.959963984540054
 """Standard deviations of a normal distribution in a 95 % half-width."""
+
+
+_SMALL = 1e-3
+"""Share of the largest error from which on a rectangular one counts as such, and a normal one as wider than that: both
+change a half-width by less than a millionth of it."""
+
+
+def expanded(half: float, limits: Sequence[float]) -> float:
+    """95 % half-width of a sum of independent errors: a normal one, and rectangular ones within limits.
+
+    1.96 combined standard uncertainties would lie beyond the limit of a rectangular one alone (± 5.7 of ± 5), of which
+    95 % are ± 4.75. So the sum has its own distribution (JCGM 101:2008, 5.2 and 6.4.2), here in closed form.
+
+    Args:
+        half: 95 % half-width of the normal error.
+        limits: Largest sizes of the rectangular ones, in the same unit.
+    """
+    least = _SMALL * max([half, *limits])
+    wide = [one for one in limits if one > least]
+    sd = max(math.hypot(half / Z95, *(one / math.sqrt(3) for one in limits if one <= least)), least if wide else 0.0)
+    corners = [
+        (math.prod(signs), sum(sign * one for sign, one in zip(signs, wide, strict=True)))
+        for signs in product((1, -1), repeat=len(wide))
+    ]
+
+    def within(k: float) -> float:
+        """Probability of a sum of at most ``k``: the mean of the normal distribution function over the limits."""
+        rises = sum(sign * _integral((k + at) / sd, len(wide)) for sign, at in corners)
+        return rises * math.prod(sd / (2 * one) for one in wide)
+
+    low, high = 0.0, Z95 * sd + sum(wide)
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < _TAIL else (low, middle)
+    return high
+
+
+def _integral(z: float, times: int) -> float:
+    """The distribution function of a standard normal variable at ``z``, integrated up to it so many times."""
+    before, found = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), (1 + math.erf(z / math.sqrt(2))) / 2
+    for n in range(1, times + 1):
+        before, found = found, (z * found + before) / n
+    return found
 
 
 def effective_n(values: ArrayLike) -> float:

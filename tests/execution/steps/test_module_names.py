@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.modules import module as torch_module  # noqa: E402
 
-from jouletrace.execution.steps.module_names import ModuleNames  # noqa: E402
+from jouletrace.execution.steps.module_names import ModuleNames, paths_of  # noqa: E402
 
 CPU = torch.device("cpu")
 X = torch.randn(2, 4)
@@ -55,3 +55,15 @@ def test_hooks_go_and_the_stack_is_empty_when_forward_raises():
         assert names.current.module == ""
     assert not torch_module._global_forward_hooks
     assert not torch_module._global_forward_pre_hooks
+
+
+def test_paths_are_the_names_of_torch_below_a_class_where_they_would_begin_with_a_number():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.GELU()))
+    assert list(paths_of(model)) == ["Sequential", "Sequential.0", "Sequential.1", "Sequential.1.0"]
+    assert list(paths_of(Tree())) == ["", "fc"]
+    seen = []
+    with ModuleNames(model) as names:
+        model[1][0].forward = lambda x: seen.append(names.current) or x
+        model(X)
+        model(X)
+    assert [(site.module, site.call) for site in seen] == [("Sequential.1.0", f"{n}.{n}.{n}") for n in (1, 2)]

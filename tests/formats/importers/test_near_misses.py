@@ -257,7 +257,7 @@ def test_power_that_was_measured_stands_beside_what_codecarbon_states(capsys, tm
     made = command(capsys, "import", source, str(tmp_path / "smi.csv"), "-o", str(tmp_path / "r"))
     said = " ".join(made.out.split())
     assert "energy stated by codecarbon unknown: rows overlap in time" in said
-    assert "2.9798 ± 0.0058 kJ (± 5.8 % absolute) in 9.9 s, 300.99 ± 0.59 W on average" in said
+    assert "2.9798 ± 0.0058 kJ (± 5 % absolute) in 9.9 s, 300.99 ± 0.59 W on average" in said
 
 
 @pytest.mark.parametrize("columns", ["timestamp, index, utilization.gpu [%]", "EntityId,GRACT,FBUSD,TimeStamp"])

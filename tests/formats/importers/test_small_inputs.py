@@ -33,7 +33,7 @@ SAID = {
     "Q1_trtexec_dump.log": "4.4 ms",
     "R1_ncu_alone.csv": "3 kernels",
     "S1_phantom_device.json": "8 kernels",
-    "U5_prometheus_range.json": "52.500 ± 0.092 kJ (± 5.8 % absolute) in 105 s, 500.00 ± 0.88 W on average, 2 devices",
+    "U5_prometheus_range.json": "52.500 ± 0.092 kJ (± 5.1 % absolute) in 105 s, 500.00 ± 0.88 W on average, 2 devices",
     "kilowatts.csv": "300.00 ± 0.58 W on average",
     "smi.csv": "300.00 ± 0.58 W on average",
     "smi_extra.csv": "a reading may be a mean over up to 1 s",

@@ -192,11 +192,11 @@ def test_a_cpu_without_a_power_sensor_has_times_and_says_why_no_energy(no_rapl, 
     quick = {"warmup": 0.2, "detail_time": 1.0, "latency_s": 0.1, "idle_s": 0.1, "max_time": 0.5}
     profiler = jt.LayerProfiler(model, "cpu").profile(torch.randn(512, 256), **quick)
     table = profiler.to_pandas().set_index("layer_name")
-    assert table.loc[["0", "1", "(idle)"], "duration_ms"].notna().all()
-    assert table.loc["1", "duration_ms"] > 0
+    assert table.loc[["Sequential.0", "Sequential.1", "(idle)"], "duration_ms"].notna().all()
+    assert table.loc["Sequential.1", "duration_ms"] > 0
     assert table["share"].sum() > 0.5
     assert table["energy_j"].isna().all()
-    assert profiler.top(1)["layer_name"].tolist() == ["1"]
+    assert profiler.top(1)["layer_name"].tolist() == ["Sequential.1"]
     assert "Energy        – (no RAPL energy counter here)\n" in str(profiler.summary())
     assert "(J)" not in str(profiler.summary()), "no columns of what isn't known"
     written, _ = profiler.to_csv(tmp_path / "cpu")

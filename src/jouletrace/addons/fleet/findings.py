@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,9 @@ from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.arrays import Floats, Ints
 from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
-from jouletrace.run.estimate import widened
 from jouletrace.sensor.gain import gain_between, shown
 from jouletrace.stats.contrast import with_gain
-from jouletrace.stats.interval import Z95
+from jouletrace.stats.interval import Z95, expanded
 
 CONDITIONS = {
     "clock_mhz": "SM clock",
@@ -122,7 +121,10 @@ class Findings:
     def hour(self) -> Estimate:
         """Energy of all GPUs together in an hour, in J, with the gain of their sensors in the interval."""
         power = self.spreads["power_w"].total
-        return widened(power, (self.gain_pct or 0.0) / 100 * (power.value or 0.0)).scaled(3600.0)
+        if (watts := power.value) is None:
+            return power
+        half = expanded(power.half_width or 0.0, [(self.gain_pct or 0.0) / 100 * watts])
+        return replace(power, low=watts - half, high=watts + half).scaled(3600.0)
 
     @property
     def energy_range(self) -> Estimate:

@@ -30,6 +30,15 @@ class CallSite:
 OUTSIDE = CallSite()
 
 
+def paths_of(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The modules of a model by their paths: torch's names, and "" for the model itself.
+
+    Where these would begin with the number of a child, as in a ``Sequential``, they begin with the model's class.
+    """
+    root = type(module).__name__ if any(name.isdecimal() for name, _ in module.named_children()) else ""
+    return {".".join(filter(None, (root, name))): one for name, one in module.named_modules()}
+
+
 class ModuleNames:
     """Follows a model's modules during one iteration, as a context.
 
@@ -44,8 +53,7 @@ class ModuleNames:
     """
 
     def __init__(self, module: torch.nn.Module | None) -> None:
-        named = module.named_modules() if module is not None else ()
-        self._names = {id(one): name for name, one in named}
+        self._names = {id(one): name for name, one in paths_of(module).items()} if module is not None else {}
         self._calls: dict[str, int] = {}
         self._stack: list[tuple[CallSite, Mapping[str, int]]] = []
         self._made_in: dict[int, CallSite] = {}

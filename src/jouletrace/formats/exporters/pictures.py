@@ -13,7 +13,7 @@ from jouletrace.report.tree import tree, widths
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
-from jouletrace.run.parts import Path as Steps
+from jouletrace.run.paths import Path as Steps
 from jouletrace.version import __version__
 
 

@@ -12,6 +12,7 @@ from jouletrace.analysis.facts import facts_of
 from jouletrace.comparing.paired import own_sides
 from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
+from jouletrace.levels import PROFILE, taken
 from jouletrace.report import charts, columns, comparison, content, reasons, serving
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
@@ -181,10 +182,10 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
 
 def _hint(run: Run, results: Parts) -> str:
     """How to see parts of a profile that has none."""
-    if run.kind != "profile" or any(results.units(level) for level in ("layer", "op", "kernel", "phase")):
+    if run.kind != "profile" or any(results.units(level) for level in taken(PROFILE)[1:]):
         return ""
     asked = run.settings.get("detail")
-    if asked in ("phase", "layer", "kernel"):
+    if asked in taken(PROFILE)[1:]:
         return f"Its parts (--detail {asked}) were asked for and not measured: the warnings and the checks say why."
     return "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
 
