@@ -6,7 +6,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import load, save, tables
-from jouletrace.run.division import Division, Launched, Powers, divisions_of
+from jouletrace.run.division import UNKNOWN_POWER, UNKNOWN_SITE, Division, Launched, Powers, divisions_of
 from jouletrace.run.parts import Step
 from make_runs import GPU, profile_run
 
@@ -38,8 +38,12 @@ def powers(**changes):
 def rows(count=12):
     """Equal layers of 10 ms each, whose kernels are all of one kind; then another kernel, and idle."""
     paths = [(Step("module", "layer"), Step("module", str(i)), Step("op", "mm")) for i in range(count)]
-    layers = [Launched(1, -1, 0, 0.01, path) for path in paths]
-    return [*layers, Launched(2, -1, 1, 0.02, (Step("op", "add"),)), Launched(3, -1, 2, 0.03, (Step("idle", "idle"),))]
+    layers = [Launched(1, UNKNOWN_SITE, 0, 0.01, path) for path in paths]
+    return [
+        *layers,
+        Launched(2, UNKNOWN_SITE, 1, 0.02, (Step("op", "add"),)),
+        Launched(3, UNKNOWN_SITE, 2, 0.03, (Step("idle", "idle"),)),
+    ]
 
 
 def division(**changes):
@@ -118,7 +122,7 @@ def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds
 
 
 def test_a_division_without_powers_says_why():
-    found = Division("gpu", None, "not_attributed", [Launched(1, -1, -1, 0.1)])
+    found = Division("gpu", None, "not_attributed", [Launched(1, UNKNOWN_SITE, UNKNOWN_POWER, 0.1)])
     (seconds,) = found.grouped(lambda row: [row.path]).values()
     assert found.energy(seconds).reason == "not_attributed"
 

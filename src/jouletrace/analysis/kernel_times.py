@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,14 @@ import pyarrow.compute as pc
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
-from jouletrace.run.division import Launched
+from jouletrace.run.division import UNKNOWN_SITE, Launched
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
 
-IDLE = -1
-"""The kind of the time in which no kernel runs."""
+IDLE: Final = -2
+"""The kind of the time in which no kernel runs: no index of ``KernelTimes.kinds``, nor ``UNKNOWN_POWER``."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     top = next((id for id in devices if id in recorded), MODEL_UNIT)
     units = recorded.get(top, {})
     start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
-    unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], -1).to_numpy()
+    unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], UNKNOWN_SITE).to_numpy()
     own = untouched(activity)
     names: dict[Kind, int] = {}
     number = dict[int, int]()
@@ -94,14 +95,14 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     if "seconds" in about:  # of a whole program, of which a part is analysed
         found = [Launched(int(unit), int(site), number[int(unit)], float(s)) for unit, site, s in about["seconds"]]
     else:
-        width = int(site.max(initial=0)) + 2
-        pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
+        width = int(site.max(initial=0)) + 1 - UNKNOWN_SITE  # sites are from UNKNOWN_SITE on
+        pairs, place = tables.distinct(unit[own] * width + site[own] - UNKNOWN_SITE)
         seconds = np.bincount(place, length[own]) / about["iterations"]
         found = [
-            Launched(int(pair // width), int(pair % width) - 1, number[int(pair // width)], float(s))
+            Launched(int(pair // width), int(pair % width) + UNKNOWN_SITE, number[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
-    parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
+    parts = sorted(found, key=lambda part: (part.site == UNKNOWN_SITE, part.site, part.unit))
     return KernelTimes(about, device, top, units, start, end, kind, kinds, parts)
 
 

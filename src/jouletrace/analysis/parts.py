@@ -21,7 +21,7 @@ from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.run.division import METHOD, Division, Launched, tables_of
+from jouletrace.run.division import METHOD, UNKNOWN_POWER, UNKNOWN_SITE, Division, Launched, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
@@ -113,14 +113,14 @@ class Recorded:
         idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         idle = self.figures.units.idle(self.top) if idle is None else idle
         powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        launched = [*self.times.parts, Launched(idle, -1, IDLE, idle_s)]
-        launched = [row._replace(kind=place.get(row.kind, -1)) for row in launched]
+        launched = [*self.times.parts, Launched(idle, UNKNOWN_SITE, IDLE, idle_s)]
+        launched = [row._replace(kind=place.get(row.kind, UNKNOWN_POWER)) for row in launched]
         return Division(self.times.device, powers, self.reason or "not_resolved", launched)
 
-    def _sum(self, least: int = -1) -> Floats:
-        """Seconds of each kind in all that sites from this id on launch, and in idle time."""
+    def _sum(self, *, sited: bool = False) -> Floats:
+        """Seconds of each kind in all that was launched, or by known sites alone, and in idle time."""
         idle = self.division.rows[-1]
-        return self.division.grouped(lambda row: [0] if row.site >= least or row is idle else [])[0]
+        return self.division.grouped(lambda row: [0] if not sited or row.site != UNKNOWN_SITE or row is idle else [])[0]
 
     def _factor(self) -> tuple[float, float]:
         """By what the energies of parts are scaled, and its 95 % half-width.
@@ -189,7 +189,9 @@ class Recorded:
     def add_layers(self) -> None:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
         by_phase, units = "generation" in self.run.workload, self.times.units
-        sites = {row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site >= 0}
+        sites = {
+            row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site != UNKNOWN_SITE
+        }
         inside = self.division.grouped(lambda row: layers_of(sites.get(row.site, ())))
         numbers = defaultdict[str, dict[str, set[str]]](dict)
         for name, number, label in (call for calls in sites.values() for call in calls):
@@ -228,9 +230,9 @@ class Recorded:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(self.top, name, parts)
             return parts
-        sites = any(part.site >= 0 for part in self.times.parts)
-        for name, least in [*([("closure_layers", 0)] if sites else []), ("closure_kernels", -1)]:
-            parts = self.powers.of_kinds.energy(self._sum(least)[:-1])
+        sites = any(part.site != UNKNOWN_SITE for part in self.times.parts)
+        for name, sited in [*([("closure_layers", True)] if sites else []), ("closure_kernels", False)]:
+            parts = self.powers.of_kinds.energy(self._sum(sited=sited)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             closure = widened(closure, abs(closure.value or 0.0) * tracing) if tracing else closure
             self.figures.add(self.top, name, closure, flags)

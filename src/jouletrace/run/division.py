@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,12 @@ METHOD = "regression on the kernel timeline"
 
 RESPONSE = "response of the sensor"
 """Source of the uncertainty of powers that GPUs of a kind share, unless their sensors were calibrated."""
+
+UNKNOWN_SITE: Final = -1
+"""The site of launches where it isn't known; null in a stored Run."""
+
+UNKNOWN_POWER: Final = -1
+"""The kind of kernels whose power isn't known; null in a stored Run. Their seconds come last in those of all kinds."""
 
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
@@ -117,8 +123,8 @@ class Launched(NamedTuple):
     """Launches of one kernel by one site, or idle."""
 
     unit: int  # its id
-    site: int  # that of the site's unit, -1 where it is unknown
-    kind: int  # number of the kind of kernels, -1 if its power is unknown
+    site: int  # that of the site's unit, or UNKNOWN_SITE
+    kind: int  # number of the kind of kernels, idle last, or UNKNOWN_POWER
     seconds: float  # in an iteration, or in all of a program
     path: Path = ()  # below the device, in a Run as it is stored
 
@@ -171,8 +177,8 @@ def tables_of(division: Division) -> dict[str, pa.Table]:
     Shares of variances are rounded: so they take half of the space.
     """
     unit, site, kind, seconds = (np.array(column) for column in zip(*(row[:4] for row in division.rows), strict=True))
-    reason = [division.reason if one < 0 else None for one in kind]
-    places = {"site": pa.array(site, mask=site < 0), "kind": pa.array(kind, mask=kind < 0)}
+    reason = [division.reason if one == UNKNOWN_POWER else None for one in kind]
+    places = {"site": pa.array(site, mask=site == UNKNOWN_SITE), "kind": pa.array(kind, mask=kind == UNKNOWN_POWER)}
     found: dict[str, dict[str, Any]] = {"divided": {"unit": unit, **places, "seconds": seconds, "reason": reason}}
     if (powers := division.powers) is not None:
         count, last = len(powers.watts), list(powers.causes)[-1]
@@ -197,8 +203,8 @@ def divisions_of(run: Run) -> list[Division]:
         return []
     units = {row["id"]: row for row in run.units.to_pylist()}
     divided = run.divided
-    for name in ("site", "kind"):
-        divided = tables.changed(divided, name, pc.fill_null(divided[name], -1))
+    for name, unknown in (("site", UNKNOWN_SITE), ("kind", UNKNOWN_POWER)):
+        divided = tables.changed(divided, name, pc.fill_null(divided[name], unknown))
     rows = divided.to_pylist()
     for words in _contradictions(run, rows, units):
         raise ValueError(words)
@@ -212,7 +218,7 @@ def divisions_of(run: Run) -> list[Division]:
                 f"the powers of {device[:80]} (powers.parquet, errors.parquet) are damaged: {error}"
             ) from None
         mine = [row for row in rows if row["device"] == device]
-        reason = next((row["reason"] for row in mine if row["kind"] < 0 and row["reason"]), "not_resolved")
+        reason = next((row["reason"] for row in mine if row["kind"] == UNKNOWN_POWER and row["reason"]), "not_resolved")
         found = [
             Launched(row["unit"], row["site"], row["kind"], row["seconds"], _path(units, row["unit"], row["site"]))
             for row in mine
@@ -230,12 +236,12 @@ def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Colle
         wrong = {
             "device": known and device not in known,
             "unit": row["unit"] not in units,
-            "site": site >= 0 and site not in units,
+            "site": site != UNKNOWN_SITE and site not in units,
             "kind": row["kind"] >= kinds[device] > 0,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             yield f"divided.parquet is damaged: row {place}: it has a {name} {str(row[name])[:80]}, which is not there"
-        if row["kind"] >= 0 and not kinds[device]:
+        if row["kind"] != UNKNOWN_POWER and not kinds[device]:
             yield f"powers.parquet is missing, or has no row of {device[:80]}: divided.parquet has kinds of it"
         spent[row["unit"]] += row["seconds"]
         first.setdefault(row["unit"], place)

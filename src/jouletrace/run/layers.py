@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import Launched
+from jouletrace.run.division import UNKNOWN_SITE, Launched
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_names
@@ -256,7 +256,7 @@ class _Listed:
 
 def _places(units: Mapping[int, UnitRow], by_phase: bool, row: Launched) -> Iterator[tuple[Any, Any]]:
     """The layers of a row, and what it is in each: its place, operator, shapes, kernel, and how often it is called."""
-    for layer in layers_of(calls_of(units[row.site], by_phase)) if row.site >= 0 else ():
+    for layer in layers_of(calls_of(units[row.site], by_phase)) if row.site != UNKNOWN_SITE else ():
         unit, site = units[row.unit], units[row.site]
         place = (site["module"] or OUTSIDE).removeprefix(layer[0])
         yield layer, (place, unit["op"], unit["shapes"], unit["name"], site["call"], site["count"])
