@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import Z95
@@ -104,7 +105,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """
     found = Parts(run)
     if not any(figure.budget for part in found.rows() for figure in part.figures.values()):  # an older Run
-        found = Parts(analyse(replace(run, warnings=list(run.warnings))))
+        found = Parts(analyse(draft_of(run)))
     apart = (part.id for part in found.rows() if part.level in ("device", "load"))
     has_whole = any(figure.budget for figure in found.whole.figures.values())
     wanted = {*parts, *([MODEL_UNIT] if has_whole else apart)}

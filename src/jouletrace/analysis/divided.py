@@ -18,6 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
 from jouletrace.run.estimate import widened
+from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
@@ -83,7 +84,7 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     check_kinds(kinds)
     saved = run
     if not len(run.divided):
-        run = analyse(replace(run, warnings=list(run.warnings)))
+        run = analyse(draft_of(run))
     divisions = divisions_of(run)
     if not divisions:
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"

@@ -6,7 +6,7 @@ A live profile, an imported report, a recorded run and a run on a simulated GPU 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -224,6 +224,14 @@ class Run(Shown):
             BadInputError: If the path exists already or can't be written.
         """
         return str(Above.save(self, path, overwrite=overwrite))
+
+
+def draft_of(run: Run) -> Run:
+    """The same Run with lists and facts of its own, for an analysis to write in; tables never change themselves."""
+    channels, facts = [replace(one) for one in run.channels], WorkloadFacts(**run.workload)
+    found = replace(run, channels=channels, workload=facts, warnings=list(run.warnings))
+    found._kept = run._kept
+    return found
 
 
 def _hint(metric: str, there: set[str]) -> str:
