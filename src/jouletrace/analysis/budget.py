@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.metrics import METRICS
+from jouletrace.run.metrics import METRICS, PROGRAM_TIME
 from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
@@ -128,7 +128,7 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | No
     """The stated terms of a figure, and what no software sees."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     gain = gain_pct(run, part) if gain is None else gain
-    seconds = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
+    seconds = part.get("time_s" if part.id != MODEL_UNIT else PROGRAM_TIME).value
     sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
     power = part.get("power_w").value
     if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run

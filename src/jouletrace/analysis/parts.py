@@ -26,6 +26,7 @@ from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
 from jouletrace.run.layers import calls_of, layers_of
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
@@ -84,7 +85,7 @@ class Recorded:
             Energy of all parts, J.
         """
         self.figures.units.keep(self.times.units.values())
-        whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
+        whole_s = self.whole_time.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.division = self._divided(max(whole_s - self.times.busy_s, 0.0))
         factor, half = self._factor() if scaled else (1.0, 0.0)
@@ -103,9 +104,9 @@ class Recorded:
         return self.add_checks(whole, flags, half if factor == 1.0 else 0.0)
 
     @property
-    def iteration_s(self) -> Estimate:
-        """Time of an iteration of the whole, untraced where that was measured."""
-        return self.figures.get(MODEL_UNIT, "iteration_time_s")
+    def whole_time(self) -> Estimate:
+        """Time of the whole: of all of a program, else of an iteration, untraced where that was measured."""
+        return self.figures.get(MODEL_UNIT, PROGRAM_TIME)
 
     def _divided(self, idle_s: float) -> Division:
         """All that was launched, with the kinds of the powers, and so much idle time."""
@@ -266,5 +267,5 @@ class Recorded:
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
         if energy.value is not None and whole:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
-        elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
-            self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
+        elif self.reason and self.whole_time.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
+            self.figures.add(unit, "share", time.scaled(1 / self.whole_time.value), flags)

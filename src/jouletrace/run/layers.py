@@ -135,7 +135,7 @@ def _tree(
     for part in layers:
         inside[part.parent if part.parent in ids else None].append(part)
     energies = any(part.get(ENERGY).value is not None for part in layers)
-    whole = parts.get(ENERGY if energies else "iteration_time_s").value or math.inf
+    whole = (parts.get(ENERGY) if energies else parts.time).value or math.inf
     floor = least * whole if least else -math.inf
 
     def is_listed(part: Part) -> bool:

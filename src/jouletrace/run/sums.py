@@ -85,8 +85,8 @@ class Sums:
     def about(self, time: Estimate, energy: Estimate, idle_s: float | None) -> dict[str, Estimate]:
         """Figures of a time and its energy: with power, share, and what is above ``idle_s`` seconds of context idle."""
         found = {TIME: time, ENERGY: energy} | ({"power_w": energy.scaled(1 / time.value)} if time.value else {})
-        share, of = (time, "iteration_time_s") if self.timed else (energy, ENERGY)
-        if whole := self.parts.get(of).value:
+        share, of = (time, self.parts.time) if self.timed else (energy, self.parts.get(ENERGY))
+        if whole := of.value:
             found["share"] = share.scaled(1 / whole)
         idle_w = self.parts.get("baseline_context_idle_w")
         if idle_s is not None and energy.value is not None and idle_w.value is not None:
@@ -134,7 +134,7 @@ class Sums:
         figures.pop(TIME, None)
         if time_s and time_s > 0:
             figures[TIME] = replace(around.get(TIME), value=time_s, low=None, high=None)
-            if self.timed and (whole_s := self.parts.get("iteration_time_s").value):
+            if self.timed and (whole_s := self.parts.time.value):
                 figures["share"] = figures[TIME].scaled(1 / whole_s)
         else:
             figures.pop("power_w", None)
