@@ -21,7 +21,7 @@ from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.run.division import METHOD, UNKNOWN_POWER, UNKNOWN_SITE, Division, Launched, tables_of
+from jouletrace.run.division import METHOD, Division, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
@@ -114,14 +114,15 @@ class Recorded:
         idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         idle = self.figures.units.idle(self.top) if idle is None else idle
         powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        launched = [*self.times.parts, Launched(idle, UNKNOWN_SITE, IDLE, idle_s)]
-        launched = [row._replace(kind=place.get(row.kind, UNKNOWN_POWER)) for row in launched]
-        return Division(self.times.device, powers, self.reason or "not_resolved", launched)
+        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "kind": IDLE, "seconds": idle_s}
+        ran = tables.concat([self.times.parts, tables.from_rows([rest], "divided")], "divided")
+        ran = tables.changed(ran, "kind", list(map(place.get, ran["kind"].to_pylist())))
+        return Division(self.times.device, powers, self.reason or "not_resolved", ran)
 
     def _sum(self, *, sited: bool = False) -> Floats:
         """Seconds of each kind in all that was launched, or by known sites alone, and in idle time."""
-        idle = self.division.rows[-1]
-        return self.division.grouped(lambda row: [0] if not sited or row.site != UNKNOWN_SITE or row is idle else [])[0]
+        *sites, _ = self.division.column("site")
+        return self.division.grouped([*([0] * (site is not None or not sited) for site in sites), [0]])[0]
 
     def _factor(self) -> tuple[float, float]:
         """By what the energies of parts are scaled, and its 95 % half-width.
@@ -149,7 +150,7 @@ class Recorded:
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
-        inside = self.division.grouped(lambda row: [self._operator(row.unit)])
+        inside = self.division.grouped([self._operator(unit)] for unit in self.division.column("unit"))
         self._pool(inside)
         for unit, seconds in inside.items():
             known = not self._of(unit, "op") or self._of(unit, "parent") == self.top
@@ -175,13 +176,13 @@ class Recorded:
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        inside = self.division.grouped(lambda row: [row.unit] if self._of(row.unit, "op") else [])
+        inside = self.division.grouped([unit] if self._of(unit, "op") else [] for unit in self.division.column("unit"))
         for unit, seconds in inside.items():
             self._add(unit, seconds, reason="pooled" if self._of(unit, "parent") in self.pooled else "")
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        inside = self.division.grouped(lambda row: filter(None, [self._of(row.unit, "phase")]))
+        inside = self.division.grouped(filter(None, [self._of(unit, "phase")]) for unit in self.division.column("unit"))
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
@@ -190,10 +191,8 @@ class Recorded:
     def add_layers(self) -> None:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
         by_phase, units = "generation" in self.run.workload, self.times.units
-        sites = {
-            row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site != UNKNOWN_SITE
-        }
-        inside = self.division.grouped(lambda row: layers_of(sites.get(row.site, ())))
+        sites = {site: calls_of(units[site], by_phase) for site in self.division.column("site") if site is not None}
+        inside = self.division.grouped(layers_of(sites.get(site, ())) for site in self.division.column("site"))
         numbers = defaultdict[str, dict[str, set[str]]](dict)
         for name, number, label in (call for calls in sites.values() for call in calls):
             if number is not None and label is not None:
@@ -231,7 +230,7 @@ class Recorded:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(self.top, name, parts)
             return parts
-        sites = any(part.site != UNKNOWN_SITE for part in self.times.parts)
+        sites = self.times.parts["site"].null_count < len(self.times.parts)
         for name, sited in [*([("closure_layers", True)] if sites else []), ("closure_kernels", False)]:
             parts = self.powers.of_kinds.energy(self._sum(sited=sited)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)

@@ -13,7 +13,6 @@ from jouletrace.analysis.kernel_powers import KernelPowers
 from jouletrace.analysis.kernel_times import untouched
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Run, tables
-from jouletrace.run.division import UNKNOWN_SITE
 
 BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
@@ -88,10 +87,10 @@ def typical(run: Run, iterations: int) -> tuple[int, int] | None:
     """
     activity = run.activity.sort_by("start_ns")
     start, unit = activity["start_ns"].to_numpy(), activity["unit"].to_numpy()
-    site = pc.fill_null(activity["site"], UNKNOWN_SITE).to_numpy()
+    site = pc.fill_null(activity["site"], -1).to_numpy()
     plain = untouched(activity)
     own = np.flatnonzero(plain)
-    _, call = tables.distinct(unit[own] * (int(site.max(initial=0)) + 1 - UNKNOWN_SITE) + site[own] - UNKNOWN_SITE)
+    _, call = tables.distinct(unit[own] * (int(site.max(initial=0)) + 2) + site[own] + 1)
     count = np.bincount(call)
     regular = np.flatnonzero((count > 0) & (count % max(iterations, 1) == 0))
     if not len(regular):

@@ -10,10 +10,10 @@ from itertools import count
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import METHOD, Division, Launched, divisions_of
+from jouletrace.run.division import METHOD, Division, divisions_of
 from jouletrace.run.estimate import Estimate, widened
 from jouletrace.run.model import Run
-from jouletrace.run.parts import Part, Parts, of_time
+from jouletrace.run.parts import Part, Parts, Path, of_time
 from jouletrace.run.recording_names import IN_NO_PART
 
 ENERGY, TIME = "energy_total_j", "time_s"
@@ -54,18 +54,18 @@ class Sums:
         for division in divisions_of(run):
             gpu = names.get(division.device, "")
 
-            def around(row: Launched, gpu: str = gpu) -> Iterator[int]:
-                id: int | None = row.unit
+            def around(unit: int, path: Path, gpu: str = gpu) -> Iterator[int]:
+                id: int | None = unit
                 for _ in range(_NESTED):
                     if id is not None and id in above:
                         yield id
                         id = above[id]
-                for step in row.path:
+                for step in path:
                     if step.kind == "phase" and (gpu, step.name) in phases:
                         yield phases[gpu, step.name]
 
             self.divisions[gpu] = division
-            self.seconds |= division.grouped(around)
+            self.seconds |= division.grouped(map(around, division.column("unit"), division.path))
         for cause in parts.causes():
             idle = self.seconds.get(cause.parent or 0)
             if idle is not None and (whole_s := parts[cause.parent or 0].get(TIME).value):
