@@ -12,17 +12,14 @@ Names are loaded on first use, so that importing jouletrace is fast.
 
 from __future__ import annotations
 
-from jouletrace.above import Above
 from jouletrace.version import __version__ as __version__
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
     from jouletrace.campaign.sweep import sweep
     from jouletrace.comparing.compare import compare
-    from jouletrace.comparing.pairs import Comparison
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError, TakenError
     from jouletrace.formats.importers import import_files
     from jouletrace.profiler.ab import ab
@@ -96,48 +93,6 @@ __all__ = [
     "sweep",
     "trainer_callback",
 ]
-
-
-def _of_devices(run: Run, metric: str) -> Estimate:
-    from jouletrace.analysis.facts import of_devices
-    from jouletrace.run.parts import Parts
-
-    return of_devices(run, Parts(run), metric)
-
-
-def _number_of(run: Run, name: str) -> int:
-    from jouletrace.run.parts import number_of
-
-    return number_of(run, name)
-
-
-def _text_of(value: Any) -> str:
-    from jouletrace.report import text_of
-
-    return text_of(value)
-
-
-def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
-    from jouletrace.run.store import save
-
-    return save(run, path, overwrite=overwrite)
-
-
-def _report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
-    from jouletrace.comparing.pairs import Comparison
-    from jouletrace.report.cost import tariff
-    from jouletrace.report.html import write
-    from jouletrace.run import Run
-
-    runs = [of] if isinstance(of, Run) else [source.run for side in (of.a, of.b) for source in side.sources]
-    runs = list({id(run): run for run in runs}.values())  # both sides of ab are one Run, whose page compares them
-    return write(runs, path, [of] if isinstance(of, Comparison) and len(runs) > 1 else (), tariff=tariff(price, carbon))
-
-
-Above.of_devices, Above.number_of, Above.text_of = _of_devices, _number_of, _text_of
-Above.report, Above.save = _report, _save
-Above.vendors = ("jouletrace.simulator.boards.device",)
-Above.runtimes = "jouletrace.addons.runtimes.backend"
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import load, tables
+from jouletrace.run.metrics import PROGRAM_TIME
+from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import BEFORE, SAMPLE_RATE, WAITING
 from places import REPOSITORY
 
@@ -54,6 +56,14 @@ def test_a_training_by_range_and_module():
     for number in (1, 2, 3, 4):
         layer = run.result("energy_total_j", unit(run, "layer", f"forward.layer{number}"))
         assert layer.half_width < 0.08 * layer.value
+
+
+@pytest.mark.parametrize("path", sorted(RUNS.glob("*-run-*.zip")), ids=lambda path: path.stem)
+def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
+    run = load(path)
+    span = next(row for row in run.spans.to_pylist() if row["kind"] == "phase" and row["name"] == "program")
+    assert Parts(run).time.value == pytest.approx((span["end_ns"] - span["start_ns"]) / 1e9)
+    assert run.result("time_s").value == run.result(PROGRAM_TIME).value == Parts(run).time.value
 
 
 def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle(cupy):

@@ -41,7 +41,6 @@ def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
         "run.parts.Part",
         "run.parts.Step",
         "run.division.Division",
-        "run.division.Launched",
         "run.sums.Sums",
         "report.table.Cell",
         "report.table.Table",

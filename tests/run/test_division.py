@@ -6,7 +6,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import load, save, tables
-from jouletrace.run.division import Division, Launched, Powers, divisions_of
+from jouletrace.run.division import Division, Powers, divisions_of
 from jouletrace.run.paths import Step
 from make_runs import GPU, profile_run
 
@@ -35,25 +35,28 @@ def powers(**changes):
     return Powers(**facts | changes)
 
 
-def rows(count=12):
+def divided(*rows):
+    """Units, kinds and seconds as a table."""
+    names = "unit", "kind", "seconds"
+    return tables.from_rows([dict(zip(names, row, strict=True)) for row in rows], "divided")
+
+
+def division(count=12, **changes):
     """Equal layers of 10 ms each, whose kernels are all of one kind; then another kernel, and idle."""
     paths = [(Step("module", "layer"), Step("module", str(i)), Step("op", "mm")) for i in range(count)]
-    layers = [Launched(1, -1, 0, 0.01, path) for path in paths]
-    return [*layers, Launched(2, -1, 1, 0.02, (Step("op", "add"),)), Launched(3, -1, 2, 0.03, (Step("idle", "idle"),))]
+    paths += [(Step("op", "add"),), (Step("idle", "idle"),)]
+    table = divided(*count * [(1, 0, 0.01)], (2, 1, 0.02), (3, 2, 0.03))
+    return Division("gpu", powers(**changes), "not_resolved", table, paths)
 
 
-def division(**changes):
-    return Division("gpu", powers(**changes), "not_resolved", rows())
-
-
-def by(kind):
-    return lambda row: [tuple(step for step in row.path if step.kind == kind)]
+def by(kind, found):
+    return found.grouped([tuple(step for step in path if step.kind == kind)] for path in found.path)
 
 
 def test_equal_layers_are_known_as_badly_together_as_each():
     """Errors of one power add up: in quadrature one would say 0.35 J."""
     found = division()
-    layers = found.grouped(by("module"))
+    layers = by("module", found)
     each = [found.energy(seconds) for path, seconds in layers.items() if path]
     together = found.energy(sum(seconds for path, seconds in layers.items() if path))
     assert len(each) == 12
@@ -64,11 +67,11 @@ def test_equal_layers_are_known_as_badly_together_as_each():
 
 def test_rows_of_any_grouping_add_up_to_the_whole():
     found = division()
-    whole = found.energy(found.grouped(lambda row: [None])[None])
+    whole = found.energy(found.grouped([[None]] * len(found.table))[None])
     assert whole.value == pytest.approx(0.12 * 500 + 0.02 * 300 + 0.03 * 100)
     assert whole.half_width == pytest.approx(2 * np.linalg.norm(np.array([0.12, 0.02, 0.03]) @ ROOT))
     for kind in ("module", "op", "idle"):
-        groups = found.grouped(by(kind))
+        groups = by(kind, found)
         assert sum(found.energy(one).value for one in groups.values()) == pytest.approx(whole.value)
         assert sum(groups.values()) == pytest.approx(np.array([0.12, 0.02, 0.03, 0.0]))
 
@@ -88,7 +91,7 @@ def test_a_cause_that_adds_nothing_is_no_term_of_a_budget():
 
 
 def test_what_tracing_changes_is_one_error_of_all_kernels_and_none_of_idle():
-    scaled = Division("gpu", powers().scaled(0.9, 0.02), "")
+    scaled = Division("gpu", powers().scaled(0.9, 0.02), "", divided())
     both, idle = scaled.energy(np.array([0.1, 0.1, 0.0, 0.0])), scaled.energy(np.array([0.0, 0.0, 0.1, 0.0]))
     assert both.value == pytest.approx(0.9 * 80)
     assert both.budget["tracing"] == pytest.approx(80 * 0.02 / 1.959964)
@@ -110,7 +113,7 @@ def test_what_tracing_changes_is_one_error_of_all_kernels_and_none_of_idle():
     ids=["unknown power", "little of it", "prior alone", "idle by its prior", "wide", "impossible", "negative", "none"],
 )
 def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds, reason):
-    found = Division("gpu", powers(**changes), "no power")
+    found = Division("gpu", powers(**changes), "no power", divided())
     energy = found.energy(np.array(seconds))
     assert energy.reason == reason
     if reason == "not_resolved":
@@ -118,8 +121,8 @@ def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds
 
 
 def test_a_division_without_powers_says_why():
-    found = Division("gpu", None, "not_attributed", [Launched(1, -1, -1, 0.1)])
-    (seconds,) = found.grouped(lambda row: [row.path]).values()
+    found = Division("gpu", None, "not_attributed", divided((1, None, 0.1)))
+    (seconds,) = found.grouped([["all"]]).values()
     assert found.energy(seconds).reason == "not_attributed"
 
 
@@ -128,8 +131,8 @@ def test_a_saved_division_is_the_same_and_its_shares_to_a_ten_thousandth(tmp_pat
     (before,) = divisions_of(run)
     again = load(save(run, tmp_path / "run.zip"))
     (after,) = divisions_of(again)
-    assert (after.device, after.rows) == (GPU, before.rows)
-    assert len(after.rows) == 4
+    assert (after.device, after.table, after.path) == (GPU, before.table, before.path)
+    assert len(after.table) == 4
     for kinds in ([1, 0, 0, 0], [0.2, 0.7, 0, 0], [0.5, 0.5, 0.1, 0]):
         one, other = (found.energy(np.array(kinds, float)) for found in (before, after))
         assert other == one
@@ -143,7 +146,7 @@ def test_names_of_what_ran_are_masked_as_those_of_units(tmp_path, monkeypatch):
     run.units = tables.changed(run.units, "module", names)
     monkeypatch.setenv("MY_PASSWORD", secret)
     (found,) = divisions_of(load(save(run, tmp_path / "run")))
-    texts = [step.name for row in found.rows for step in row.path]
+    texts = [step.name for path in found.path for step in path]
     assert not any(secret in text for text in texts)
     assert any(MASK in text for text in texts)
 

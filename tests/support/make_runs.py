@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Estimate, Run, tables
-from jouletrace.run.division import Division, Launched, Powers, tables_of
+from jouletrace.run.division import Division, Powers, tables_of
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 START = 1_763_676_000_123_456_789
@@ -196,8 +196,11 @@ def divide(run: Run, units: list[int]) -> None:
         watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3), readings=77, coverage=2.0, root=root,
         causes={"noise of the readings": 0.25 * np.eye(3), "drift": np.eye(3)}, gained=0.05 * np.eye(3),
     )  # fmt: skip
-    rows = [Launched(unit, -1, i % 2, run.result("time_s", unit).value) for i, unit in enumerate(units)]
-    for name, table in tables_of(Division(GPU, powers, "not_resolved", rows)).items():
+    rows = [
+        {"device": GPU, "unit": unit, "kind": i % 2, "seconds": run.result("time_s", unit).value}
+        for i, unit in enumerate(units)
+    ]
+    for name, table in tables_of(Division(GPU, powers, "not_resolved", tables.from_rows(rows, "divided"))).items():
         setattr(run, name, table)
 
 

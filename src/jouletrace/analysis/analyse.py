@@ -18,6 +18,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.figures import Figures
+from jouletrace.run.model import draft_of
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
@@ -48,7 +49,11 @@ def analyse(run: Run) -> Run:
 
 @one_thread
 def figures_of(run: Run) -> Figures:
-    """The figures of a Run from its raw tables; what else the analysis writes in the Run is made again."""
+    """The figures of a Run from its raw tables, with its warnings and what else changes with them.
+
+    The Run stays as it is; ``Figures.become`` writes them into it.
+    """
+    stored, run = run, draft_of(run)
     figures = Figures()
     for name in ("waveform", *tables.SOLVED):
         setattr(run, name, tables.empty(name))
@@ -88,6 +93,7 @@ def figures_of(run: Run) -> Figures:
         for metric, one in work_and_idle(run).items():
             figures.add(MODEL_UNIT, metric, one)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
+    figures.state(run, stored)
     return figures
 
 

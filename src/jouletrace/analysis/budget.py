@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.metrics import METRICS
+from jouletrace.run.metrics import METRICS, PROGRAM_TIME
+from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import expanded
@@ -100,7 +101,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """
     found = Parts(run)
     if not are_stored(found):
-        found = Parts(analyse(replace(run, warnings=list(run.warnings))))
+        found = Parts(analyse(draft_of(run)))
     apart = (part.id for part in found.rows() if part.level in ("device", "load"))
     has_whole = any(figure.budget for figure in found.whole.figures.values())
     wanted = {*parts, *([MODEL_UNIT] if has_whole else apart)}
@@ -128,7 +129,7 @@ def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | No
     """The stated terms of a figure, and what no software sees."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     gain = gain_pct(run, part) if gain is None else gain
-    seconds = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
+    seconds = part.get("time_s" if part.id != MODEL_UNIT else PROGRAM_TIME).value
     sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
     power = part.get("power_w").value
     if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run

@@ -17,8 +17,9 @@ from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, PROFILE, STEPS, check, taken
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
-from jouletrace.run.division import RESPONSE, Division, Launched, divisions_of
+from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
+from jouletrace.run.model import draft_of
 from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
@@ -83,14 +84,17 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
     check_levels(levels)
     kinds, saved = [STEPS[level] for level in levels], run
     if not len(run.divided):
-        run = analyse(replace(run, warnings=list(run.warnings)))
+        run = analyse(draft_of(run))
     divisions = divisions_of(run)
     if not divisions:
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"
         raise BadInputError(f"--by {','.join(levels)}: {holder}: {_instead(saved)}")
     names = device_labels(run.devices)
     names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
-    sums = [(one, one.grouped(partial(_reduced, names.get(one.device, one.device), kinds))) for one in divisions]
+    sums = [
+        (one, one.grouped(map(partial(_reduced, names.get(one.device, one.device), kinds), one.path)))
+        for one in divisions
+    ]
 
     def share(paths: Collection[Path], *, remainder: bool = False) -> Share:
         rows = []
@@ -181,11 +185,11 @@ def _summed(
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
 
 
-def _reduced(device: str, kinds: Sequence[str], row: Launched) -> tuple[Path]:
+def _reduced(device: str, kinds: Sequence[str], below: Path) -> tuple[Path]:
     """The path of a row, with a step for each kind; equal layers are one, as are shapes unless these are asked for."""
-    path, steps = (Step("device", device), *row.path), []
+    path, steps = (Step("device", device), *below), []
     if any(step.kind == "idle" for step in path):
-        return (path if "device" in kinds else row.path,)
+        return (path if "device" in kinds else below,)
     for kind in kinds:
         name = ".".join(step.name for step in path if step.kind == kind)
         steps.append(Step(kind, (of_equal_layers(name) if kind == "module" else name) or _MISSING.get(kind, "")))

@@ -20,6 +20,7 @@ from jouletrace.attribution.outcome import HOLES
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Serving
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import Z95, total
@@ -81,7 +82,7 @@ def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int
     for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
         found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
     if whole.get(_FIRST[0]).value is None and together.value is not None:
-        all_of_them = replace(whole, figures={"iteration_time_s": of_known(run, parts, "time_s")})
+        all_of_them = replace(whole, figures={PROGRAM_TIME: of_known(run, parts, "time_s")})
         found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
     return found
 
@@ -104,7 +105,7 @@ def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
     There is no power of devices that were watched at different times.
     """
     if run.kind == "program" and metric == "time_s":
-        return parts.get("iteration_time_s")
+        return parts.time
     units = [one for one in parts.units("device") if metric in one.figures]
     found = [one.get(metric) for one in units]
     known = [one for one in found if one.value is not None]

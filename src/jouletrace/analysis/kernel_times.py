@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,13 @@ import pyarrow.compute as pc
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
-from jouletrace.run.division import Launched
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
 
-IDLE = -1
-"""The kind of the time in which no kernel runs."""
+IDLE: Final = -1
+"""The kind of the time in which no kernel runs, which is none of ``KernelTimes.kinds``."""
 
 MOST_KINDS, OTHERS = 200, Kind("")
 """Kinds of kernels whose powers are solved for, those with the most time, and the one kind that the others make. In 30
@@ -38,7 +38,7 @@ class KernelTimes:
         units: Operators, kernels and sites, as stored, by id.
         start_ns, end_ns: Of each kernel, shape (n,).
         kind: Index into ``kinds`` of each kernel, shape (n,).
-        parts: What an untouched iteration consists of, by site; its kinds are indices into ``kinds``.
+        parts: What an untouched iteration consists of, by site: rows of ``divided``, with these kinds.
     """
 
     about: Recording
@@ -49,7 +49,7 @@ class KernelTimes:
     end_ns: Ints
     kind: Ints
     kinds: tuple[Kind, ...]
-    parts: list[Launched]
+    parts: pa.Table
 
     def activity(self, origin_ns: int) -> Activity:
         """The kernels as disjoint intervals, their seconds from ``origin_ns`` on."""
@@ -65,7 +65,8 @@ class KernelTimes:
     def busy_s(self) -> float:
         """Seconds of an untouched iteration in which at least one kernel runs."""
         union = union_ns(self.start_ns, self.end_ns)
-        return sum(part.seconds for part in self.parts) * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
+        own_s: float = sum(self.parts["seconds"].to_pylist())
+        return own_s * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
 
 
 def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
@@ -83,8 +84,7 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     top = next((id for id in devices if id in recorded), MODEL_UNIT)
     units = recorded.get(top, {})
     start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
-    unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], -1).to_numpy()
-    own = untouched(activity)
+    unit, own = activity["unit"].to_numpy(), untouched(activity)
     names: dict[Kind, int] = {}
     number = dict[int, int]()
     for row in units.values():
@@ -102,16 +102,16 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed
-        found = [Launched(int(unit), int(site), number[int(unit)], float(s)) for unit, site, s in about["seconds"]]
+        rows = ((int(unit), int(site) if site >= 0 else None, s) for unit, site, s in about["seconds"])
+        parts = tables.from_rows([{"unit": unit, "site": site, "seconds": s} for unit, site, s in rows], "divided")
     else:
-        width = int(site.max(initial=0)) + 2
-        pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
-        seconds = np.bincount(place, length[own]) / about["iterations"]
-        found = [
-            Launched(int(pair // width), int(pair % width) - 1, number[int(pair // width)], float(s))
-            for pair, s in zip(pairs, seconds, strict=True)
-        ]
-    parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
+        timed = activity.select(["unit", "site"]).append_column("seconds", [length]).filter(pa.array(own))
+        sums = timed.group_by(["unit", "site"], use_threads=False).aggregate([("seconds", "sum")])
+        each = pc.divide(sums["seconds_sum"], float(about["iterations"]))
+        parts = tables.conform(sums.append_column("seconds", each), "divided")
+    parts = parts.sort_by([("site", "ascending"), ("unit", "ascending")])
+    parts = tables.changed(parts, "kind", [number[one] for one in parts["unit"].to_pylist()])
+    parts = tables.changed(parts, "device", [device] * len(parts))
     return KernelTimes(about, device, top, units, start, end, kind, kinds, parts)
 
 

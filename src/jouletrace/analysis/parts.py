@@ -21,11 +21,12 @@ from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.run.division import METHOD, Division, Launched, tables_of
+from jouletrace.run.division import METHOD, Division, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
 from jouletrace.run.layers import calls_of, layers_of
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
@@ -84,7 +85,7 @@ class Recorded:
             Energy of all parts, J.
         """
         self.figures.units.keep(self.times.units.values())
-        whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
+        whole_s = self.whole_time.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.division = self._divided(max(whole_s - self.times.busy_s, 0.0))
         factor, half = self._factor() if scaled else (1.0, 0.0)
@@ -103,9 +104,9 @@ class Recorded:
         return self.add_checks(whole, flags, half if factor == 1.0 else 0.0)
 
     @property
-    def iteration_s(self) -> Estimate:
-        """Time of an iteration of the whole, untraced where that was measured."""
-        return self.figures.get(MODEL_UNIT, "iteration_time_s")
+    def whole_time(self) -> Estimate:
+        """Time of the whole: of all of a program, else of an iteration, untraced where that was measured."""
+        return self.figures.get(MODEL_UNIT, PROGRAM_TIME)
 
     def _divided(self, idle_s: float) -> Division:
         """All that was launched, with the kinds of the powers, and so much idle time."""
@@ -113,14 +114,15 @@ class Recorded:
         idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         idle = self.figures.units.idle(self.top) if idle is None else idle
         powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        launched = [*self.times.parts, Launched(idle, -1, IDLE, idle_s)]
-        launched = [row._replace(kind=place.get(row.kind, -1)) for row in launched]
-        return Division(self.times.device, powers, self.reason or "not_resolved", launched)
+        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "kind": IDLE, "seconds": idle_s}
+        ran = tables.concat([self.times.parts, tables.from_rows([rest], "divided")], "divided")
+        ran = tables.changed(ran, "kind", list(map(place.get, ran["kind"].to_pylist())))
+        return Division(self.times.device, powers, self.reason or "not_resolved", ran)
 
-    def _sum(self, least: int = -1) -> Floats:
-        """Seconds of each kind in all that sites from this id on launch, and in idle time."""
-        idle = self.division.rows[-1]
-        return self.division.grouped(lambda row: [0] if row.site >= least or row is idle else [])[0]
+    def _sum(self, *, sited: bool = False) -> Floats:
+        """Seconds of each kind in all that was launched, or by known sites alone, and in idle time."""
+        *sites, _ = self.division.column("site")
+        return self.division.grouped([*([0] * (site is not None or not sited) for site in sites), [0]])[0]
 
     def _factor(self) -> tuple[float, float]:
         """By what the energies of parts are scaled, and its 95 % half-width.
@@ -148,7 +150,7 @@ class Recorded:
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
-        inside = self.division.grouped(lambda row: [self._operator(row.unit)])
+        inside = self.division.grouped([self._operator(unit)] for unit in self.division.column("unit"))
         self._pool(inside)
         for unit, seconds in inside.items():
             known = not self._of(unit, "op") or self._of(unit, "parent") == self.top
@@ -174,13 +176,13 @@ class Recorded:
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        inside = self.division.grouped(lambda row: [row.unit] if self._of(row.unit, "op") else [])
+        inside = self.division.grouped([unit] if self._of(unit, "op") else [] for unit in self.division.column("unit"))
         for unit, seconds in inside.items():
             self._add(unit, seconds, reason="pooled" if self._of(unit, "parent") in self.pooled else "")
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        inside = self.division.grouped(lambda row: filter(None, [self._of(row.unit, "phase")]))
+        inside = self.division.grouped(filter(None, [self._of(unit, "phase")]) for unit in self.division.column("unit"))
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
@@ -189,8 +191,8 @@ class Recorded:
     def add_layers(self) -> None:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
         by_phase, units = "generation" in self.run.workload, self.times.units
-        sites = {row.site: calls_of(units[row.site], by_phase) for row in self.division.rows if row.site >= 0}
-        inside = self.division.grouped(lambda row: layers_of(sites.get(row.site, ())))
+        sites = {site: calls_of(units[site], by_phase) for site in self.division.column("site") if site is not None}
+        inside = self.division.grouped(layers_of(sites.get(site, ())) for site in self.division.column("site"))
         numbers = defaultdict[str, dict[str, set[str]]](dict)
         for name, number, label in (call for calls in sites.values() for call in calls):
             if number is not None and label is not None:
@@ -228,9 +230,9 @@ class Recorded:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(self.top, name, parts)
             return parts
-        sites = any(part.site >= 0 for part in self.times.parts)
-        for name, least in [*([("closure_layers", 0)] if sites else []), ("closure_kernels", -1)]:
-            parts = self.powers.of_kinds.energy(self._sum(least)[:-1])
+        sites = self.times.parts["site"].null_count < len(self.times.parts)
+        for name, sited in [*([("closure_layers", True)] if sites else []), ("closure_kernels", False)]:
+            parts = self.powers.of_kinds.energy(self._sum(sited=sited)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             closure = widened(closure, abs(closure.value or 0.0) * tracing) if tracing else closure
             self.figures.add(self.top, name, closure, flags)
@@ -264,5 +266,5 @@ class Recorded:
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
         if energy.value is not None and whole:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
-        elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
-            self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
+        elif self.reason and self.whole_time.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
+            self.figures.add(unit, "share", time.scaled(1 / self.whole_time.value), flags)

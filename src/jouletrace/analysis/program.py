@@ -9,6 +9,7 @@ from jouletrace.analysis.power import window_estimate
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import Recording
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import BEFORE, has_recording
 from jouletrace.stats.interval import ratio, total
 
@@ -27,7 +28,7 @@ def add_program(run: Run, figures: Figures) -> None:
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     whole = [window_estimate(run, device.id, begin, end) for device in gpus]
     energy = whole[0] if len(whole) == 1 else total(whole)
-    figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
+    figures.add(MODEL_UNIT, PROGRAM_TIME, Estimate(seconds, None, None, 1, "clock"))
     figures.add_energy(MODEL_UNIT, energy, seconds)
     known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
     figures.units.after(known.values())

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from jouletrace.above import Above
+from jouletrace import higher
 from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Listed, Side
@@ -364,8 +364,8 @@ class Comparison(Shown):
 
     def report(self, path: str | Path, *, price: str | None = None, carbon: str | None = None) -> Path:
         """Write both sides as an HTML page, as ``jouletrace compare --report`` does; as ``Run.report``."""
-        return Above.report(self, path, price, carbon)
+        return higher.report(self, path, price, carbon)
 
     def __str__(self) -> str:
         """The tables of the terminal."""
-        return Above.text_of(self)
+        return higher.text_of(self)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from jouletrace.above import Above
+from jouletrace import higher
 from jouletrace.devices.base import Device, Vendor, named
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
@@ -131,7 +131,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    return (import_module(name).VENDOR for name in (*VENDORS, *Above.vendors))
+    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS))
 
 
 def _forms() -> str:

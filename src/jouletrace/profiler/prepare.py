@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from jouletrace.above import Above
+from jouletrace import higher
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.excitation import Traceable
@@ -36,7 +36,7 @@ from jouletrace.workloads.user import UserWorkload
 _HOMES = {
     "torch": "jouletrace.profiler.backends.torch",
     "simulated": "jouletrace.profiler.backends.simulated",
-    **dict.fromkeys(RUNTIMES, Above.runtimes),
+    **dict.fromkeys(RUNTIMES, higher.RUNTIMES),
 }
 """The module of each backend, imported at first use."""
 

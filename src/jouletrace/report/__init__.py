@@ -7,6 +7,7 @@ Runs themselves. Modules are imported on request, so that listing the formats im
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
@@ -87,6 +88,18 @@ def render(
     everything = verbose or form != "table"
     found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+
+
+def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
+    """Write the HTML report of a Run or a comparison, with a price and a mass of CO2 per kWh; returns the path."""
+    from jouletrace.comparing.pairs import Comparison
+    from jouletrace.report.cost import tariff
+    from jouletrace.report.html import write
+    from jouletrace.run import Run
+
+    runs = [of] if isinstance(of, Run) else [source.run for side in (of.a, of.b) for source in side.sources]
+    runs = list({id(run): run for run in runs}.values())  # both sides of ab are one Run, whose page compares them
+    return write(runs, path, [of] if isinstance(of, Comparison) and len(runs) > 1 else (), tariff=tariff(price, carbon))
 
 
 def text_of(value: Run | Comparison | Estimate) -> str:

@@ -44,7 +44,7 @@ from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.header import jsonable
-from jouletrace.run.metrics import EACH, metric
+from jouletrace.run.metrics import EACH, PROGRAM_TIME, metric
 from jouletrace.run.names import short_names
 
 TOP = 10
@@ -206,7 +206,7 @@ def _model_section(found: Comparison, marks: Footnotes) -> Table:
     apart = {"latency_s": f"Latency {PER_ITERATION}"} if each(found) != PER_ITERATION else {}
     if "latency_s" not in apart and found.method.code in ("runs", "blocks"):  # the Run as a whole states one median
         apart["latency_s"] = "Latency, medians"
-    apart |= {"iteration_time_s": "Time"} if found.programs else {}
+    apart |= {PROGRAM_TIME: "Time"} if found.programs else {}
     for row in found.whole.values():
         label = apart.get(row.metric) or metric(row.metric).label
         section.rows.append([Cell(label, full=row.metric), *_figures(row, footnotes)])

@@ -21,7 +21,7 @@ from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
-from jouletrace.run.metrics import OF_PARTS, metric, ordered
+from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
 from jouletrace.version import __version__
@@ -290,7 +290,7 @@ def identity(run: Run) -> dict[str, str]:
 def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
     devices, whole = results.units("device"), dict(results.whole.figures)
-    whole |= {"time_s": results.get("iteration_time_s")} if run.kind == "program" else {}
+    whole |= {"time_s": results.time} if run.kind == "program" else {}
     if not devices:
         return [(identity(run), whole)]
     found = [
@@ -322,7 +322,7 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
         found, words = there.get(name, ABSENT), metric(name)
         how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
-        label = ("Time" if name == "iteration_time_s" and not steps else words.label).replace(" ", NBSP)
+        label = ("Time" if name == PROGRAM_TIME and not steps else words.label).replace(" ", NBSP)
         section.rows.append([label, figure(found, words.unit), str(found.n or ""), how])
     if missing is not None:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])

@@ -84,7 +84,7 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
     figures = {name: one for name, one in results.whole.figures.items() if name in PLACES}
     devices, names = results.units("device"), {part.id: name for name, part in results.gpus.items()}
     only = run.devices[0].id if len(run.devices) == 1 and not devices else None
-    yield Row((), {"time_s": results.get("iteration_time_s"), **figures}, None, only)
+    yield Row((), {"time_s": results.time, **figures}, None, only)
     for part in devices:
         yield Row((Step("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
 

@@ -11,6 +11,7 @@ from jouletrace.report import serving
 from jouletrace.report.facts import covered
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Estimate, Run
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import Part, Parts
 
 ENERGY, INFERENCE, REQUEST = "energy_total_j", "energy_per_inference_j", "energy_per_request_j"
@@ -103,4 +104,4 @@ def together(results: Parts, known: Facts) -> Part:
     there = [unit for unit in results.units("device") if unit.get(ENERGY).value is not None]
     if len(there) == 1:
         return there[0]
-    return replace(results.whole, figures={"iteration_time_s": known.of_known["time_s"], ENERGY: known.together})
+    return replace(results.whole, figures={PROGRAM_TIME: known.of_known["time_s"], ENERGY: known.together})

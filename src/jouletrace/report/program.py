@@ -18,7 +18,7 @@ _MOST, _LEAST = 3, 0.005
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
-    time = quantity(results.get("iteration_time_s").value, "s")
+    time = quantity(results.time.value, "s")
     if energy.value is None:
         lines = [f"{time}; {no_energy(energy.reason or 'not_measured')}"]
     else:

@@ -182,7 +182,7 @@ def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
 def _whole(run: Run, results: Parts, together: Estimate) -> Node:
     """The model, or all that was recorded: what devices drew together, as long as the longest was watched."""
     name = str(results.whole.name or run.workload.get("name") or run.kind)
-    energy, time = results.get(ENERGY), results.get("iteration_time_s")
+    energy, time = results.get(ENERGY), results.time
     node = Node((Step("model", name),), energy, results.get(TIME) if time.value is None else time, energy.flags)
     devices = results.units("device") if run.kind == "record" and results.units("range") else []
     if devices and energy.value is None and together.value is not None:

@@ -90,7 +90,7 @@ def _timed(time: Estimate) -> str:
 def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     """The cost of an iteration: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
-    time = results.get("iteration_time_s")
+    time = results.time
     time = time if time.value else results.get("latency_s")
     whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
@@ -176,7 +176,7 @@ def _of_waiting(run: Run, results: Parts, known: Facts, energy: Estimate) -> lis
     active = results.get("energy_active_over_context_idle_j").value
     if run.kind != "profile" or run.settings.get("mode") != "eager" or active is None or energy.value is None:
         return []
-    whole_s = results.get("iteration_time_s").value or 0.0
+    whole_s = results.time.value or 0.0
     idle_s = sum(part.get("time_s").value or 0.0 for part in results.units("op") if part.name == IDLE_NAME)
     waits = known.host_s is not None or idle_s > _MOSTLY * whole_s > 0
     if not waits or active > (1 - _MOSTLY) * energy.value:

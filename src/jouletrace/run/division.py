@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -123,42 +123,39 @@ class Powers:
         return bool(measured and possible and self.relative(seconds) <= 0.5)
 
 
-class Launched(NamedTuple):
-    """Launches of one kernel by one site, or idle."""
-
-    unit: int  # its id
-    site: int  # that of the site's unit, -1 where it is unknown
-    kind: int  # number of the kind of kernels, -1 if its power is unknown
-    seconds: float  # in an iteration, or in all of a program
-    path: Path = ()  # below the device, in a Run as it is stored
-
-
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Division:
-    """Rows of a device, per iteration or of a whole program.
+    """What ran on a device in an iteration, or in all of a program.
 
     Attributes:
         device: Its id.
         powers: Of its kinds; None if the readings say nothing of them.
         reason: Code of the reason why kinds of unknown power have no energy.
-        rows: Those of all launches, and of idle.
+        table: Its rows of the table ``divided``: kernels by the site that launches them, and idle.
+        path: Paths of the rows below the device, in a Run as it is stored.
     """
 
     device: str
     powers: Powers | None
     reason: str
-    rows: Sequence[Launched] = ()
+    table: pa.Table
+    path: Sequence[Path] = ()
 
-    def grouped(self, keys: Callable[[Launched], Iterable[Key]]) -> dict[Key, Floats]:
-        """Seconds of each kind, those of unknown power last, shape (k + 1,), of the rows that have a key."""
+    def column(self, name: str) -> list[Any]:
+        """A column; an unknown site and a kind of unknown power are None."""
+        column: list[Any] = self.table[name].to_pylist()
+        return column
+
+    def grouped(self, keys: Iterable[Iterable[Key]]) -> dict[Key, Floats]:
+        """Seconds of each kind, those of unknown power last, shape (k + 1,), by key; ``keys`` has those of each row."""
         kinds = 1 if self.powers is None else len(self.powers.watts) + 1
         groups: defaultdict[Key, Floats] = defaultdict(lambda: np.zeros(kinds))
-        for row in self.rows:
-            for key in keys(row):
-                groups[key][row.kind] += row.seconds
+        for kind, seconds, inside in zip(self.column("kind"), self.column("seconds"), keys, strict=True):
+            for key in inside:
+                groups[key][kinds - 1 if kind is None else kind] += seconds
         return groups
 
     def energy(self, seconds: Floats, *, remainder: bool = False) -> Estimate:
@@ -180,10 +177,7 @@ def tables_of(division: Division) -> dict[str, pa.Table]:
 
     Shares of variances are rounded: so they take half of the space.
     """
-    unit, site, kind, seconds = (np.array(column) for column in zip(*(row[:4] for row in division.rows), strict=True))
-    reason = [division.reason if one < 0 else None for one in kind]
-    places = {"site": pa.array(site, mask=site < 0), "kind": pa.array(kind, mask=kind < 0)}
-    found: dict[str, dict[str, Any]] = {"divided": {"unit": unit, **places, "seconds": seconds, "reason": reason}}
+    found: dict[str, dict[str, Any]] = {}
     if (powers := division.powers) is not None:
         count, last = len(powers.watts), list(powers.causes)[-1]
         found["powers"] = {name: np.broadcast_to(getattr(powers, name), count) for name in _BY_KIND + _COMMON}
@@ -194,7 +188,9 @@ def tables_of(division: Division) -> dict[str, pa.Table]:
         matrix = np.repeat(list(triangles), len(triangles[last]))
         found["errors"] = {"matrix": matrix, "value": np.concatenate(values).astype(np.float32)}
     made = {name: tables.conform(pa.table(columns), name) for name, columns in found.items()}
-    return {name: tables.changed(table, "device", [division.device] * len(table)) for name, table in made.items()}
+    made = {name: tables.changed(table, "device", [division.device] * len(table)) for name, table in made.items()}
+    reason = [division.reason if kind is None else None for kind in division.column("kind")]
+    return {"divided": tables.changed(division.table, "reason", reason), **made}
 
 
 def divisions_of(run: Run) -> list[Division]:
@@ -206,11 +202,7 @@ def divisions_of(run: Run) -> list[Division]:
     if not any(len(run.table(name)) for name in tables.SOLVED):
         return []
     units = {row["id"]: row for row in run.units.to_pylist()}
-    divided = run.divided
-    for name in ("site", "kind"):
-        divided = tables.changed(divided, name, pc.fill_null(divided[name], -1))
-    rows = divided.to_pylist()
-    for words in _contradictions(run, rows, units):
+    for words in _contradictions(run, run.divided.to_pylist(), units):
         raise ValueError(words)
     divisions = []
     for device in run.divided["device"].unique().to_pylist():
@@ -221,13 +213,10 @@ def divisions_of(run: Run) -> list[Division]:
             raise ValueError(
                 f"the powers of {device[:80]} (powers.parquet, errors.parquet) are damaged: {error}"
             ) from None
-        mine = [row for row in rows if row["device"] == device]
-        reason = next((row["reason"] for row in mine if row["kind"] < 0 and row["reason"]), "not_resolved")
-        found = [
-            Launched(row["unit"], row["site"], row["kind"], row["seconds"], _path(units, row["unit"], row["site"]))
-            for row in mine
-        ]
-        divisions.append(Division(device, powers, reason, found))
+        mine = run.divided.filter(pc.equal(run.divided["device"], device))
+        reason = next((code for code in mine["reason"].to_pylist() if code), "not_resolved")
+        path = [_path(units, row["unit"], row["site"]) for row in mine.to_pylist()]
+        divisions.append(Division(device, powers, reason, mine, path))
     return divisions
 
 
@@ -240,12 +229,12 @@ def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Colle
         wrong = {
             "device": known and device not in known,
             "unit": row["unit"] not in units,
-            "site": site >= 0 and site not in units,
-            "kind": row["kind"] >= kinds[device] > 0,
+            "site": site is not None and site not in units,
+            "kind": (row["kind"] or 0) >= kinds[device] > 0,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             yield f"divided.parquet is damaged: row {place}: it has a {name} {str(row[name])[:80]}, which is not there"
-        if row["kind"] >= 0 and not kinds[device]:
+        if row["kind"] is not None and not kinds[device]:
             yield f"powers.parquet is missing, or has no row of {device[:80]}: divided.parquet has kinds of it"
         spent[row["unit"]] += row["seconds"]
         first.setdefault(row["unit"], place)
@@ -297,7 +286,7 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})
 
 
-def _path(units: Mapping[int, Mapping[str, Any]], id: int, at: int) -> Path:
+def _path(units: Mapping[int | None, Mapping[str, Any]], id: int, at: int | None) -> Path:
     """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known; or idle."""
     unit = units[id]
     if unit["level"] == "op" and unit["name"] == IDLE_NAME:

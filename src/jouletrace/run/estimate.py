@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Self
 
-from jouletrace.above import Above
+from jouletrace import higher
 
 STATED = "stated by "
 """How the method of figures begins that another tool stated: an analysis keeps them."""
@@ -73,7 +73,7 @@ class Estimate:
 
     def __str__(self) -> str:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
-        return Above.text_of(self)
+        return higher.text_of(self)
 
     def __format__(self, spec: str) -> str:
         """The value and its half-width, each by a format of numbers, with the unit: ``f"{energy:.1f}"``."""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import Launched
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_names
@@ -135,7 +134,7 @@ def _tree(
     for part in layers:
         inside[part.parent if part.parent in ids else None].append(part)
     energies = any(part.get(ENERGY).value is not None for part in layers)
-    whole = parts.get(ENERGY if energies else "iteration_time_s").value or math.inf
+    whole = (parts.get(ENERGY) if energies else parts.time).value or math.inf
     floor = least * whole if least else -math.inf
 
     def is_listed(part: Part) -> bool:
@@ -190,7 +189,9 @@ class _Listed:
         units = {row["id"]: row for row in run.units.to_pylist()}
         places = partial(_places, units, "generation" in run.workload)
         for gpu, division in sums.divisions.items():
-            for (layer, what), seconds in division.grouped(places).items():
+            for (layer, what), seconds in division.grouped(
+                map(places, division.column("unit"), division.column("site"))
+            ).items():
                 self.launched[gpu, *layer][what] = seconds
 
     def rows(self, around: Sequence[Part]) -> Iterator[Part]:
@@ -257,12 +258,14 @@ class _Listed:
             yield replace(outside, id=-number, parent=outside.id, name=short[name], figures=figures)
 
 
-def _places(units: Mapping[int, UnitRow], by_phase: bool, row: Launched) -> Iterator[tuple[Any, Any]]:
+def _places(units: Mapping[int, UnitRow], by_phase: bool, unit: int, site: int | None) -> Iterator[tuple[Any, Any]]:
     """The layers of a row, and what it is in each: its place, operator, shapes, kernel, and how often it is called."""
-    for layer in layers_of(calls_of(units[row.site], by_phase)) if row.site >= 0 else ():
-        unit, site = units[row.unit], units[row.site]
-        place = (site["module"] or OUTSIDE).removeprefix(layer[0])
-        yield layer, (place, unit["op"], unit["shapes"], unit["name"], site["call"], site["count"])
+    if site is None:
+        return
+    kernel, caller = units[unit], units[site]
+    for layer in layers_of(calls_of(caller, by_phase)):
+        place = (caller["module"] or OUTSIDE).removeprefix(layer[0])
+        yield layer, (place, kernel["op"], kernel["shapes"], kernel["name"], caller["call"], caller["count"])
 
 
 def _equal(layers: Sequence[Mapping[object, float]]) -> bool:

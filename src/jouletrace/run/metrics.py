@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,10 @@ METRICS: dict[str, Metric] = {
 
 CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
 """Metrics of the model that should be 1."""
+
+PROGRAM_TIME: Final = "iteration_time_s"
+"""Metric of the time of all of a program. Stored Runs and JSON of schema 3 call it as that of an iteration, and so does
+this table, which has one name for the time of the whole (``Parts.time``)."""
 
 EACH = {"time_s": "time_mean_s", "energy_total_j": "energy_each_j"}
 """Metrics of all occurrences of a part together, and those of each."""

@@ -6,7 +6,7 @@ A live profile, an imported report, a recorded run and a run on a simulated GPU 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.above import Above
+from jouletrace import higher
 from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError, unknown
 from jouletrace.run import tables
@@ -103,7 +103,7 @@ class Run(Shown):
 
     def __str__(self) -> str:
         """The verdict and one table, as ``jouletrace show`` prints them."""
-        return Above.text_of(self)
+        return higher.text_of(self)
 
     @property
     def simulated(self) -> bool:
@@ -180,7 +180,7 @@ class Run(Shown):
         """
         metric = str(metric)
         if isinstance(unit, str):
-            unit = Above.number_of(self, unit)
+            unit = higher.number_of(self, unit)
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
             there = set(self.results["metric"].to_pylist()) - {None}
@@ -188,7 +188,7 @@ class Run(Shown):
                 raise BadInputError(f"no metric {metric!r}; {_hint(metric, there)} (all: run.results['metric'])")
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         if row is None and unit == MODEL_UNIT:
-            found = Above.of_devices(self, metric)
+            found = higher.of_devices(self, metric)
         return found.in_unit(METRICS[metric].unit) if metric in METRICS else found
 
     def _result_row(self, metric: str, unit: int) -> dict[str, Any] | None:
@@ -215,7 +215,7 @@ class Run(Shown):
                 or mass can't be read.
             NotPossibleError: If plotly isn't installed.
         """
-        return Above.report(self, path, price, carbon)
+        return higher.report(self, path, price, carbon)
 
     def save(self, path: str, *, overwrite: bool = False) -> str:
         """Write to a folder, or to one file if ``path`` ends in ".zip"; returns the path.
@@ -223,7 +223,15 @@ class Run(Shown):
         Raises:
             BadInputError: If the path exists already or can't be written.
         """
-        return str(Above.save(self, path, overwrite=overwrite))
+        return str(higher.save(self, path, overwrite=overwrite))
+
+
+def draft_of(run: Run) -> Run:
+    """The same Run with lists and facts of its own, for an analysis to write in; tables never change themselves."""
+    channels, facts = [replace(one) for one in run.channels], WorkloadFacts(**run.workload)
+    found = replace(run, channels=channels, workload=facts, warnings=list(run.warnings))
+    found._kept = run._kept
+    return found
 
 
 def _hint(metric: str, there: set[str]) -> str:

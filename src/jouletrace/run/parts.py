@@ -15,6 +15,7 @@ from jouletrace.errors import MOST_NAMED, BadInputError, unknown
 from jouletrace.run.division import divisions_of
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
+from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
 from jouletrace.run.paths import Path, Step, path_of, steps_of
@@ -120,6 +121,7 @@ class Parts:
     Attributes:
         whole: The model, or all that was recorded; without figures where only its parts have some.
         gpus: Devices by name ("rank-0"), where the kernels of several were recorded.
+        time: Of the whole: that of an iteration, or of all of a program.
     """
 
     def __init__(self, run: Run) -> None:
@@ -159,6 +161,7 @@ class Parts:
         self._tops = {MODEL_UNIT, *devices}
         named = next((part for part in self._all if part.id == MODEL_UNIT), None)
         self.whole = named or Part(MODEL_UNIT, None, "model", "", figures=figures.get(MODEL_UNIT, {}))
+        self.time = self.whole.get(PROGRAM_TIME)
         self._causes: list[Part] = []
         for about in recordings:
             self._causes += self._causes_of_idle(about)
@@ -360,7 +363,7 @@ def of_time(figures: Mapping[str, Estimate]) -> bool:
 
 def _share_one_thing(figures: Mapping[int, dict[str, Estimate]]) -> None:
     """Make all shares of a Run those of time, where some are: what has an energy has a time as well."""
-    whole_s = figures.get(MODEL_UNIT, {}).get("iteration_time_s", ABSENT).value
+    whole_s = figures.get(MODEL_UNIT, {}).get(PROGRAM_TIME, ABSENT).value
     if whole_s and any(map(of_time, figures.values())):
         for one in figures.values():
             if "share" in one and "time_s" in one:

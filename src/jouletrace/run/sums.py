@@ -10,10 +10,11 @@ from itertools import count
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import METHOD, Division, Launched, divisions_of
+from jouletrace.run.division import METHOD, Division, divisions_of
 from jouletrace.run.estimate import Estimate, widened
 from jouletrace.run.model import Run
 from jouletrace.run.parts import Part, Parts, of_time
+from jouletrace.run.paths import Path
 from jouletrace.run.recording_names import IN_NO_PART
 
 ENERGY, TIME = "energy_total_j", "time_s"
@@ -54,18 +55,18 @@ class Sums:
         for division in divisions_of(run):
             gpu = names.get(division.device, "")
 
-            def around(row: Launched, gpu: str = gpu) -> Iterator[int]:
-                id: int | None = row.unit
+            def around(unit: int, path: Path, gpu: str = gpu) -> Iterator[int]:
+                id: int | None = unit
                 for _ in range(_NESTED):
                     if id is not None and id in above:
                         yield id
                         id = above[id]
-                for step in row.path:
+                for step in path:
                     if step.kind == "phase" and (gpu, step.name) in phases:
                         yield phases[gpu, step.name]
 
             self.divisions[gpu] = division
-            self.seconds |= division.grouped(around)
+            self.seconds |= division.grouped(map(around, division.column("unit"), division.path))
         for cause in parts.causes():
             idle = self.seconds.get(cause.parent or 0)
             if idle is not None and (whole_s := parts[cause.parent or 0].get(TIME).value):
@@ -85,8 +86,8 @@ class Sums:
     def about(self, time: Estimate, energy: Estimate, idle_s: float | None) -> dict[str, Estimate]:
         """Figures of a time and its energy: with power, share, and what is above ``idle_s`` seconds of context idle."""
         found = {TIME: time, ENERGY: energy} | ({"power_w": energy.scaled(1 / time.value)} if time.value else {})
-        share, of = (time, "iteration_time_s") if self.timed else (energy, ENERGY)
-        if whole := self.parts.get(of).value:
+        share, of = (time, self.parts.time) if self.timed else (energy, self.parts.get(ENERGY))
+        if whole := of.value:
             found["share"] = share.scaled(1 / whole)
         idle_w = self.parts.get("baseline_context_idle_w")
         if idle_s is not None and energy.value is not None and idle_w.value is not None:
@@ -134,7 +135,7 @@ class Sums:
         figures.pop(TIME, None)
         if time_s and time_s > 0:
             figures[TIME] = replace(around.get(TIME), value=time_s, low=None, high=None)
-            if self.timed and (whole_s := self.parts.get("iteration_time_s").value):
+            if self.timed and (whole_s := self.parts.time.value):
                 figures["share"] = figures[TIME].scaled(1 / whole_s)
         else:
             figures.pop("power_w", None)

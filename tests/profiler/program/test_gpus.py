@@ -59,8 +59,8 @@ def test_a_process_of_the_program_without_collectives_matches_none():
 
 def test_a_kernel_that_runs_for_longer_than_a_block_is_analysed():
     one = traced(None, [("k", 0, 100), ("spin", 200, 40_000_000)], segments=((0, 41 * 10**9),))
-    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, Units())
-    assert found.end_ns - found.begin_ns > 39 * 10**9
+    _, about, _ = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, Units())
+    assert about["end_ns"] - about["start_ns"] > 39 * 10**9
 
 
 def test_collectives_that_cannot_belong_together_are_not_matched():
@@ -72,10 +72,10 @@ def test_collectives_that_cannot_belong_together_are_not_matched():
 def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
     gpus, _ = gpus_of([rank(1, late=50), rank(0)], ["GPU-a", "GPU-b"])
     assert [(gpu.id, gpu.rank) for gpu in gpus] == [("GPU-a", 0), ("GPU-b", 1)]
-    rows = rows_of(gpus[0].parts, units := Units())
+    activity, about, _ = rows_of(gpus[0].parts, units := Units())
     phase = {row["id"]: row["phase"] for row in units.table().to_pylist()}
     seconds = {}
-    for unit, _, s in rows.seconds:
+    for unit, _, s in about["seconds"]:
         seconds[phase[unit]] = seconds.get(phase[unit], 0.0) + s
     assert seconds == pytest.approx({COMPUTE: 400e-6, WAITING: 200e-6, COMMUNICATION: 1000e-6})
     assert {row["name"]: row["count"] for row in units.table().to_pylist() if row["level"] == "kernel"} == {
@@ -83,9 +83,9 @@ def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
         SUM: 4,
         waiting_part(SUM): 4,
     }
-    length = rows.activity["end_ns"] - rows.activity["start_ns"]
+    length = activity["end_ns"] - activity["start_ns"]
     assert length.sum() == 1600 * US
-    assert (np.diff(rows.activity["start_ns"]) >= 0).all()
+    assert (np.diff(activity["start_ns"]) >= 0).all()
 
 
 def test_a_wait_beside_other_kernels_is_communication():
@@ -94,9 +94,9 @@ def test_a_wait_beside_other_kernels_is_communication():
     second = traced(1, [(SUM, 220, 400)], device=1)
     gpus, waits = gpus_of([first, second], ["GPU-a", "GPU-b"])
     assert waits.wait_ns[0].tolist() == [120 * US, 0, 0]
-    rows = rows_of(gpus[0].parts, units := Units())
+    _, about, _ = rows_of(gpus[0].parts, units := Units())
     names = {row["id"]: row["name"] for row in units.table().to_pylist()}
-    seconds = {names[unit]: s for unit, _, s in rows.seconds}
+    seconds = {names[unit]: s for unit, _, s in about["seconds"]}
     assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, waiting_part(SUM): 40e-6})
 
 
@@ -151,7 +151,8 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     one.loads.append((450 * US, 650 * US))
     one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
     gpus, _ = gpus_of([one], ["GPU-a"])
-    shares = recording_facts(gpus[0], rows_of(gpus[0].parts, Units()))["idle_by"]
+    activity, *_ = rows_of(gpus[0].parts, Units())
+    shares = recording_facts(gpus[0], activity["start_ns"], activity["end_ns"])["idle_by"]
     idle = 10 + 100 + 300 + 200
     assert shares == pytest.approx(
         {
@@ -208,10 +209,10 @@ def test_a_kernel_without_an_operator_is_a_row_of_its_module():
     edges = np.arange(3)
     labels = [("", ""), ("", "rope"), ("", "attn"), ("mm", "fc")]
     owners = Owners(labels, np.array([0, 1, 2, 0]), edges + 1, edges == 2, 0 * edges, [()], 0 * edges)
-    rows = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts, units := Units())
+    _, about, _ = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts, units := Units())
     found = {(row["name"], row["op"], row["module"]) for row in units.table().to_pylist() if row["level"] == "kernel"}
     assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
-    assert rows.unmatched == pytest.approx(2 / 3)
+    assert about["unmatched"] == pytest.approx(2 / 3)
 
 
 def in_steps(names, count=300):
@@ -224,7 +225,9 @@ def in_steps(names, count=300):
 
 @pytest.mark.parametrize("kinds", [2, 300])
 def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kinds):
-    rows = rows_of(in_steps(lambda step: f"kernel {step % kinds}")[0][0].parts, units := Units(), most_places=100)
+    _, about, pooled = rows_of(
+        in_steps(lambda step: f"kernel {step % kinds}")[0][0].parts, units := Units(), most_places=100
+    )
     sites = {row["module"]: row["count"] for row in units.table().to_pylist() if row["level"] == "site"}
     kernels = [row["name"] for row in units.table().to_pylist() if row["level"] == "kernel"]
     assert len(sites) == 51
@@ -232,8 +235,8 @@ def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kind
     assert sites[OTHER_RANGES] == (125 if kinds == 2 else 250)
     assert len(kernels) == (2 if kinds == 2 else 51)
     assert (OTHER_KERNELS in kernels) == (kinds == 300)
-    assert rows.pooled == (248 if kinds == 2 else 249)
-    assert sum(seconds for *_, seconds in rows.seconds) == pytest.approx(300 * 301 / 2 * 1e-6)
+    assert pooled == (248 if kinds == 2 else 249)
+    assert sum(seconds for *_, seconds in about["seconds"]) == pytest.approx(300 * 301 / 2 * 1e-6)
 
 
 def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
@@ -245,8 +248,8 @@ def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
 
 
 def test_few_ranges_and_kernels_are_all_distinguished():
-    rows = rows_of(in_steps(lambda step: "k")[0][0].parts, units := Units(), most_places=300)
-    assert rows.pooled == 0
+    *_, pooled = rows_of(in_steps(lambda step: "k")[0][0].parts, units := Units(), most_places=300)
+    assert pooled == 0
     assert not {OTHER_RANGES, OTHER_KERNELS} & {row["name"] for row in units.table().to_pylist()}
 
 

@@ -14,7 +14,7 @@ from jouletrace.devices.base import Device
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.launcher import Launcher
-from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
+from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, rows_of
 from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
@@ -121,16 +121,16 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[Units, pa.Tab
         top = MODEL_UNIT
         if several:
             top = units.add("device", gpu.id, module=gpu.id)
-        rows = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
         if away := sum(int(np.diff(part.away).sum()) for part in gpu.parts):
             text = f"{len(gpu.parts)} processes had the GPU by turns: {away / 1e9:.3g} s within kernels were another's"
             run.warn("took_turns", text, gpu.id)
-        if rows.pooled:
-            text = f"{rows.pooled} kernels in ranges, those with the least time, are together: there are too many names"
+        rows, about, pooled = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
+        if pooled:
+            text = f"{pooled} kernels in ranges, those with the least time, are together: there are too many names"
             run.warn("too_many_names", text, gpu.id)
-        device = pa.DictionaryArray.from_arrays(np.zeros(len(rows.activity["unit"]), np.int32), [gpu.id])
-        activity.append(tables.conform(pa.table({**rows.activity, "device": device}), "activity"))
-        about = recording_facts(gpu, rows)
+        device = pa.DictionaryArray.from_arrays(np.zeros(len(rows["unit"]), np.int32), [gpu.id])
+        activity.append(tables.conform(pa.table({**rows, "device": device}), "activity"))
+        about |= recording_facts(gpu, rows["start_ns"], rows["end_ns"])
         if several:
             about["name"] = name
             if gpu.rank is not None and len(gpus) > 1:
@@ -160,21 +160,17 @@ def analyse_program(run: Run) -> None:
         calibrations.remember_rate(run, device, tops.get(device, MODEL_UNIT))
 
 
-def recording_facts(gpu: Gpu, rows: Rows) -> Recording:
-    """Provenance of the rows of a GPU."""
+def recording_facts(gpu: Gpu, start: Ints, end: Ints) -> Recording:
+    """Provenance of the rows of a GPU, whose kernels in the part that is analysed have these edges, ns."""
     about: Recording = {
         "device": gpu.id,
         "iterations": 1,
         "iterations_by": None,
-        "start_ns": rows.begin_ns,
-        "end_ns": rows.end_ns,
-        "unmatched": rows.unmatched,
         "first_ns": min(int(part.work.start_ns.min()) for part in gpu.parts),
         "dropped": gpu.dropped,
-        "seconds": rows.seconds,
         "kernels": sum(len(part.work) for part in gpu.parts),
         "kernels_s": gpu.busy_s,
-        "idle_by": _idle_by(rows.activity["start_ns"], rows.activity["end_ns"], gpu),
+        "idle_by": _idle_by(start, end, gpu),
     }
     if gpu.rank is not None:
         about["rank"] = gpu.rank

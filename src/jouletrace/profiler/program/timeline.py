@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
+from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
@@ -68,34 +69,19 @@ class Part:
         return replace(self, work=self.work.take(rows), **columns)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A program on one GPU as rows of a Run.
-
-    Attributes:
-        activity: Columns of ``activity``, for the part that is analysed.
-        seconds: Unit, place and seconds over the whole program.
-        begin_ns, end_ns: Of the part that is analysed.
-        unmatched: Share of the kernels of unknown operators; None where none was sampled.
-        pooled: Kernels in ranges that are not distinguished.
-    """
-
-    activity: dict[str, NDArray[Any]]
-    seconds: list[list[float]]
-    begin_ns: int
-    end_ns: int
-    unmatched: float | None
-    pooled: int = 0
-
-
 def rows_of(
     parts: Sequence[Part],
     units: Units,
     top: int = MODEL_UNIT,
     most: int = MOST_KERNELS,
     most_places: int = MOST_PLACES,
-) -> Rows:
-    """The rows of a program on one GPU, whose ``units`` are added below ``top``: at most ``most`` kernels."""
+) -> tuple[dict[str, NDArray[Any]], Recording, int]:
+    """A program on one GPU as rows of a Run, of at most ``most`` kernels; their ``units`` are added below ``top``.
+
+    Returns:
+        Columns of ``activity`` for the part that is analysed; its edges, the seconds of units and places over the whole
+        program, and the share of kernels of unknown operators; how many kernels in ranges aren't distinguished.
+    """
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
@@ -113,8 +99,9 @@ def rows_of(
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
-    unmatched = 1 - known / labelled if labelled else None
-    return Rows(activity, seconds, int(start[order].min()), int(end[order].max()), unmatched, pooled)
+    about = Recording(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
+    about["unmatched"] = 1 - known / labelled if labelled else None  # None where none was sampled
+    return activity, about, pooled
 
 
 def _place(

@@ -1,0 +1,54 @@
+"""What lower packages use of higher ones, by name and imported at the call: they may not import it themselves.
+
+``print(run)`` and ``run.save`` take no argument that could carry these functions.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # importing typing takes longer than all that is done here
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any, Final
+
+VENDORS: Final = ("jouletrace.simulator.boards.device",)
+"""Modules of devices above ``devices`` (see ``devices.registry``)."""
+
+RUNTIMES: Final = "jouletrace.addons.runtimes.backend"
+"""The module of the backend above ``profiler`` that runs models in other runtimes."""
+
+
+def _named(function: str) -> Any:
+    """A function of ours by its module and name."""
+    module, _, name = function.partition(":")
+    return getattr(import_module(f"jouletrace.{module}"), name)
+
+
+def of_devices(run: Any, metric: str) -> Any:
+    """A figure of all devices of a recording together."""
+    return _named("analysis.facts:of_devices")(run, _named("run.parts:Parts")(run), metric)
+
+
+def number_of(run: Any, name: str) -> int:
+    """The number of the unit of a Run that has a name or path."""
+    found: int = _named("run.parts:number_of")(run, name)
+    return found
+
+
+def text_of(value: Any) -> str:
+    """The text that ``print`` shows."""
+    found: str = _named("report:text_of")(value)
+    return found
+
+
+def report(of: Any, path: Path | str, price: str | None, carbon: str | None) -> Path:
+    """Write the HTML report of a Run or a comparison, with a price and a mass of CO2 per kWh; returns the path."""
+    found: Path = _named("report:write_report")(of, path, price, carbon)
+    return found
+
+
+def save(run: Any, path: Path | str, *, overwrite: bool) -> Path:
+    """Write a Run to a path; returns that."""
+    found: Path = _named("run.store:save")(run, path, overwrite=overwrite)
+    return found

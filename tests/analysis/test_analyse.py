@@ -1,0 +1,30 @@
+"""The analysis of a Run: what it returns, and what it leaves as it was."""
+
+from copy import deepcopy
+from dataclasses import fields
+
+import pytest
+
+from import_logs import SAMPLES, read
+from jouletrace.analysis.analyse import figures_of
+from jouletrace.run import Run, load, tables
+from places import REPOSITORY
+
+STORED = {
+    "program": "tests/frozen/programs/lora_accum.zip",
+    "profile": "src/jouletrace/bundled/deit-b-64-graph-h100.zip",
+    "bench": "docs/results/runs/serving-short-h200.zip",
+}
+
+
+@pytest.mark.parametrize("name", [*STORED, "dmon", "nvprof trace csv"])
+def test_figures_come_with_their_warnings_and_leave_the_run_as_it_was(name, tmp_path):
+    run = load(REPOSITORY / STORED[name]) if name in STORED else read(tmp_path, *SAMPLES[name])
+    whole = {one.name: getattr(run, one.name) for one in fields(Run) if one.init}
+    facts = deepcopy({name: value for name, value in whole.items() if name not in tables.TABLES})
+    figures = figures_of(run)
+    assert {name: getattr(run, name) for name in facts} == facts
+    assert all(getattr(run, name) is whole[name] for name in tables.TABLES)
+    figures.become(run)
+    assert run.warnings is figures.stated["warnings"]
+    assert len(run.results)
