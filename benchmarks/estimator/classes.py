@@ -1,16 +1,16 @@
 """Judge the classes of readings and loads whose intervals once failed, each by two simulators of other hands.
 
     python benchmarks/estimator/classes.py [CLASS...] [--n 200] [--seed 9001]
-    python benchmarks/estimator/classes.py dyn --record FOLDER
+    python benchmarks/estimator/classes.py --record FOLDER
 
 Of each: how many intervals hold, their median half-width, and 1.96 times the root mean square error, which would do.
 Power is constant between edges. *exact* integrates it here; *grid* is the simulator of the tests, on a grid of 0.2 ms
-with a fluctuation beside. Of a real record (dyn_poll.npy, dyn_events.json) each of 16 phases is a log.
+with a fluctuation beside. Of a real record (dyn_poll.npy) each of 16 phases is a log.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -190,14 +190,16 @@ def jobs(field: str, spacing_s: float) -> Callable[[np.random.Generator, str], R
 # --- 3: means over 1 s: benchmarks/estimator/means.py; and a real record, thinned ------------------------------------
 
 
-def real(folder: Path, column: int, spacing_s: float) -> Rows:
-    """Logs of 16 phases of a real record, each against the energy counter between two of its changes."""
+_SPANS_S = (22.0, 33.0), (20.5, 34.5), (7.0, 34.0), (20.17, 33.69)
+"""Windows of the real record, s after it begins: in the load, beyond its ends, with idle time, from edge to edge."""
+
+
+def real(folder: Path, column: int, spacing_s: float, span_s: tuple[float, float]) -> Rows:
+    """Logs of 16 phases of a real record, each against the energy counter between two of its changes, ``span_s``."""
     polls = np.load(folder / "dyn_poll.npy")
     time_s, watts, counter = (polls[:, 0] + polls[:, 2]) / 2e9, polls[:, column] / 1e3, polls[:, 5] / 1e3
-    events = [one for one in json.loads((folder / "dyn_events.json").read_text()) if one[1] < 1 and one[0] != "idle"]
     turned = np.flatnonzero(np.diff(counter)) + 1
-    wanted = [events[0][2] / 1e9, events[-1][3] / 1e9]
-    first, last = (turned[np.argmin(np.abs(time_s[turned] - one))] for one in wanted)
+    first, last = (turned[np.argmin(np.abs(time_s[turned] - time_s[0] - one))] for one in span_s)
     span = time_s[[first, last]]
     _, field = sensor_behind(USAGE if column == 4 else INSTANT, H100)
     for phase in range(16):
@@ -360,10 +362,11 @@ def main() -> None:
     asked = parser.parse_args()
     print("| class | simulator | n | hold % | ± % | would do % | over it | bias % |\n|---|---|---|---|---|---|---|---|")
     if asked.record:
-        for column, spacing_s in ((4, 0.1), (4, 0.5), (4, 1.0), (3, 0.5), (3, 1.0)):
-            name = f"dyn {'mean' if column == 4 else 'instant'} {spacing_s:g} s"
-            print(line(name, "real", list(real(Path(asked.record), column, spacing_s))), flush=True)
-    for name, (case, each) in CLASSES.items():
+        logs = ((4, 0.1), (4, 0.5), (4, 1.0), (3, 0.5), (3, 1.0))
+        for span_s, (column, spacing_s) in itertools.product(_SPANS_S, logs):
+            name = f"dyn {span_s[0]:g} to {span_s[1]:g} s, {'mean' if column == 4 else 'instant'} {spacing_s:g} s"
+            print(line(name, "real", list(real(Path(asked.record), column, spacing_s, span_s))), flush=True)
+    for name, (case, each) in CLASSES.items() if asked.classes or not asked.record else ():
         if not name.startswith(tuple(asked.classes or [""])):
             continue
         for simulator in ("exact", "grid"):
