@@ -103,6 +103,7 @@ class Response:
     back_to_back: bool = False  # whether each window begins where the one before ended, as between reads of a counter
     jitter_s: float = 0.0  # standard deviation of single readings' times
     delay_by_width_s: float = 0.0  # change of the delay with the logarithm of rise or window, as far as it is known
+    any_rate: bool = False  # whether windows, which meet, may be of momentary samples, at a rate that no one knows
     shape: Shape | None = None  # of which memory and window are the simplest form
 
     @classmethod
