@@ -57,7 +57,7 @@ def test_a_late_host_leaves_work_certain(late):
 
 def test_the_headline_separates_work_and_host(late):
     text = verdict(late)
-    assert " mJ of work + 120.09 ± 0.62 W × 13.02 ms of this host (10 to 15) = " in text
+    assert " mJ of work + 120.3 ± 1.4 W × 13.02 ms of this host (10 to 15) = " in text
     assert " J per iteration here (± " in text
     other = to_json_object(late)["model"]["other"]
     assert other["energy_work_j"]["value"] == late.result("energy_work_j").value
@@ -73,6 +73,16 @@ def test_work_of_a_single_profile_holds_the_stored_scatter(late):
     assert found.half_width == pytest.approx(np.hypot(plain.half_width, term), rel=0.01)
 
 
+@pytest.mark.parametrize("excess_w", [-3.0, 3.0])
+def test_idle_power_that_is_watts_higher_between_iterations_is_in_the_intervals(excess_w):
+    """Both of work and of what is above idle power, which was seen in a pause."""
+    run = late_host(scatter=None, excess_w=excess_w)[0]
+    work, active = (run.result(name) for name in ("energy_work_j", "energy_active_over_context_idle_j"))
+    assert work.low < WORK_J < work.high
+    assert active.low < WORK_J < active.high
+    assert active.half_width < 0.1 * WORK_J
+
+
 def test_a_steady_host_has_no_work_of_its_own():
     run = stepped(np.arange(5.0, 9.1, 0.5), [400, 420, 390, 410, 430, 405, 415, 395])
     assert run.result("energy_work_j").reason == "not_measured"
@@ -85,7 +95,7 @@ def test_work_of_several_processes_is_their_mean(late):
     assert found.method == "runs"
     assert found.value == pytest.approx(one.value, rel=1e-3)
     assert found.half_width >= 0.9 * one.half_width, "what a sensor hides is hidden in both"
-    assert "of work + 120.0 ± 1.4 W" in verdict(both)
+    assert "of work + 120.3 ± 1.9 W" in verdict(both)
 
 
 def test_work_is_withdrawn_where_idle_time_does_not_explain_longer_windows():

@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from covering import fewest
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.program import attribute_program
+from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.kinds import calibrated
 from jouletrace.sensor.shares import Response
 
 IDLE_W, START_S = 100.0, 1.5
@@ -87,6 +90,33 @@ def test_bursts_that_swing_hold(sensor):
     held, half = judged(sensor, parts=lambda rng: alternating(0.6, rng))
     assert held >= 0.85
     assert half < 0.08
+
+
+def sampled(k, window_s=0.04, samples=4):
+    """A burst of 5 or 25 windows, each the mean of so many momentary samples, and its true energy."""
+    rng = np.random.default_rng(900 + k)
+    record = Record(response(window_s, window_s), *alternating((5, 25)[k % 2] * window_s, rng), rng)
+    at_s = np.arange(rng.random(), record.edge_s[-1] / window_s * samples + samples) * window_s / samples
+    piece = np.searchsorted(record.edge_s, at_s, side="right") - 1
+    on = (piece >= 0) & (piece < len(record.watts))
+    power = IDLE_W + np.where(on, record.watts[np.clip(piece, 0, len(record.watts) - 1)], 0.0)
+    values = power[: len(power) // samples * samples].reshape(-1, samples).mean(axis=1)
+    time_s = at_s[samples - 1 :: samples][: len(values)] + window_s / samples / 2
+    return time_s, values + 0.3 * rng.standard_normal(len(values)), record.span, record.energy(*record.span)
+
+
+def test_bursts_that_swing_hold_where_a_window_has_few_samples():
+    """No calibration says whether power is averaged continuously: steps of power answer alike."""
+    known = StepResponse(0.04, 0.04, noise_w=0.3, covariance=np.diag([2e-8, 1e-8, 0.0]).tolist(), origin="calibrated")
+    held, nominal = [], []
+    for k in range(12):
+        *read, span, truth = sampled(k)
+        for some, origin in ((held, "calibrated"), (nominal, "nominal")):
+            found = attribute(*read, [span], response=calibrated(replace(known, origin=origin)))
+            _, (low,), (high,) = found.interval()
+            some.append(low <= truth <= high)
+    assert sum(held) >= fewest(len(held))
+    assert sum(nominal) < sum(held), "the seeds need the term"
 
 
 def test_windows_that_cover_all_time_add_up():

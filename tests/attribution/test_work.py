@@ -65,9 +65,10 @@ def test_work_is_known_where_the_host_is_late_by_chance():
 
 
 def test_work_that_scatters_between_windows_holds():
+    """Windows whose work scatters don't show by how many watts idle power is higher between iterations."""
     hold, half = held(lambda rng: Session(rng, scatter=0.1, windows=10).work(rng))
     assert hold >= 0.9
-    assert half < 0.12
+    assert half < 0.18
 
 
 def test_idle_power_that_moves_between_its_spans_holds():
@@ -76,7 +77,7 @@ def test_idle_power_that_moves_between_its_spans_holds():
 
 
 def test_idle_power_that_differs_while_the_host_works_holds():
-    hold, _ = held(lambda rng: Session(rng, late=0.05, excess_w=0.3 * rng.standard_normal()).work(rng))
+    hold, _ = held(lambda rng: Session(rng, late=0.05, excess_w=2.0 * rng.standard_normal()).work(rng))
     assert hold >= 0.9
 
 

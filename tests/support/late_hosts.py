@@ -22,8 +22,8 @@ def stepped(edges, watts, idle_after=120.0, noise=0.3, scatter=SCATTER):
     return analyse(run)
 
 
-def late_host(idle_after=120.0, **also):
+def late_host(idle_after=120.0, excess_w=0.0, **also):
     """A profile whose host is late by 0 to 300 ms in each window of 0.5 s: idle time, and the same active energy."""
     edges = 5.0 + np.append(0.0, np.cumsum(0.5 + np.random.default_rng(0).uniform(0.0, 0.3, 8)))
-    watts = 120.0 + 40.0 / np.diff(edges)  # 40 J active in each window of 50 iterations
+    watts = 120.0 + excess_w + 40.0 / np.diff(edges)  # 40 J active in each window of 50 iterations
     return stepped(edges, watts, idle_after, **also), watts

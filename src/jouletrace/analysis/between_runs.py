@@ -32,6 +32,12 @@ STEADY, OF_WINDOWS = 0.02, 0.8
 holds: runs scatter by up to the second share of what is beyond it (docs/explanation/method.md)."""
 
 
+def steady(run: Run) -> bool:
+    """True unless times of windows scatter, standard deviation over mean, by more than ``STEADY``: the host limits."""
+    seconds, block = per_iteration(run, "time_s")
+    return not len(seconds) or (scatter(seconds, block) or 0.0) <= STEADY * float(seconds.mean())
+
+
 def add_between_runs(run: Run, figures: Figures) -> None:
     """Widen energies, also of a token, power, time and throughput of the whole; nothing where repeated runs show it."""
     stored = run.stored.get("between_runs")

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.compute as pc
 
-from jouletrace.analysis.between_runs import STEADY
-from jouletrace.analysis.iterations import bursts_of, of_variant, per_iteration, scatter
+from jouletrace.analysis.between_runs import steady
+from jouletrace.analysis.iterations import bursts_of, of_variant
 from jouletrace.analysis.model import settled
 from jouletrace.analysis.power import energies
 from jouletrace.arrays import Floats, Ints
@@ -33,13 +33,8 @@ Process = tuple[Estimate, Estimate]
 
 
 def work_and_idle(run: Run) -> dict[str, Estimate]:
-    """Work per iteration in J, and idle power at work in W, by metric; none where the host doesn't limit.
-
-    It does where the times of windows scatter, standard deviation over mean, by more than ``STEADY``.
-    """
-    seconds, block = per_iteration(run, "time_s")
-    steady = not len(seconds) or (scatter(seconds, block) or 0.0) <= STEADY * float(seconds.mean())
-    if steady or not run.devices or len(of_variant(run, "flush")):
+    """Work per iteration in J, and idle power at work in W, by metric; none where the host doesn't limit."""
+    if steady(run) or not run.devices or len(of_variant(run, "flush")):
         return {}
     both = zip((WORK, IDLE), zip(*_processes(run), strict=True), strict=False)
     found = {name: _together(each) for name, each in both}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
+from jouletrace.analysis.between_runs import steady
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.iterations import (
     Load,
@@ -25,6 +26,7 @@ from jouletrace.analysis.iterations import (
 )
 from jouletrace.analysis.power import METHOD, energies, no_power_reason, power_record, readings
 from jouletrace.arrays import Floats, Ints
+from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
@@ -80,7 +82,7 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     for kind in IDLE_PHASES:
         (level_w, active_j), level = _of_idle(kind), idle_level(run, idle, kind)
         figures.add(MODEL_UNIT, level_w, level)
-        above, idle_j = _above(run, level)
+        above, idle_j = _above(run, level, 0.0 if kind == "deep_idle" or steady(run) else Prior.excess_w)
         figures.add(MODEL_UNIT, active_j, _shared(above, {**shared, IDLE: idle_j}), [*flags, *level.flags])
     figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
@@ -132,12 +134,13 @@ def _shortfall(run: Run) -> list[str]:
     return flags
 
 
-def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
+def _above(run: Run, level: Estimate, excess_w: float) -> tuple[Estimate, float]:
     """Total less baseline power over the same time, window by window: idle time of a late host cancels.
 
     Args:
         run: The Run, whose windows have energies.
         level: The baseline, W.
+        excess_w: Standard deviation of what it has more between iterations than in the pause in which it was seen.
 
     Returns:
         The mean with the interval of these differences alone, J; the standard uncertainty of the baseline's share, J.
@@ -145,7 +148,7 @@ def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
     (joules, seconds), block = together(run, "energy_j", "time_s")
     if level.value is None:
         return Estimate.null(level.reason or "not_measured", METHOD), 0.0
-    idle_j = (level.half_width or 0.0) / Z95 * float(seconds.mean()) if len(seconds) else 0.0
+    idle_j = math.hypot((level.half_width or 0.0) / Z95, excess_w) * float(seconds.mean()) if len(seconds) else 0.0
     return _mean_of(run, joules - level.value * seconds, block), idle_j
 
 

@@ -10,6 +10,7 @@ of swings and of slow change, are summed over a grid, weighed by prior and readi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -71,6 +72,10 @@ def attribute(
         return log_energies(times_s - response.delay_s, values_w, spans, response.noise_w)
     bursts = spans if bursts is None else np.asarray(bursts, np.float64).reshape(-1, 2)
     refuse_overlapping(bursts)
+    if response.windows:  # by their prior alone: power that changes within spans looks like another window
+        more = partial(attribute, bursts=bursts, prior=prior, period_s=period_s, times_sd_s=times_sd_s, known=known)
+        each = [more(times_s, values_w, spans, response=one) for one in response.windows]
+        return joined([replace(one, log_evidence=0.0) for one in each], np.ones(len(each)))
     some = slice(None, None, response.stride)
     response = replace(response, period_s=response.period_s * response.stride)
     unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s

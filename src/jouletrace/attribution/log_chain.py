@@ -93,7 +93,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     for a, b in _jobs(moves):
         still[a:b] = False
         inside = np.clip(spans, times_s[a] if a else -np.inf, times_s[b] if b < last else np.inf)
-        jobs.append(_of_job(times_s[a : b + 1], values_w[a : b + 1], inside, noise_w))
+        jobs.append(job_energies(times_s[a : b + 1], values_w[a : b + 1], inside, noise_w))
     part, own_j = _parts(times_s, values_w, spans, still)
     step_s, hole_j = np.diff(times_s), _hole_j(times_s, values_w)
     # One change lies anywhere between two readings. Where power stands still, it may also come and go there
@@ -163,8 +163,12 @@ def _hole_j(times_s: Floats, values_w: Floats) -> Floats:
     return found
 
 
-def _of_job(times_s: Floats, values_w: Floats, spans: Floats, noise_w: float) -> Energies:
-    """Energies of spans from readings of one load; arguments are those of ``log_energies``."""
+def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: float) -> Energies:
+    """Energies of spans from readings of one load, of which each shows ``noise_w`` of noise or more.
+
+    Other arguments are those of ``log_energies``.
+    """
+    noise_w = max(noise_w, _LEAST_W)
     turns = _changes(values_w, noise_w)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)

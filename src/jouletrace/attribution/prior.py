@@ -56,6 +56,10 @@ class Prior:
     clock: float = 5.0
     # Whether power changes anywhere between readings: kernels show when it does, spans that someone named don't
     between: bool = False
+    # Standard deviation of what idle power has more between iterations than in a pause. Six processes of one encoder on
+    # an H100, with pauses of several lengths, show 0.2 W root mean square, each to ± 0.2 to 0.6 W; other programs and
+    # GPUs may have watts, which no window shows where all wait alike
+    excess_w: float = 2.2
     rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings
 
     def base_w(self, values_w: Floats) -> float:

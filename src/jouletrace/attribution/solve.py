@@ -20,6 +20,9 @@ from jouletrace.attribution.outcome import READINGS, SWINGS
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+_RANKS = 8
+"""Widths by which independent groups of spans are described together: those of 95 % differ by 3 % from all widths."""
+
 _Z95 = 1.959963984540054
 
 
@@ -132,6 +135,16 @@ class Energies:
             return np.zeros(len(rows))
         each = [self.unseen.chances @ self.unseen.variance(rows, g) for g in range(len(self.weight))]
         return np.asarray(np.sqrt(self.weight @ each))
+
+    def components(self) -> tuple[Floats, Floats, Floats]:
+        """Weights, means and covariances of all normal distributions, with what is unseen: (c,), (c, s), (c, s, s)."""
+        if self.unseen is None:
+            return self.weight, self.mean_j, self.covariance
+        chances, share = self.unseen.chances, self.unseen.share
+        common = (share @ share.T).toarray()
+        hidden = self.unseen.sizes[..., None] * common * self.unseen.sizes[:, :, None, :]
+        covariance = (self.covariance[:, None] + hidden).reshape(-1, *common.shape)
+        return np.outer(self.weight, chances).ravel(), np.repeat(self.mean_j, len(chances), axis=0), covariance
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
@@ -304,6 +317,29 @@ def _weighed(evidence: Floats, prior: Floats) -> tuple[Floats, float]:
     """Weights of cases that exclude each other, by prior and evidence, and the evidence of all of them."""
     weight = np.exp(evidence - evidence.max()) * prior
     return weight / weight.sum(), float(evidence.max() + np.log(weight.sum()))
+
+
+def apart(parts: Sequence[tuple[Indices, Energies]]) -> Energies:
+    """Energies of groups of spans with independent errors; each group has the numbers of its spans.
+
+    Components of a group, by width, become ``_RANKS`` of equal weight; those of one rank go together.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    size = sum(len(place) for place, _ in parts)
+    mean, covariance = np.zeros((_RANKS, size)), np.zeros((_RANKS, size, size))
+    edges = np.linspace(0, 1, _RANKS + 1)
+    for place, one in parts:
+        weight, means, joint = one.components()
+        order = np.argsort(np.trace(joint, axis1=1, axis2=2), kind="stable")
+        upto = np.append(0.0, np.cumsum(weight[order])) / weight.sum()
+        within = np.minimum.outer(edges[1:], upto[1:]) - np.maximum.outer(edges[:-1], upto[:-1])
+        share = np.maximum(within, 0.0) * _RANKS
+        mean[:, place] = share @ means[order]
+        off = means[order] - mean[:, None, place]
+        spread = np.einsum("rg,rgi,rgj->rij", share, off, off)
+        covariance[:, place[:, None], place] = np.tensordot(share, joint[order], 1) + spread
+    return Energies(np.full(_RANKS, 1 / _RANKS), mean, covariance, np.zeros(0), mean)
 
 
 def joined(parts: Sequence[Energies], prior: Floats) -> Energies:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _REACH = 25
 """Readings around a span's edges from which its power is taken, and periods beyond what a reading remembers."""
 
+_LOG, _OWN = 4.0, 4
+"""Times the longest swing of the prior, from which on the time between readings hides slower ones, too: then they are
+a log. Readings of such a log within a span from which on its energy is theirs alone."""
+
 _IN_OVERLAP = 0.01
 """Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
 
@@ -190,21 +194,27 @@ def span_energies(
         if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
+        from jouletrace.attribution.solve import apart
 
         if unknown and response.slow and not missing[ok].any():
             energies = _of_means(record, response, spans)
         else:
-            energies = attribute(
-                record.time_s[near],
-                record.value[near],
-                spans,
-                response=response,
-                bursts=bursts,
-                period_s=period_s,
-                times_sd_s=record.unsure_s[near],
-                prior=prior,
-                known=known,
-            )
+            parts = [] if unknown else _by_own(record, response, spans, prior)
+            rest = np.setdiff1d(np.arange(len(ok)), [i for i, _ in parts])
+            if len(rest):
+                solved = attribute(
+                    record.time_s[near],
+                    record.value[near],
+                    spans[rest],
+                    response=response,
+                    bursts=bursts,
+                    period_s=period_s,
+                    times_sd_s=record.unsure_s[near],
+                    prior=prior,
+                    known=known,
+                )
+                parts.append((rest, solved))
+            energies = apart(parts)
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
@@ -318,6 +328,27 @@ def _summed(record: Readings, response: Response, far: Floats) -> Known:
         np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
     )
     return Known(far, energies, variance)
+
+
+def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -> list[tuple[Indices, Energies]]:
+    """Energies of marked spans of a log, each by readings within it alone, with the number of the span.
+
+    What runs in a span has a level and a memory of its own. Readings that may show what is beside it don't count; spans
+    with fewer than ``_OWN`` others are left out.
+    """
+    from jouletrace.attribution.log_chain import job_energies
+
+    if not response.sparse or response.period_s < _LOG * prior.periods_s[1]:
+        return []
+    log, found = response.momentary, []
+    read_s = record.time_s - log.delay_s
+    beside_s = response.middle_s * (1 + 2 * response.width_sd) + 2 * (response.jitter_s + response.delay_sd_s)
+    inside = spans + np.array([beside_s, -beside_s])
+    for i, (first, last) in enumerate(np.searchsorted(read_s, inside).tolist()):
+        if last - first >= _OWN:
+            own = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
+            found.append((np.array([i]), own))
+    return found
 
 
 def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:

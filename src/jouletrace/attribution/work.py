@@ -15,14 +15,14 @@ import numpy as np
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import Outcome
+from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies
 
-TOLERANCE_W = 2.0
+TOLERANCE_W = 2 * Prior.excess_w
 """Largest difference of the windows' slope from idle power, unless less than its own uncertainty."""
 
-_EXCESS_W, _UNKNOWN = 0.3, 1e4
-"""Standard deviations before the energies, of the excess and of an unknown of which nothing is known. Six processes of
-an encoder on an H100, with pauses of several lengths, show 0.2 W root mean square, each to ± 0.2 to 0.6 W."""
+_UNKNOWN = 1e4
+"""Standard deviation, before the energies, of an unknown of which nothing is known."""
 
 _OF_EXCESS = np.array([0.0, 1.0, 0.0])
 
@@ -58,7 +58,7 @@ def work(energies: Energies, spans_s: Floats, counts: Floats) -> Work:
     _, (least,), (most,) = excess.interval(_OF_EXCESS, 0.99)  # one healthy check of a hundred fails
     passed = idle and bool(least <= 0 <= most or abs(mean) <= TOLERANCE_W)
     code = "idle_apart" if idle else "idle_unseen"
-    return Work(_posterior(_EXCESS_W, *informed), Outcome(code, passed, (float(mean), float(low), float(high))))
+    return Work(_posterior(Prior.excess_w, *informed), Outcome(code, passed, (float(mean), float(low), float(high))))
 
 
 def _rows(energies: Energies, spans_s: Floats, counts: Floats) -> tuple[Floats, Floats, Floats]:

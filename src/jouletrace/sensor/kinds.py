@@ -194,6 +194,7 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
     of_window, of_rise = (1.0, 12.0) if box else (1 / 12, 1.0)
     width = math.sqrt(of_window * known.window_s**2 + of_rise * known.approach_s**2)
     half = width / 2 if box else width
+    meets = box and width >= shares.GAPLESS * known.period_s
     covariance = np.zeros((len(SHAPE), len(SHAPE)))
     covariance[: len(known.covariance), : len(known.covariance)] = known.covariance
     share, apart = known.tail_share, known.tail_s - known.rise_s
@@ -217,6 +218,7 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
         window_s=width if box else 0.0,
         back_to_back=back_to_back,
         jitter_s=known.jitter_s,
+        any_rate=meets and not back_to_back and known.origin == "calibrated",
         delay_by_width_s=float(slope * width),
         shape=None if back_to_back else shape,  # windows between reads have lengths of their own
     )

@@ -30,6 +30,9 @@ _Weigh = Callable[[Floats], Floats]
 _COARSE = 0.125
 """Standard deviation of a delay over the width, or a burst's length, up to which it changes readings in proportion."""
 
+_ANY = 0.45
+"""Relative standard deviation of a window above which it is taken for uniform, where it is 1 / sqrt(3) of the mean."""
+
 _RATE_SD = 1e-3
 """Relative standard deviation of a sample rate that a recording determined: it changes by 0.0003 with temperature."""
 
@@ -100,6 +103,7 @@ class Response:
     back_to_back: bool = False  # whether each window begins where the one before ended, as between reads of a counter
     jitter_s: float = 0.0  # standard deviation of single readings' times
     delay_by_width_s: float = 0.0  # change of the delay with the logarithm of rise or window, as far as it is known
+    any_rate: bool = False  # whether windows, which meet, may be of momentary samples, at a rate that no one knows
     shape: Shape | None = None  # of which memory and window are the simplest form
 
     @classmethod
@@ -163,6 +167,13 @@ class Response:
     def stride(self) -> int:
         """Every so many readings are used, so that few windows overlap."""
         return 1 if self.back_to_back else max(1, math.ceil(self.window_s / self.period_s / _FEW))
+
+    @property
+    def windows(self) -> list[Response]:
+        """Of a window that may be any up to twice this one, thirds of it that are alike likely; else none."""
+        if not self.window_s or self.width_sd <= _ANY:
+            return []
+        return [replace(self, window_s=k * self.window_s / 3, width_sd=_ANY / k) for k in (1, 3, 5)]
 
     def widened(self, by: float) -> Response:
         """The response with a memory ``by`` times as long, and the delay that goes with it."""

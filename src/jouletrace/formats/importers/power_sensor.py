@@ -24,6 +24,9 @@ _SPARSE, _SLOW_S = 0.5, 2.0
 _NOISE_W, _NOISE = 0.5, 0.02
 """Least noise that is assumed of a GPU's sensor, and of one that reads little as a share of its mean reading."""
 
+_LATE = 1.5
+"""Range, in spacings, of what an unknown meter's readings are late by: when it averages and delivers is its own."""
+
 METER = PowerField((), gain_pct=None)
 """An unknown meter: each reading may be a mean since the previous one, or momentary."""
 
@@ -55,11 +58,12 @@ def polled_response(
     window = sensor.window_s if sensor.window_s is not None else most / 2
     window_sd = 0.05 * window if sensor.window_s is not None else most / math.sqrt(12)
     jitter = math.hypot(age, resolution_s) / math.sqrt(12)
-    covariance = (((age**2 + (0.1 * period) ** 2) / 12, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
+    late, late_by = (age, age) if sensor.period_s else (max(age, spacing_s), _LATE * max(age, spacing_s))
+    covariance = (((late_by**2 + (0.1 * period) ** 2) / 12, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
     return StepResponse(
         period_s=period,
         window_s=window,
-        lag_s=(age - resolution_s) / 2,
+        lag_s=(late - resolution_s) / 2,
         jitter_s=jitter,
         noise_w=max(min(_NOISE_W, _NOISE * typical_w), quantum_w / math.sqrt(12)),
         covariance=covariance,
