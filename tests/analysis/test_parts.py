@@ -14,7 +14,7 @@ from jouletrace.attribution.attempts import attempts
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.run.recording_names import RECORDINGS, recording_of
-from places import REPOSITORY, TESTS
+from places import TESTS
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 
@@ -256,7 +256,7 @@ def test_of_very_many_kinds_those_with_the_most_time_have_energies(trained, monk
 )
 def test_kernels_that_readings_do_not_distinguish_have_their_energy_together(name, why, counted_j, counted_s, within):
     """Loops on an H200 between two steps of its energy counter: one product, a copy, 1.1 s of training."""
-    run = analyse(load(REPOSITORY / "docs" / "results" / "runs" / f"{name}-run-h200.zip"))
+    run = analyse(load(TESTS / "data" / "counted" / f"{name}.zip"))
     (said,) = [warning.message for warning in run.warnings if warning.code == "kernels_alike"]
     assert f"the readings don't distinguish kernels ({why}" in said
     (loop,) = [unit for unit in units(run, "layer") if unit["name"] == "loop"]
