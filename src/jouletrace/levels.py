@@ -46,7 +46,7 @@ LEVELS = (
     Level("kernel", "a kernel; for `--detail` below its operator", OPTIONS, "Operators and kernels"),
     Level("range", "a range that a program or its profiler marks", (SHOW, FAIL_IF), "Ranges"),
 )
-"""All levels, coarse to fine."""
+"""All levels, coarse to fine; then ranges, which lie beside them."""
 
 TITLES = {level.name: level.title for level in LEVELS if level.title}
 """Heading of each level that has tables."""

@@ -97,7 +97,7 @@ def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     (found,) = budgets(run)
     assert found.unit == next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
     stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
-    assert stated == pytest.approx(found.figure.half_width / Z95)
+    assert stated == pytest.approx(found.figure.half_width / Z95, rel=2e-3)  # not normal: several windows
     assert all(term.u > 0 for term in found.terms)
     (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(OFFSET_W * run.result("time_s", found.unit).value / math.sqrt(3))

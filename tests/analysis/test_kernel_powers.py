@@ -37,7 +37,7 @@ def given(kernels, kinds, power_w, sd_w, *, bound_w=None, shared=0.36):
         np.diag(bound**2),
         shared * np.diag(sd[:-1] ** 2),
     )
-    return SimpleNamespace(activity=activity, idle_w=(100.0, 1.0), readings=range(77)), rows
+    return SimpleNamespace(activity=activity, idle_w=(100.0, 1.0), readings=range(77), alike=False), rows
 
 
 def rows_of(made, group=by_operator):

@@ -143,10 +143,12 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch)
     assert energy(strange, fc1).reason in ("pooled", "not_resolved")
     (said,) = [warning.message for warning in strange.warnings if warning.code == "kernels_alike"]
     assert "\n" not in said
-    (pool,) = [unit for unit in units(strange, "op") if unit["name"].endswith("operators together")]
-    (idle,) = [unit for unit in units(recorded, "op") if unit["name"] == "idle"]
-    busy_j = recorded.result("energy_total_j").value - energy(recorded, idle).value
-    assert energy(strange, pool).value == pytest.approx(busy_j, rel=0.02)
+    assert strange.result("closure_kernels").value == pytest.approx(1.0, abs=0.02)
+    assert all(
+        energy(strange, unit).half_width > 0.2 * energy(strange, unit).value
+        for unit in units(strange, "op")
+        if unit["op"] and energy(strange, unit).value is not None
+    )
 
 
 @pytest.fixture(scope="module")

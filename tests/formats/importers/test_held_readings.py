@@ -99,7 +99,7 @@ def test_a_sensor_that_is_polled_live_has_the_period_of_its_changes(tmp_path, ca
     run.kind, run.warnings, channel.period_s = "monitor", [], 0.1
     channel.response = {**channel.response, "period_s": 0.1} if calibrated else {}
     analyse(run)
-    assert (channel.period_s, period_s(run)) == pytest.approx((1.0, 1.0), rel=0.01)
+    assert (run.channels[0].period_s, period_s(run)) == pytest.approx((1.0, 1.0), rel=0.01)
     assert [one.code for one in run.warnings].count("readings_repeated") == 1
     analyse(run)
     assert [one.code for one in run.warnings].count("readings_repeated") == 1

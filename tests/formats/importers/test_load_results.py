@@ -150,7 +150,7 @@ def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
         # a record of other tools may be late by as much as a step takes
         late = results.get(metric)
         assert late.value == pytest.approx(true.get(metric).value, abs=1.5 * late.half_width)
-        assert late.half_width < 0.5 * late.value
+        assert late.half_width < 0.7 * late.value  # its lag is unknown by more than a spacing
 
 
 def test_steps_of_two_files_are_those_of_one_run_unless_they_overlap(tmp_path, scheduled):

@@ -1,5 +1,7 @@
 """Processes that share a GPU by turns, simulated slice by slice: each has the time in which its kernels ran."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.rows import COPY
 
 SLICE_US, SWITCH_US, GAP_US, START_NS = 1500.0, 15.0, 1.5, 1_800_000_000_000_000_000
 
@@ -57,14 +60,15 @@ def traced(process, pid):
     return ProcessTrace(pid, "train.py", None, ["GPU-a"], work, Owners.none(len(name)), last)
 
 
-def seconds_of(processes):
+def seconds_of(processes, found=None):
     """Seconds of each process by its range, and seconds as the tracer states them."""
-    found = [traced(process, pid) for pid, process in enumerate(processes, 1)]
+    found = found or [traced(process, pid) for pid, process in enumerate(processes, 1)]
     (gpu,), _ = gpus_of(found, ["GPU-a"])
     units = Units()
-    rows = rows_of(gpu.parts, units)
+    rows, about, _ = rows_of(gpu.parts, units)
     inside = {row["id"]: row.get("module") for row in units.rows.values()}
-    sums = [sum(s for _, site, s in rows.seconds if inside[site] == f"train\u2024py ({pid})") for pid in (1, 2)]
+    pids = [one.pid for one in found]
+    sums = [sum(s for _, site, s in about["seconds"] if inside[site] == f"train\u2024py ({pid})") for pid in pids]
     raw = [float((one.work.end_ns - one.work.start_ns).sum()) / 1e9 for one in found]
     return sums, raw, rows, units
 
@@ -88,7 +92,7 @@ def test_each_has_the_time_in_which_its_kernels_ran(mine, others, within, longer
     true = [process.own_us / 1e6 for process in processes]
     assert sums == pytest.approx(true, rel=within)
     assert raw[0] >= longer * true[0] * (1 - 1e-6)  # as the tracer states it
-    start, end = rows.activity["start_ns"], rows.activity["end_ns"]
+    start, end = rows["start_ns"], rows["end_ns"]
     assert (np.maximum.accumulate(end)[:-1] <= start[1:]).all()
 
 
@@ -110,3 +114,47 @@ def test_kernels_that_run_at_once_are_not_cut():
             process.run(process.ready_us, 1e6)
     sums, raw, *_ = seconds_of(processes)
     assert sums == pytest.approx(raw, rel=1e-6)
+
+
+def test_a_third_process_is_away_while_two_others_have_the_gpu():
+    ms = 1_000_000
+    long = Process((30_000.0,), 0.0, 1)
+    long.rows = [(30_500.0 * k, 30_500.0 * k + 30_000.0 - 12_000.0 * (k % 3 == 0), 0) for k in range(30)]
+    one, other = Process((8_000.0,), 0.0, 2), Process((6_000.0,), 0.0, 3)
+    for k in range(30):
+        since = 30_500.0 * k
+        one.rows.append((since + 1_000.0, since + 9_000.0, 0) if k % 3 else (since + 18_100.0, since + 26_100.0, 0))
+        other.rows.append((since + 4_000.0, since + 15_000.0, 0) if k % 3 else (since + 26_200.0, since + 30_200.0, 0))
+    found = [traced(process, pid) for pid, process in enumerate((long, one, other), 1)]
+    (gpu,), _ = gpus_of(found, ["GPU-a"])
+    within = [START_NS + 30_500_000 + at * ms for at in (2, 6, 8, 14)]
+    for part, expected in zip(
+        gpu.parts, ((True, True, True, True), (False, None, None, None), (None, None, None, False)), strict=True
+    ):
+        for time, away in zip(within, expected, strict=True):
+            if away is not None:
+                assert bool(((part.away[:, 0] <= time) & (time < part.away[:, 1])).any()) is away, (time, away)
+
+
+def test_copies_run_beside_kernels_of_another_process():
+    processes = by_turns([Process(LARGE, 100.0, 1), Process(SMALL, 900.0, 2)], 1e6)
+    found = [traced(process, pid) for pid, process in enumerate(processes, 1)]
+    work = found[1].work
+    work.kind[:] = COPY
+    sums, raw, *_ = seconds_of(processes, found)
+    assert sums == pytest.approx(raw, rel=1e-9)
+
+
+def test_processes_of_which_one_was_not_traced_all_the_while_are_cut_where_both_were():
+    processes = by_turns([Process(LARGE, 500.0, 1), Process(SMALL, 900.0, 2)], 3e6)
+    found = [traced(process, pid) for pid, process in enumerate(processes, 1)]
+    begin, end = found[1].segments[0]
+    middle = (begin + end) // 2
+    found[1].segments[:] = [(begin, middle), (end - 1, end)]
+    keep = found[1].work.end_ns < middle
+    found[1] = dataclasses.replace(found[1], work=found[1].work.take(keep), owners=Owners.none(int(keep.sum())))
+    sums, raw, *_ = seconds_of(processes, found)
+    late = found[0].work.start_ns > middle
+    assert raw[0] > sums[0] > raw[0] * 0.9
+    lasts = (found[0].work.end_ns - found[0].work.start_ns)[late].sum() / 1e9
+    assert sums[0] > lasts  # none of these is cut

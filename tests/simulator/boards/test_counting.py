@@ -45,13 +45,13 @@ def mlp():
 @pytest.mark.thorough
 def test_operators_have_shapes_modules_flops_and_bytes():
     first, gelu, second = count(mlp)
-    assert (first.op, first.shapes, first.module) == ("aten.addmm", "f16[64] f16[16,32] f16[32,64]", "0")
+    assert (first.op, first.shapes, first.module) == ("aten.addmm", "f16[64] f16[16,32] f16[32,64]", "Sequential.0")
     assert first.flops == 2 * 16 * 32 * 64
     assert first.bytes_moved == 2 * (64 + 16 * 32 + 32 * 64 + 16 * 64)
     assert first.dtype == "fp16"
-    assert (gelu.op, gelu.module, gelu.flops) == ("aten.gelu", "1", 0)
+    assert (gelu.op, gelu.module, gelu.flops) == ("aten.gelu", "Sequential.1", 0)
     assert gelu.bytes_moved == 2 * 2 * 16 * 64
-    assert second.module == "3"
+    assert second.module == "Sequential.3"
 
 
 def test_inference_mode_counts_the_same():
@@ -149,8 +149,14 @@ def test_backward_belongs_to_the_module_of_its_forward():
         operators = count_operators(lambda: module(x).sum().backward(), module)
     products = [(o.module, o.backward) for o in operators if o.flops]
     # the first layer needs no gradient of its input
-    assert products == [("0", False), ("2", False), ("2", True), ("2", True), ("0", True)]
-    assert [o.module for o in operators if "threshold" in o.op] == ["1"]
+    assert products == [
+        ("Sequential.0", False),
+        ("Sequential.2", False),
+        ("Sequential.2", True),
+        ("Sequential.2", True),
+        ("Sequential.0", True),
+    ]
+    assert [o.module for o in operators if "threshold" in o.op] == ["Sequential.1"]
 
 
 class Training:
@@ -268,7 +274,7 @@ def test_a_simulated_workload_is_a_step_with_counted_facts():
     assert built.facts["dtype"] == "fp16"
     assert built.facts["device"] == "SIMULATED H100 80GB"
     assert built.facts["counted"]["operators"] == 3
-    assert [kernel.module for kernel in step.schedule.kernels] == ["0", "1", "3"]
+    assert [kernel.module for kernel in step.schedule.kernels] == ["Sequential.0", "Sequential.1", "Sequential.3"]
     assert step.describe()["launch"] == "eager"
     assert step.replay(10).seconds > 0
 

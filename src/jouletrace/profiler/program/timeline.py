@@ -17,6 +17,7 @@ from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Label, Launched
+from jouletrace.tracer.rows import KERNEL
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
@@ -185,7 +186,7 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     """
     row, start, end, waits = _waiting(part)
     owner, left, right, outside = _cut(start, end, part.away)
-    right = np.where(outside, right, left)
+    right = np.where(outside | (part.work.kind[row][owner] != KERNEL), right, left)
     none, first = np.bincount(owner, right > left) == 0, np.append(True, np.diff(owner) > 0)
     keep = (right > left) | (none[owner] & first)  # each kernel has a piece, as it counts
     return row[owner][keep], left[keep], right[keep], waits[owner][keep]
@@ -232,7 +233,7 @@ def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_ker
     first, second = int(start.min()), 1_000_000_000
     busy = np.bincount((start - first) // second, end - start)  # of the kernels that begin in each second
     busy = np.append(0.0, np.cumsum(busy))
-    best, most = (first, int(end.max())), -1.0
+    best, most = (first, int(end.max())), 0.0  # a segment may have no kernel
     for begin, until in segments or [best]:
         edges = np.arange(max((begin - first) // second, 0), min((until - first) // second + 1, len(busy) - 1))
         inside = busy[np.minimum(edges + int(BLOCK_S), edges[-1] + 1 if len(edges) else 0)] - busy[edges]

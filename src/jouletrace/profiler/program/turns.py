@@ -7,8 +7,8 @@ A kernel that the GPU interrupts for another process counts as running from its 
     B has the GPU        |=================|         |=|
 
 A kernel starts and ends only while its process has the GPU. So it has it between two such events of its own with none
-of another process in between; and where an event of another comes next, each for as long as its kernel still needs, by
-the time that kernels of the kind take without events of others.
+of another process in between; and where another's event comes next, the two share that time in proportion to what their
+kernels still need, by the time that kernels of the kind take without events of others. Copies run beside kernels.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.profiler.program.timeline import Part
 from jouletrace.run.spans import union
 from jouletrace.run.tables import distinct
+from jouletrace.tracer.rows import KERNEL
 
 GAP_NS = 20_000
-"""No other process runs between two kernels of a process that are as close."""
+"""No other process runs between two kernels of a process that lie closer than this."""
 
 ALONE = 5
-"""Kernels without events of others from which on their median is the time of the kind."""
+"""Least number of uninterrupted kernels of a kind whose median counts as its time."""
 
-LEAST = 0.5
-"""Least time by which kernels of a kind last longer for each second that others had, 1 if processes take turns and
-near 0 if they run at once, as under MPS; and least share of its kernels' time that a process has, over an equal one."""
+LONGER = 0.5
+"""Least time by which kernels of a kind last longer for each second that others had: 1 if processes take turns, near 0
+if they run at once, as under MPS."""
+
+SHARE = 0.5
+"""Least share of its kernels' time that a process has if they take turns, over an equal one."""
 
 _NONE, _ALL, _NEXT = -1, -2, -3
 """In place of the process that has the GPU: none; all whose kernels run, equally; the one before, then the next."""
@@ -39,40 +43,59 @@ _NONE, _ALL, _NEXT = -1, -2, -3
 def away_of(parts: Sequence[Part]) -> list[Ints]:
     """Spans in which each process doesn't have the GPU though kernels of it have begun, ns, disjoint, shape (m, 2).
 
-    There are none where kernels of several processes run at once.
+    There are none where kernels of several processes run at once, and where one of them wasn't traced.
     """
     first = min(int(part.work.start_ns.min()) for part in parts)  # of times since then a float has every ns
-    start, end = (np.concatenate([getattr(part.work, at) for part in parts]) - first for at in ("start_ns", "end_ns"))
-    process = np.repeat(np.arange(len(parts)), [len(part.work) for part in parts])
+    rows = [_known(part, parts) for part in parts]
+    start, end = (
+        np.concatenate([getattr(part.work, at)[mine] for part, mine in zip(parts, rows, strict=True)]) - first
+        for at in ("start_ns", "end_ns")
+    )
+    none = [np.zeros((0, 2), np.int64) for _ in parts]
+    process = np.repeat(np.arange(len(parts)), [int(mine.sum()) for mine in rows])
+    if len(np.unique(process)) < 2:
+        return none
     names = [number << 40 | part.label << 20 | part.work.name for number, part in enumerate(parts)]
-    _, kind = distinct(np.concatenate(names))
+    _, kind = distinct(np.concatenate([name[mine] for name, mine in zip(names, rows, strict=True)]))
     order = np.argsort(np.concatenate([start, end]), kind="stable")
     time, kernel, opens = np.concatenate([start, end])[order], order % len(start), order < len(start)
     begins, ends = np.split(np.argsort(order), 2)
     runs, owner = _runs(process[kernel], opens, len(parts)), process[kernel]
     has, length, shared = _has(owner, runs, time), np.diff(time), np.maximum(runs.sum(axis=0), 1)
+    between = [(has == _NEXT) & ((owner[:-1] == number) | (owner[1:] == number)) for number in range(len(parts))]
 
     def had(number: int) -> Floats:
-        part = np.where(has == _ALL, runs[number] / shared, 0.5 * (has == _NEXT))
+        part = np.where(has == _ALL, runs[number] / shared, 0.5 * between[number])
         total = np.append(0.0, np.cumsum(np.where(has == number, length, part * length)))
         mine = process == number
         return np.asarray(total[ends[mine]] - total[begins[mine]])
 
-    lasts, own = (end - start).astype(float), np.concatenate([had(number) for number in range(len(parts))])
-    if not _by_turns(process, kind, lasts, own):
-        return [np.zeros((0, 2), np.int64) for _ in parts]
-    more = _needs(lasts, own, kind, ends - begins == _events(owner, begins, ends)) - own
+    lasts, running = (end - start).astype(float), np.concatenate([had(number) for number in range(len(parts))])
+    if not _by_turns(process, kind, lasts, running):
+        return none
+    more = _needs(lasts, running, kind, ends - begins == _events(owner, begins, ends)) - running
     turn = np.flatnonzero(has == _NEXT)
     before, after = (np.maximum(more[kernel[turn + k]] + length[turn] / 2, 1.0) for k in (0, 1))
     cut = time[turn] + length[turn] * before / (before + after)
     away = []
     for number in range(len(parts)):
-        gone = np.flatnonzero(runs[number] & ~np.isin(has, (number, _ALL, _NEXT)))
+        gone = np.flatnonzero(runs[number] & ~np.isin(has, (number, _ALL)) & ~between[number])
         late, early = owner[turn] == number, owner[turn + 1] == number
         since = np.concatenate([time[gone], cut[late], time[turn][early]]).astype(np.int64)
         until = np.concatenate([time[gone + 1], time[turn + 1][late], cut[early]]).astype(np.int64)
-        away.append(first + union(since, until) if len(since) else np.zeros((0, 2), np.int64))
+        away.append(first + union(since, until) if len(since) else none[number])
     return away
+
+
+def _known(part: Part, parts: Sequence[Part]) -> Mask:
+    """True for the kernels of a process during which all are traced, as far as they run then."""
+    start, end, known = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
+    for other in parts:
+        traced = np.array(sorted(other.segments), np.int64).reshape(-1, 2)
+        edges = np.column_stack([traced[:-1, 1], traced[1:, 0]]).ravel()  # even ones end a segment, odd ones begin one
+        before, after = np.searchsorted(edges, start, side="right"), np.searchsorted(edges, end)
+        known = known & (before == after) & (before % 2 == 0)
+    return np.asarray(known)
 
 
 def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
@@ -106,7 +129,7 @@ def _by_turns(process: Ints, kind: Ints, lasts: Floats, own: Floats) -> bool:
     away, longer = (each - (np.bincount(kind, each) / count)[kind] for each in (others, lasts))
     slope = float(away @ longer / max(float(away @ away), 1.0))
     share = np.bincount(process, own) / np.maximum(np.bincount(process, lasts), 1.0)
-    return bool(slope >= LEAST and share.min() >= LEAST / len(share))
+    return bool(slope >= LONGER and share.min() >= SHARE / len(share))
 
 
 def _needs(lasts: Floats, own: Floats, kind: Ints, alone: Mask) -> Floats:
