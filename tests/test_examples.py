@@ -49,7 +49,7 @@ def test_a_small_model_by_layer(tmp_path, monkeypatch, capsys):
 def test_a_small_model_by_kernel(tmp_path, monkeypatch):
     rows = run("small_model_by_kernel.py", tmp_path, monkeypatch, "--mode", "graph")
     assert {row["op"] for row in rows} >= {"aten.convolution", "aten.relu"}
-    assert {row["module"] for row in rows} >= {"Sequential.0", "Sequential.2", "Sequential.3", "Sequential.4"}
+    assert {row["module"] for row in rows} == {"", "Sequential.*", "Sequential.1"}
 
 
 @pytest.mark.slow
