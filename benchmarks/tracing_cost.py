@@ -1,4 +1,4 @@
-"""What the tracer costs programs that launch many small kernels, by turns within one process.
+"""The tracer's cost in programs that launch many small kernels, by turns within one process.
 
     python benchmarks/tracing_cost.py OUT.json [NAME ...]
 

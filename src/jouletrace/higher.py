@@ -1,4 +1,4 @@
-"""What lower packages use of higher ones, by name and imported at the call: they may not import it themselves.
+"""Functions of higher packages that lower ones use by name, imported at the call: they may not import them.
 
 ``print(run)`` and ``run.save`` take no argument that could carry these functions.
 """

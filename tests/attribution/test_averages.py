@@ -41,10 +41,15 @@ def timed(group, seed, start=lambda t: t, keep=None, names=None, seconds=8.0):
 
 def solved(activity, readings):
     """Rows by the readings as averages, the check of them, and the span of the first row."""
-    used, prior = readings.take(explained(activity, readings)), Prior(known_idle_w=IDLE_W)
-    whole = [[activity.begin_s + LEAD_S, activity.finish_s - END_S]]
-    rows = attribute_program(used.time_s, used.value, whole, activity, response=RESPONSE, prior=prior)
-    return rows, check_averages(rows, activity, used, IDLE_W[0], RESPONSE, HOPPER_SENSOR), whole[0]
+    span = [activity.begin_s + LEAD_S, activity.finish_s - END_S]
+    used, rows = solved_by(activity, readings, span)
+    return rows, check_averages(rows, activity, used, IDLE_W[0], RESPONSE, HOPPER_SENSOR), span
+
+
+def solved_by(activity, readings, span, **beliefs):
+    """The readings that the timeline explains, and rows by these as averages, that of a span first."""
+    used, prior = readings.take(explained(activity, readings)), Prior(known_idle_w=IDLE_W, **beliefs)
+    return used, attribute_program(used.time_s, used.value, [span], activity, response=RESPONSE, prior=prior)
 
 
 def judged(groups, seeds, **more):
@@ -91,7 +96,7 @@ def test_rows_of_a_program_of_a_second_hold():
 
 
 def test_rows_of_a_record_that_lacks_two_fifths_of_the_time_hold():
-    """What was drawn meanwhile is known by kinds alone: wholes hold less often."""
+    """The energy of the hole is known by kinds alone: wholes hold less often."""
     halved, held, _, processes, programs = judged(("long_varied", "drift", "pauses"), range(30, 35), hole=0.4)
     assert programs >= 12
     assert halved >= 60
@@ -102,10 +107,8 @@ def test_rows_of_a_record_that_lacks_two_fifths_of_the_time_hold():
 def alike(group, seed, **more):
     """Rows of a simulated program all of whose kernels count as one kind, and the true energies of kinds."""
     activity, readings, truth = timed(group, seed, **more)
-    used, prior = readings.take(explained(activity, readings)), Prior(known_idle_w=IDLE_W, spread=ALIKE)
-    whole = [[activity.begin_s, activity.finish_s]]
-    rows = attribute_program(used.time_s, used.value, whole, activity.as_one(), response=RESPONSE, prior=prior)
-    rows = of_each(rows, activity.seconds[:-1] @ activity.shares, prior.power_w[1])
+    _, rows = solved_by(activity.as_one(), readings, [activity.begin_s, activity.finish_s], spread=ALIKE)
+    rows = of_each(rows, activity.seconds[:-1] @ activity.shares, Prior.power_w[1])
     return rows, np.nan_to_num(truth.kind_w) * rows.seconds
 
 

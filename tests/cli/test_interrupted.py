@@ -164,7 +164,7 @@ sys.meta_path.insert(0, Slow())
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
-    """What Python runs at its start says when the imports have come to typer."""
+    """A module that Python runs at its start says when the imports have come to typer."""
     (place / "sitecustomize.py").write_text(SLOW_TYPER)
     process = start("--help", cwd=place, preloaded=False, env={**os.environ, "PYTHONPATH": str(place)})
     assert process.stdout.readline() == "importing\n"

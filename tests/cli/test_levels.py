@@ -26,7 +26,7 @@ def typed(option, level):
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_takes_its_levels_and_names_those_of_others(capsys, option):
-    """What follows the option may fail, but not its word."""
+    """The command may fail after the option, but not its word."""
     for level in LEVELS:
         if level.name in taken(option):
             assert "no level" not in command(capsys, *typed(option, level.name)).err

@@ -1,4 +1,4 @@
-"""What a Run of an older version shows: its own figures, and where these are computed again, a line that says so."""
+"""A Run of an older version shows its own figures, and where these are computed again, a line that says so."""
 
 import json
 

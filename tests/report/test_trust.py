@@ -350,7 +350,7 @@ def test_a_record_that_ends_early_asks_for_what_its_user_can_do(kind, said):
     ],
 )
 def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(run, said):
-    """What the parts sum to is no guarantee of one."""
+    """The sum of the parts is no guarantee of one."""
     assert headline_of(run).replace("\u00a0", " ").endswith(f"; {said}; each row has its own ±")
     assert failed_of(run, "closure") == []
 

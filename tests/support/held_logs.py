@@ -42,7 +42,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Collector:
-    """What reads a meter every ``period_s``, with noise, and rounds to ``step_w`` where it is above 0."""
+    """A reader of a meter every ``period_s``, with noise, which rounds to ``step_w`` where that is above 0."""
 
     period_s: float = 30.0
     noise_w: float = 0.5

@@ -79,7 +79,7 @@ def gaps(rows, wholes):
 
 
 def wholes_of(run, text):
-    """What outermost rows make up, by device: the energy of the verdict, or that of each GPU of several."""
+    """Energies that outermost rows make up, by device: that of the verdict, or of each GPU of several."""
     results = Parts(run)
     if not results.gpus:
         return {"": headline_of(text)}

@@ -247,12 +247,11 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    codes, limit_w = CODES, most_w(run, times.device)
-    run.warnings = [one for one in run.warnings if one.code not in codes or one.where not in ("", times.device)]
+    run.warnings = [one for one in run.warnings if one.code not in CODES or one.where not in ("", times.device)]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
     try:
-        found = KernelPowers.from_recorded(recorded(run, times, rest), times, limit_w)
+        found = KernelPowers.from_recorded(recorded(run, times, rest), times, most_w(run, times.device))
     except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
@@ -264,21 +263,16 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
 def _warn(run: Run, found: KernelPowers, times: KernelTimes, whose: str) -> None:
     """Say what rows of kernels can't state."""
     if (failed := found.recorded.failed) is not None and found.recorded.alike:
-        text = (
-            f"the readings don't distinguish kernels ({says(failed)}): rows{whose} are parts of what all draw together"
-        )
-        run.warn("kernels_alike", text, times.device)
+        text = f"the readings don't distinguish kernels ({says(failed)})"
+        run.warn("kernels_alike", f"{text}: rows{whose} are parts of what all draw together", times.device)
     elif failed is not None:
-        text = (
-            f"the times of the sensor's samples aren't known ({says(failed)}): rows{whose} are by readings as averages"
-        )
-        run.warn("samples_unplaced", f"{text}, and wider", times.device)
+        text = f"the times of the sensor's samples aren't known ({says(failed)})"
+        run.warn("samples_unplaced", f"{text}: rows{whose} are by readings as averages, and wider", times.device)
     others = times.total_s[times.kinds.index(OTHERS)] / times.total_s.sum() if OTHERS in times.kinds else 0.0
     if others > SMALL and not found.recorded.alike:
         solved = sum(not kind.repeat and kind != OTHERS for kind in times.kinds)
         text = f"the {solved} kinds of kernels with the most time have energies{whose}"
-        text += f"; the others take {others:.0%}"
-        run.warn("too_many_kinds", text, times.device)
+        run.warn("too_many_kinds", f"{text}; the others take {others:.0%}", times.device)
     if not found.possible.passed:
         marked = f"rows{whose} that would leave their ± at these limits are marked"
         run.warn("powers_doubtful", f"{says(found.possible)}: {marked}", times.device)
@@ -343,8 +337,8 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: fl
     """
     activity = recording.activity
     ran = (rows.seconds > 0) & (total_s > 0)
-    kinds = [k for k, kind in enumerate(activity.kinds) if ran[k] and not kind.repeat]
-    kinds = kinds if recording.alike else [k for k in kinds if activity.kinds[k] != OTHERS]
+    solved = [not kind.repeat and (recording.alike or kind != OTHERS) for kind in activity.kinds]
+    kinds = np.flatnonzero(ran & solved).tolist()
     each, rest_s = np.eye(len(rows.seconds)), max(float(activity.seconds[-1]), 1e-9)
     weights = rows.together(np.vstack([each[kinds] / total_s[kinds, None], -np.ones(len(each)) / rest_s]))
     weights[-1, 0] = 1 / rest_s

@@ -102,8 +102,11 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed
-        rows = ((int(unit), int(site) if site >= 0 else None, s) for unit, site, s in about["seconds"])
-        parts = tables.from_rows([{"unit": unit, "site": site, "seconds": s} for unit, site, s in rows], "divided")
+        rows: list[dict[str, object]] = [
+            {"unit": int(unit), "site": int(site) if site >= 0 else None, "seconds": s}
+            for unit, site, s in about["seconds"]
+        ]
+        parts = tables.from_rows(rows, "divided")
     else:
         timed = activity.select(["unit", "site"]).append_column("seconds", [length]).filter(pa.array(own))
         sums = timed.group_by(["unit", "site"], use_threads=False).aggregate([("seconds", "sum")])

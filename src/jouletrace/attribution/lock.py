@@ -52,11 +52,7 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
 
 
 def lock(
-    activity: Activity,
-    sensor: Sensor | Means,
-    readings: Readings,
-    inner: bool = False,
-    known: Known | None = None,
+    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Known | None = None
 ) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 

@@ -90,8 +90,8 @@ class SpanEnergies:
     def some(self, which: Indices) -> SpanEnergies:
         """Those of some spans, by number."""
         reason, flags = ([one[i] for i in which.tolist()] for one in (self.reason, self.flags))
-        low, mean, high = (one[which] for one in self._each)
-        return replace(self, place=self.place[which], reason=reason, flags=flags, _each=(low, mean, high))
+        mean, low, high = (one[which] for one in self._each)
+        return replace(self, place=self.place[which], reason=reason, flags=flags, _each=(mean, low, high))
 
     def sums(self, weights: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of weighted sums of energies that are known, in J, each of shape (r,).

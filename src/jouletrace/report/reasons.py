@@ -273,10 +273,9 @@ ACTIONS = {code: action for action, codes in _CODES_BY_ACTION.items() for code i
 """By code: what to do; absent where the message says so, or nothing can be done."""
 
 ACTIONS_OF_KIND = {
-    (
-        "closure",
-        "program",
-    ): "what --duty leaves out is estimated, or kernels are missing: trace more, or run it for longer",
+    ("closure", "program"): (
+        "what --duty leaves out is estimated, or kernels are missing: trace more, or run it for longer"
+    ),
     ("closure", "record"): "record for longer",
     ("records_dropped", "profile"): "trace a shorter part: a lower --detail-time",
     ("records_dropped", "record"): "record a shorter part",

@@ -128,7 +128,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Division:
-    """What ran on a device in an iteration, or in all of a program.
+    """Kernels and idle of a device in an iteration, or in all of a program.
 
     Attributes:
         device: Its id.

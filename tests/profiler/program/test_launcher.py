@@ -1,4 +1,4 @@
-"""What launching a program costs it."""
+"""The cost of launching a program."""
 
 import sys
 import threading

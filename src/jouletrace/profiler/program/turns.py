@@ -60,8 +60,9 @@ def away_of(parts: Sequence[Part]) -> list[Ints]:
     order = np.argsort(np.concatenate([start, end]), kind="stable")
     time, kernel, opens = np.concatenate([start, end])[order], order % len(start), order < len(start)
     begins, ends = np.split(np.argsort(order), 2)
-    runs, owner = _runs(process[kernel], opens, len(parts)), process[kernel]
-    has, length, shared = _has(owner, runs, time), np.diff(time), np.maximum(runs.sum(axis=0), 1)
+    owner, length = process[kernel], np.diff(time)
+    runs = _runs(owner, opens, len(parts))
+    has, shared = _has(owner, runs, time), np.maximum(runs.sum(axis=0), 1)
     between = [(has == _NEXT) & ((owner[:-1] == number) | (owner[1:] == number)) for number in range(len(parts))]
 
     def had(number: int) -> Floats:
@@ -107,7 +108,7 @@ def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
 def _has(owner: Ints, runs: Mask, time: Ints) -> Ints:
     """The process that has the GPU from each event to the next, or a number that stands for others; (events - 1,)."""
     mine, next_, every = owner[:-1], owner[1:], np.arange(len(owner) - 1)
-    running, own, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], owner[:-1] == owner[1:]
+    running, own, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], mine == next_
     near = np.diff(time) <= GAP_NS
     return np.select(
         [same & ~own & near, running == 0, running == 1, same & own, same, own & its, own, its],
