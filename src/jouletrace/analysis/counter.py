@@ -22,6 +22,9 @@ TOLERANCE = 0.05
 _LONGEST_STEP_S, _UPDATES = 2.0, 3.0
 """A GPU's counter that is read for longer has stepped, or for so many times of its usual distance between steps."""
 
+_SURE = 2.0
+"""Half-widths of 95 % from which on a record and its counter differ: one alone would doubt one sound record of 20."""
+
 _LEAST_W = 2.0
 """No GPU that is on draws less."""
 
@@ -106,13 +109,13 @@ def _compare(run: Run, device: str, record: Readings, response: StepResponse) ->
     if ratio.value is None or ratio.half_width is None:
         return
     off = abs(ratio.value - 1)
-    if off <= max(TOLERANCE, ratio.half_width):
+    if off <= max(TOLERANCE, _SURE * ratio.half_width):
         return
     # Readings far apart may have missed what the counter counted. They speak of the time the sensor's delay before them
     start, end = _longest(record) - round(1e9 * response.delay_s)
     own = energies(run, device, [start], [end]).estimate()
     sd = np.inf if own.value is None or own.half_width is None else own.half_width / own.value
-    if off > np.hypot(ratio.half_width, ratio.value * sd):
+    if off > _SURE * np.hypot(ratio.half_width, ratio.value * sd):
         text = f"the power record has {ratio.value:.3g} times the energy that the energy counter gained"
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)
 
