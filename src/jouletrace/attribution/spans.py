@@ -29,9 +29,6 @@ _LOG, _OWN = 4.0, 4
 """Times the longest swing of the prior, from which on the time between readings hides slower ones, too: then they are
 a log. Readings of such a log within a span from which on its energy is theirs alone."""
 
-_IN_OVERLAP = 0.01
-"""Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
-
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
 
@@ -194,10 +191,11 @@ def span_energies(
         if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
+        from jouletrace.attribution.means import mean_energies
         from jouletrace.attribution.solve import apart
 
         if unknown and response.slow and not missing[ok].any():
-            energies = _of_means(record, response, spans)
+            energies = mean_energies(record, response, spans)
         else:
             parts = [] if unknown else _by_own(record, response, spans, prior)
             rest = np.setdiff1d(np.arange(len(ok)), [i for i, _ in parts])
@@ -320,8 +318,7 @@ def _summed(record: Readings, response: Response, far: Floats) -> Known:
     gap_s, value = np.diff(record.time_s), record.value
     between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
     covers = response.window_s + 2 * response.rise_s >= GAPLESS * response.period_s
-    off_s2 = 2 * response.jitter_s**2 if response.slow else gap_s**2 / (6 if covers else 2)
-    off_s2 = off_s2 * (not response.back_to_back)
+    off_s2 = gap_s**2 / (6 if covers else 2) * (not response.back_to_back)
     error = np.diff(value) ** 2 * off_s2 + (response.noise_w * gap_s) ** 2
     read_s = record.time_s - response.delay_s - (0.0 if response.back_to_back else response.middle_s)
     energies, variance = (
@@ -349,21 +346,3 @@ def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -
             own = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
             found.append((np.array([i]), own))
     return found
-
-
-def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
-    """Energies from means over windows that meet, of a load whose edges no one knows.
-
-    A window at the end of a span may have a change beside it in either part.
-    """
-    from jouletrace.attribution.solve import Energies
-
-    known, value, width_s = _summed(record, response, spans), record.value, response.window_s
-    middle_s, step_s = record.time_s - response.delay_s - response.middle_s, response.period_s
-    near = np.convolve(np.pad(np.diff(value) ** 2, 1), np.ones(3) / 3, "valid")
-    at_w, about_w = (np.interp(one, middle_s, value) for one in (spans, [spans - width_s, spans + width_s]))
-    ends = np.interp(spans, middle_s[1:] - step_s / 2, near) * step_s**2 / 12
-    ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
-    moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
-    covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
-    return Energies(np.ones(1), known.energies_j[None], covariance[None], np.zeros(0), known.energies_j[None])
