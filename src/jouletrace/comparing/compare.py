@@ -38,6 +38,7 @@ from jouletrace.comparing.sides import (
 )
 from jouletrace.comparing.source import Side
 from jouletrace.comparing.spread import solve
+from jouletrace.comparing.why import why
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.estimate import widened
@@ -61,6 +62,10 @@ WORK = "energy_work_j"
 
 OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
+
+
+OF_PARTS = ("no_parts", "other_parts", "few_parts_in_common")
+"""Notes that parts hardly match, which says nothing where the difference is divided by what does the same."""
 
 
 def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence[str] = ()) -> Comparison:
@@ -123,6 +128,9 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
     )
     found.checks = evaluate(checks, found)
+    if not found.same:
+        found.why, more = why(side_a, side_b, found.whole, scale, gain or 0.0, margin)
+        found.notes = [*(one for one in found.notes if not (found.why and one.code in OF_PARTS)), *more]
     return found
 
 

@@ -23,6 +23,7 @@ from jouletrace.comparing.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import TITLES
 from jouletrace.report import trust
+from jouletrace.report import why as causes
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
@@ -74,6 +75,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "checks": [_check(one) for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
+        "why": causes.to_dict(found.why),
         "method": note(found.method),
         "trust": trust.to_dict(trusted(found)),
     }
@@ -160,7 +162,8 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     for side in (found.a, found.b):
         runs = f"{side.count} run{'s' if side.count != 1 else ''}"
         shown.subtitle.append(SEPARATOR.join([f"{side.name}: {runs}", *side_devices(side)]))
-    sections = [_model_section(found, marks), *(_level_section(found, level, top, marks) for level in LEVELS)]
+    divided = [causes.table(found.why, top)] if found.why and found.why.told else []
+    sections = [_model_section(found, marks), *divided, *(_level_section(found, level, top, marks) for level in LEVELS)]
     shown.sections = [section for section in sections if section.rows]
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
@@ -178,7 +181,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", note(found.method)))
     shown.warnings = [note(one) for one in found.warnings]
-    shown.verdict = [*verdict(found), *joint(found), *trust.lines(trusted(found))]
+    first, *others = verdict(found) or [""]
+    because = causes.lines(found.why) if found.why else []
+    shown.verdict = [*filter(None, [first]), *because, *others, *joint(found), *trust.lines(trusted(found))]
     return shown.printable()
 
 
