@@ -75,6 +75,7 @@ class Why:
         of_a: Energy of A, J.
         rows: Causes, the largest first; they add up to the whole.
         first: Those to name first: rows of one role are one.
+        kernels: True if both sides have kernels.
         told: True if the whole differs, or a cause is certain: else nothing is said.
     """
 
@@ -83,6 +84,7 @@ class Why:
     rows: tuple[Cause, ...] = ()
     first: tuple[Cause, ...] = ()
 
+    kernels: bool = False
     told: bool = False
 
     @property

@@ -78,14 +78,12 @@ class Leaves:
         leaves: All of them.
         whole: Energy that they should add up to, J.
         time_half_s: Half-width of the time of an iteration, s.
-        kernels: True if kernels were recorded.
         boards: Ids of the devices.
     """
 
     leaves: list[Leaf]
     whole: Estimate
     time_half_s: float
-    kernels: bool
     boards: frozenset[str]
 
     def energy(self, leaves: Iterable[Leaf]) -> Estimate:
@@ -110,22 +108,30 @@ class Leaves:
         return summed(rows, alike=True)
 
 
-def leaves_of(side: Side, scale: float) -> Leaves | None:
-    """The leaves of a side whose figures are multiplied by ``scale``; None where a run has no energy to divide."""
-    found: list[Leaf] = []
-    wholes, time_half_s, kernels = [], 0.0, True
+def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | None:
+    """The leaves of a side, of its kernels or of what it takes with and without work; None where these aren't known.
+
+    Args:
+        side: The side.
+        scale: By which its figures are multiplied.
+        kernels: True for those of kernels.
+    """
+    found, wholes, time_half_s = list[Leaf](), [], 0.0
     weight = scale / side.count
     for source in side.sources:
         energy, time = (source.whole.get(metric) for metric in ("energy_total_j", _time_of(source.whole)))
         if energy.value is None or not time.value:
             return None
-        own = list(_recorded(source.run, weight)) or list(_stated(source.run, weight))
-        kernels &= bool(own)
-        found += own or _floor(source, energy, time, weight)
+        if kernels:
+            own = list(_recorded(source.run, weight)) or list(_stated(source.run, weight))
+        else:
+            own = _floor(source, energy, time, weight)
+        if not own:
+            return None
+        found += own
         wholes.append(energy.scaled(weight))
         time_half_s = max(time_half_s, (time.half_width or 0.0) * scale)
-    whole = summed(wholes)
-    return Leaves(found, whole, time_half_s, kernels, frozenset(side.boards))
+    return Leaves(found, summed(wholes), time_half_s, frozenset(side.boards))
 
 
 def _time_of(whole: Part) -> str:
@@ -188,12 +194,15 @@ def _at(path: Path) -> Leaf:
 
 
 def _floor(source: Source, energy: Estimate, time: Estimate, weight: float) -> list[Leaf]:
-    """The two leaves of a Run without kernels: the power of a board that waits, all of the time, and what is above."""
+    """The two leaves of a Run without kernels: the power of a board that waits, all of the time, and what is above.
+
+    There are none where that power wasn't measured.
+    """
     parts = Parts(source.run)
     power = next((one for name in _FLOORS if (one := parts.get(name)).value is not None), None)
     seconds = (time.value or 0.0) * weight
     if power is None:
-        return [Leaf(op=WORK, seconds=seconds, energy=energy.scaled(weight))]
+        return []
     floor = power.scaled(seconds)
     work = next((one for name in _WORKS if (one := parts.get(name)).value is not None), energy)
     above = (energy.value or 0.0) * weight - (floor.value or 0.0)

@@ -56,13 +56,15 @@ def why(
     Returns:
         None in place of causes where a side has no energy to divide, and where hardly anything does the same on both.
     """
-    energy = rows.get("energy_total_j")
+    energy, notes = rows.get("energy_total_j"), list[Note]()
     one, other = leaves_of(a, scale[0]), leaves_of(b, scale[1])
+    kernels = one is not None and other is not None
+    if not kernels:
+        bare = tuple(side.name for side, own in ((a, one), (b, other)) if own is None)
+        notes.append(Note("without_kernels", (bare,)))
+        one, other = (leaves_of(side, by, kernels=False) for side, by in zip((a, b), scale, strict=True))
     if energy is None or one is None or other is None:
         return None, []
-    notes = []
-    if bare := tuple(side.name for side, own in ((a, one), (b, other)) if not own.kernels):
-        notes.append(Note("without_kernels", (bare, a.run.kind)))
     groups = match(one.leaves, other.leaves)
     names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
     if len(names) > 1 and _alike(groups) < UNLIKE:
@@ -74,12 +76,13 @@ def why(
     found = sorted((_judged(row, len(found), least) for row in found), key=lambda row: -abs(row.value))
     value, half = (other.whole.value or 0.0) - (one.whole.value or 0.0), energy.difference.half_width
     whole = Estimate(value) if half is None else Estimate(value, value - half, value + half)
+    divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels)
     known = energy.verdict in DIFFERENT
     if known and abs(next(row.value for row in found if row.how == REST)) > abs(value) / 2:
-        return Why(whole, one.whole.value or 0.0, tuple(found), told=True), [*notes, Note("most_in_no_part")]
+        return replace(divided, told=True), [*notes, Note("most_in_no_part")]
     first = tuple(_first(side, found, value, least, known))
     told = known or bool(first)
-    return Why(whole, one.whole.value or 0.0, tuple(found), first, told), notes if told else []
+    return replace(divided, first=first, told=told), notes if told else []
 
 
 def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:

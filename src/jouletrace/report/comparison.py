@@ -20,6 +20,7 @@ from jouletrace.comparing.pairs import (
     Row,
 )
 from jouletrace.comparing.source import Listed
+from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import TITLES
 from jouletrace.report import trust
@@ -199,7 +200,8 @@ def short(found: Comparison, *, top: int) -> Document:
     shown.verdict = whole.verdict
     shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
-    shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
+    silent = found.why is not None and not found.why.told
+    shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[: 1 if silent else 2]
     for section in shown.sections:
         section.notes = [line for line in section.notes if not line.startswith("[")]
     return shown.printable()
@@ -259,8 +261,10 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
 def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     """The cells of ``_COLUMNS``."""
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
-    remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, row.flags)]
+    of_row = (code for code in row.flags if code != ONE_RUN or row.verdict != INCONCLUSIVE)
+    remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, of_row)]
     because = f": {_BECAUSE[row.reason]}" if row.verdict == INCONCLUSIVE and row.reason in _BECAUSE else ""
+    because = because or (f": {_BECAUSE[ONE_RUN]}" if ONE_RUN in row.flags else "")
     said = f"{_MARKS.get(row.verdict, '')}{row.verdict}{because}"
     verdict = " ".join(filter(None, [said, *map(footnotes.mark, remarks)]))
     sides = [

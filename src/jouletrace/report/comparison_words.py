@@ -21,10 +21,11 @@ from jouletrace.comparing.pairs import (
     Row,
 )
 from jouletrace.comparing.source import Listed, Side
+from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, no_energy, reason
+from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
@@ -294,6 +295,9 @@ def _doubt(found: Comparison) -> list[Failure]:
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:
         return [stored_scatter(ACTIONS["one_run"])]
+    if energy is not None and ONE_RUN in energy.flags:
+        action = _MORE.get(found.a.run.kind, _MORE_RUNS) or ACTIONS["one_run"]
+        return [Failure("verdict", CARE, "one_run", message=flag(ONE_RUN), action=action)]
     if found.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in found.rows):
         return [Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS)]
     return []

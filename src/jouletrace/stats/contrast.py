@@ -81,7 +81,8 @@ class Contrast:
     def _ends(self, tail: float) -> tuple[float, float] | None:
         """The ends of B / A without gain, each with a probability of error of ``tail``; None where A may be zero."""
         t = student(1 - tail, self.df)
-        return fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        ends = fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        return ends if ends is None or self.b < 0 else (max(ends[0], 0.0), ends[1])  # nothing falls by over 100 %
 
     @property
     def _n(self) -> int:
