@@ -154,13 +154,14 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
     for division in divisions:
         units = division.column("unit")
         sites = Counter(units)
-        rows = zip(units, division.column("kind"), division.column("seconds"), division.path, strict=True)
-        for unit, kind, own_s, path in rows:
+        columns = (division.column(name) for name in ("kind", "seconds", "count"))
+        for unit, kind, own_s, often, path in zip(units, *columns, division.path, strict=True):
             seconds, powers = own_s * weight, division.powers
             energy = Estimate.null(division.reason)
             if powers is not None and kind is not None:
                 energy = Estimate(seconds * float(powers.watts[kind]))
-            count = (counts.get(unit) or 1) / sites[unit] * weight
+            # Runs of older versions state launches of units alone
+            count = ((counts.get(unit) or 1) / sites[unit] if often is None else often) * weight
             leaf = replace(_at(path), count=count, seconds=seconds, energy=energy)
             yield leaf if kind is None else replace(leaf, division=division, kind=kind)
     for _, name, unit in beside(run, divisions):
