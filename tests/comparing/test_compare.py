@@ -81,10 +81,11 @@ def test_a_difference_below_the_margin_is_reported_and_flagged():
         ((1.0,), (1.2,), "Energy, total", "one run"),
     ],
 )
-def test_the_reason_stands_beside_an_inconclusive_row(a, b, label, because):
+def test_the_reason_stands_beside_an_inconclusive_row(a, b, label, because, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     found = compare(side(*a), side(*b))
     row = next(line for line in render(found).replace("\u00a0", " ").splitlines() if line.startswith(label))
-    assert row.rstrip().endswith(f"inconclusive: {because}")
+    assert f"inconclusive: {because}" in row
 
 
 @pytest.mark.parametrize(("factor", "shown"), [(0.1, True), (0.7, True), (0.8, False), (1.2, False), (6.0, True)])

@@ -95,6 +95,9 @@ def explained(
         own = value * (1 + off_whole) if name in ("power_w", "energy_total_j") else value
         stated.append(result(0, name, e(own, 1.96 * within * value, 30), "between_runs_stored"))
     facts = {"name": "model", "task": "infer", "batch": 8, "items": 8, "dtype": "bf16", "mode": "eager", **workload}
+    for i, one in enumerate(kernels, start=1):
+        drawn = one.seconds * float(powers.watts[names.index((one.op, one.name, one.watts))])
+        stated += [result(i, "time_s", e(one.seconds, 0.0)), result(i, "energy_total_j", e(drawn, 0.02 * drawn))]
     run = Run(kind=kind, workload=facts, devices=[board], channels=[power_channel(board.id)], created_ns=1)
     run.stored["between_runs"] = {"sd_pct": 0.2, "runs": 10, "source": "another GPU"}
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(stated, "results")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from jouletrace.comparing.leaves import Leaf
 
-SAME, SHAPES, OPERATOR, FUSED, REPLACED, NEW, GONE, IDLE = (
-    *("same", "other shapes", "other operator", "fused", "replaced", "only in B", "only in A", "idle"),
-)
+SAME, SHAPES, OPERATOR, FUSED = "same", "other shapes", "other operator", "fused"
+REPLACED, NEW, GONE, IDLE = "replaced", "only in B", "only in A", "idle"
 """How the two sides of a group correspond."""
 
 _WHOLE_ROLES = ("product", "convolution", "attention")

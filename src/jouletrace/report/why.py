@@ -91,6 +91,20 @@ def table(why: Why, top: int) -> Table:
     return section
 
 
+def texts(cause: Cause) -> tuple[str, str, str]:
+    """A cause in a chart: its name, its joules, and the lines of its tip."""
+    unit = unit_for([cause.value], "J")
+    joules = f"{_with_sign(cause.change, unit)}{NBSP}{unit.name}"
+    sides = (
+        f"{name} {cell(Estimate(one.value), unit)}{NBSP}{unit.name}"
+        for name, one in zip("AB", cause.energy, strict=True)
+    )
+    kernels = dict.fromkeys(short_name(leaf.kernel) for leaf in (*cause.a, *cause.b) if leaf.kernel)
+    ways = _ways(cause) if cause.certain else NOT_SHOWN
+    lines = [printed(_what(cause)), *map(printed, [cause.module] if cause.module else []), *sides, joules, ways]
+    return printed(_what(cause)), joules, "\n".join([*lines, *map(printed, list(kernels)[:_WORDS])])
+
+
 def to_dict(why: Why | None) -> dict[str, Any] | None:
     """The causes as JSON has them, energies in J."""
     if why is None:

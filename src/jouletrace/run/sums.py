@@ -78,7 +78,7 @@ class Sums:
         A ``remainder`` has the energy of all powers that are known, however wide the interval is: as the sum of parts.
         """
         division = self.divisions[first.gpu]
-        time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None)
+        time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None, reason=None)
         known = division.powers is not None and remainder
         energy = division.energy(np.append(seconds[:-1], 0.0) if known else seconds, remainder=remainder)
         return self.about(time, energy, None if division.powers is None else float(seconds[:-1] @ division.powers.own))

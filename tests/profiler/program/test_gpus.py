@@ -237,6 +237,7 @@ def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kind
     assert (OTHER_KERNELS in kernels) == (kinds == 300)
     assert pooled == (248 if kinds == 2 else 249)
     assert sum(seconds for *_, seconds, _ in about["seconds"]) == pytest.approx(300 * 301 / 2 * 1e-6)
+    assert sum(count for *_, count in about["seconds"]) == 300
 
 
 def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
