@@ -98,7 +98,7 @@ def test_one_run_a_side_differs_beyond_the_largest_scatter_on_record_alone(facto
     assert -1 <= row.change.low < factor - 1 < row.change.high
 
 
-def test_what_one_run_a_side_leaves_to_chance_is_said_beside_its_verdict():
+def test_what_one_run_a_side_leaves_to_chance_stands_beside_its_verdict():
     text = render(compare(side(1.0), side(6.0))).replace("\u00a0", " ")
     assert "worse: one run" in text
     assert "± holds the largest difference on record of two runs of one thing" in " ".join(text.split())

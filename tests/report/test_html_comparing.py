@@ -64,7 +64,7 @@ def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
     assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
 
 
-def told():
+def changed_norms():
     """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides."""
     norm = USUAL[-1]._replace(seconds=3e-3)
     evil = Kernel(EVIL, EVIL, EVIL, 1, 2e-3, 500.0)
@@ -73,7 +73,7 @@ def told():
 
 
 def test_the_flame_graph_is_as_wide_as_the_difference_of_each_cause():
-    found, runs = told()
+    found, runs = changed_norms()
     spec = difference(found)
     nodes = {name: (said, tip, wide, change) for _, name, said, tip, wide, change, _ in spec["nodes"]}
     said, tip, wide, change = nodes["bf16 norms"]
@@ -89,7 +89,7 @@ def test_the_flame_graph_is_as_wide_as_the_difference_of_each_cause():
 
 
 def test_the_waterfall_goes_from_a_to_b():
-    found, _ = told()
+    found, _ = changed_norms()
     bars = waterfall(found)["data"][0]
     assert bars["y"][0] == "A"
     assert bars["y"][-1] == "B"

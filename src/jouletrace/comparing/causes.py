@@ -76,7 +76,7 @@ class Why:
         rows: Causes, the largest first; they add up to the whole.
         first: Those to name first: rows of one role are one.
         kernels: True if both sides have kernels.
-        told: True if the whole differs, or a cause is certain: else nothing is said.
+        stated: True if the whole differs, or a cause is certain: else nothing is reported.
     """
 
     whole: Estimate
@@ -85,7 +85,7 @@ class Why:
     first: tuple[Cause, ...] = ()
 
     kernels: bool = False
-    told: bool = False
+    stated: bool = False
 
     @property
     def others(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,14 @@ from jouletrace.run.paths import Path
 from jouletrace.run.recording_names import has_recording, of_equal_layers
 from jouletrace.run.roles import format_of, role_of
 
-FLOOR, WORK = "board's floor", "work above the floor"
-"""Names of the two leaves of a Run without kernels: what the board takes while it waits, and all above that."""
+FLOOR, WORK = "floor of the GPU", "work above the floor"
+"""Names of the two leaves of a Run without kernels: what the GPU takes while it waits, and all above that."""
+
+MOST_UNKNOWN = 0.1
+"""Share of the time of kernels whose power may be unknown where they are compared."""
+
+_PROCESS = re.compile(r" \(\d+\)(?=\.|$)")
+"""The id of a process behind its name, as the module of what it launches begins."""
 
 _FLOORS = ("power_idle_at_work_w", "baseline_context_idle_w")
 _WORKS = ("energy_work_j", "energy_active_over_context_idle_j")
@@ -126,7 +133,7 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
             own = list(_recorded(source.run, weight)) or list(_stated(source.run, weight))
         else:
             own = _floor(source, energy, time, weight)
-        if not own:
+        if not own or _unknown(own) > MOST_UNKNOWN:
             return None
         found += own
         wholes.append(energy.scaled(weight))
@@ -148,8 +155,6 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
         except JouletraceError:
             return
     divisions = divisions_of(run)
-    if not any(one.powers is not None for one in divisions):
-        return
     counts = {row["id"]: row["count"] for row in run.units.to_pylist()}
     for division in divisions:
         units = division.column("unit")
@@ -167,6 +172,13 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
     for _, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))
         yield Leaf(op=name, idle=True, seconds=(time.value or 0.0) * weight, energy=energy.scaled(weight))
+
+
+def _unknown(leaves: Sequence[Leaf]) -> float:
+    """Share of the time of kernels whose energy isn't known."""
+    whole = sum(leaf.seconds for leaf in leaves if not leaf.idle)
+    unknown = sum(leaf.seconds for leaf in leaves if not leaf.idle and leaf.energy.value is None)
+    return unknown / whole if whole else 0.0
 
 
 def _stated(run: Run, weight: float) -> Iterator[Leaf]:
@@ -191,11 +203,12 @@ def _at(path: Path) -> Leaf:
         words[step.kind].append(step.name)
     phase, op, shapes, kernel = (".".join(words[kind]) for kind in ("phase", "op", "shapes", "kernel"))
     op = op or ".".join(words["pool"])
-    return Leaf(phase, of_equal_layers(".".join(words["module"])), op, shapes, kernel, idle="idle" in words)
+    module = _PROCESS.sub("", of_equal_layers(".".join(words["module"])))
+    return Leaf(phase, module, op, shapes, kernel, idle="idle" in words)
 
 
 def _floor(source: Source, energy: Estimate, time: Estimate, weight: float) -> list[Leaf]:
-    """The two leaves of a Run without kernels: the power of a board that waits, all of the time, and what is above.
+    """The two leaves of a Run without kernels: the power of a GPU that waits, all of the time, and what is above.
 
     There are none where that power wasn't measured.
     """

@@ -57,7 +57,7 @@ _BY_NAME: tuple[tuple[str, Key], ...] = (
     (OPERATOR, lambda leaf: (leaf.role, leaf.format)),
     (OPERATOR, lambda leaf: (leaf.role, leaf.format if leaf.role in _WHOLE_ROLES else "")),
 )
-"""Of sides of which one has no modules, as of compiled code."""
+"""Before wider modules where a side has none, as compiled code, and of what these leave: modules may be renamed."""
 
 
 def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
@@ -78,16 +78,15 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
             take(how, keyed[0][one], keyed[1][one])
 
     without = any(side and not any(leaf.module for leaf in side) for side in left)
-    for how, key in _BY_PLACE:
+    for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
         by(how, key)
-    if without:
-        for how, key in _BY_NAME:
-            by(how, key)
     groups = [_with_fused(group, left) for group in groups]
     for depth in range(max((leaf.module.count(".") for side in left for leaf in side), default=0), 0, -1):
         by(REPLACED, lambda leaf, depth=depth: ".".join(leaf.module.split(".")[:depth]) or None)  # type: ignore[misc]
     if without and all(left) and all(some := _in_each_layer(left)):
         take(REPLACED, *some)
+    for how, key in _BY_NAME:
+        by(how, key)
     for n, how in enumerate((GONE, NEW)):
         alone = _keyed(left[n], lambda leaf: (leaf.module or leaf.role, leaf.op or leaf.kernel))
         groups += [Group(how, [], some) if n else Group(how, some, []) for some in alone.values()]

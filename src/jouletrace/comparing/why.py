@@ -31,7 +31,7 @@ UNLIKE = 0.5
 """Share of the joules that must do the same on both sides for the difference of two workloads to be divided."""
 
 _ALPHA = 0.025
-"""Probability that any of the rows is said to differ where none does: the whole has the other half of 5 %."""
+"""Probability that any of the rows is reported to differ where none does: the whole has the other half of 5 %."""
 
 _TIMES = ("iteration_time_s", "time_s")
 """Of an iteration, or of all that ran: the first that a side has."""
@@ -43,7 +43,7 @@ _MANY = 0.4
 def why(
     a: Side, b: Side, rows: Mapping[str, Row], scale: tuple[float, float], gain: float, margin: float
 ) -> tuple[Why | None, list[Note]]:
-    """The difference of two sides divided by its causes, and notes on what stands in the way or would tell more.
+    """The difference of two sides divided by its causes, and notes on what stands in the way or would show more.
 
     Args:
         a: One side.
@@ -79,10 +79,10 @@ def why(
     divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels)
     known = energy.verdict in DIFFERENT
     if known and abs(next(row.value for row in found if row.how == REST)) > abs(value) / 2:
-        return replace(divided, told=True), [*notes, Note("most_in_no_part")]
+        return replace(divided, stated=True), [*notes, Note("most_in_no_part")]
     first = tuple(_first(side, found, value, least, known))
-    told = known or bool(first)
-    return replace(divided, first=first, told=told), notes if told else []
+    stated = known or bool(first)
+    return replace(divided, first=first, stated=stated), notes if stated else []
 
 
 def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:
@@ -161,11 +161,15 @@ def _judged(row: Cause, rows: int, margin: float) -> Cause:
 
 
 def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, known: bool) -> list[Cause]:
-    """The causes to name first: rows of one role and known factors are one, as a sum may be resolved where none is."""
+    """The causes to name first: rows of one role are one, as a sum may be certain where none of its rows is.
+
+    So are those on one side alone: they may be on the other under another name.
+    """
     by = defaultdict[Any, list[Cause]](list)
     for row in rows:
         if row.how != REST:
-            by[row if len(row.terms) == 1 or row.how == IDLE else row.leaves[0].role].append(row)
+            alone = row.how in (IDLE, REPLACED, FUSED) or row.leaves[0].op == WORK
+            by[row if alone else row.leaves[0].role].append(row)
     joined = [_joined(side, some, len(by), margin) for some in by.values()]
     joined.sort(key=lambda row: -abs(row.value))
     least = LEAST * abs(whole) if known else 0.0
@@ -186,6 +190,7 @@ def _joined(side: _Sides, some: Sequence[Cause], rows: int, margin: float) -> Ca
     group = Group(how, [leaf for row in some for leaf in row.a], [leaf for row in some for leaf in row.b])
     names = dict.fromkeys(name for row in some for name in row.terms)
     terms = {name: sum(row.terms.get(name, 0.0) for row in some) for name in names}
+    terms = {WHOLE: sum(terms.values())} if WHOLE in terms else terms
     return _judged(replace(side.cause(group), terms=terms), rows, margin)
 
 

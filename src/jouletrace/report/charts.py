@@ -112,11 +112,11 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
 
 
 def difference(found: Comparison) -> Spec | None:
-    """The causes of a difference for ``flame.js``, each as wide as its joules; None where none is told.
+    """The causes of a difference for ``flame.js``, each as wide as its joules; None where none is stated.
 
     A cause has the colour of its change from A where that is certain.
     """
-    if found.why is None or not found.why.told:
+    if found.why is None or not found.why.stated:
         return None
     seen = [row for row in found.why.rows if abs(row.value) > _SEEN * abs(found.why.whole.value or 0.0)]
     wide = sum(abs(row.value) for row in seen)
@@ -138,8 +138,8 @@ def difference(found: Comparison) -> Spec | None:
 
 
 def waterfall(found: Comparison) -> Spec | None:
-    """From the energy of A to that of B by the largest causes, as bars of plotly; None where none is told."""
-    if found.why is None or not found.why.told:
+    """From the energy of A to that of B by the largest causes, as bars of plotly; None where none is stated."""
+    if found.why is None or not found.why.stated:
         return None
     listed = [row for row in found.why.rows if row.value][:_STEPS]
     rest = (found.why.whole.value or 0.0) - sum(row.value for row in listed)

@@ -163,7 +163,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     for side in (found.a, found.b):
         runs = f"{side.count} run{'s' if side.count != 1 else ''}"
         shown.subtitle.append(SEPARATOR.join([f"{side.name}: {runs}", *side_devices(side)]))
-    divided = [causes.table(found.why, top)] if found.why and found.why.told else []
+    divided = [causes.table(found.why, top)] if found.why and found.why.stated else []
     sections = [_model_section(found, marks), *divided, *(_level_section(found, level, top, marks) for level in LEVELS)]
     shown.sections = [section for section in sections if section.rows]
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
@@ -200,7 +200,7 @@ def short(found: Comparison, *, top: int) -> Document:
     shown.verdict = whole.verdict
     shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
-    silent = found.why is not None and not found.why.told
+    silent = found.why is not None and not found.why.stated
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[: 1 if silent else 2]
     for section in shown.sections:
         section.notes = [line for line in section.notes if not line.startswith("[")]

@@ -50,8 +50,8 @@ _NOTES = {
     "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
     "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
     "is open",
-    "without_kernels": "no kernels were recorded in {}: --detail kernel, or jouletrace run, tells which make the "
-    "difference",
+    "without_kernels": "the energies of kernels aren't known in {}: --detail kernel, or jouletrace run, shows which "
+    "make the difference",
     "unlike": "what makes the difference can't be said: {:.0f} % of the energy of kernels is of parts that both sides "
     "have; in common: {}",
     "most_in_no_part": "what makes the difference can't be said: most of it is in no part",

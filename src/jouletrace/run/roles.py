@@ -22,7 +22,7 @@ _ROLES = (
     ("reduction", r"reduce|cumsum|scan|\bsum\b|mean|topk|sort"),
     ("elementwise", r"elementwise|add|mul|pow|sub|where|div"),
 )
-"""Roles with a pattern of names each: the first whose pattern is found counts."""
+"""Roles with a pattern of names each: the first whose pattern matches counts."""
 
 _NVJET = {"h": "fp16", "t": "bf16", "s": "fp32", "q": "fp8", "d": "fp64"}
 """Formats by the letter with which cuBLAS names its newer products."""

@@ -69,8 +69,8 @@ class Compared:
         id: Unique in the report.
         document: Title, sides, notes and warnings in words.
         tables: The model's figures, then the parts of each level, those that differ first.
-        difference: Its causes, for ``flame.js``; None where none is told.
-        waterfall: From A to B by these, for plotly; None where none is told.
+        difference: Its causes, for ``flame.js``; None where none is stated.
+        waterfall: From A to B by these, for plotly; None where none is stated.
     """
 
     id: str
