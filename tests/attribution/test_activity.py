@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import LONG_S, Kind, activity_of, slowness_of
+from jouletrace.attribution.activity import LONG_S, TURNS, Kind, activity_of, slowness_of
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER
 
@@ -48,6 +48,29 @@ def test_many_sets_of_kinds_at_once_share_time_equally_without_columns_of_their_
         np.add.at(beside_s, among, 1e-6 * (len(among) > 1) / max(len(among), 1))
     assert activity.seconds[:-1] @ activity.shares == pytest.approx(running_s, rel=1e-6)
     assert activity.beside_s == pytest.approx(beside_s, rel=1e-6)
+
+
+def test_intervals_of_many_streams_are_as_many_as_kernels_and_share_time_equally():
+    """A turn of each kernel in each of the intervals would make 2 × 32 of them for each kernel."""
+    rng, count, streams = np.random.default_rng(5), 500, 32
+    length = rng.integers(50_000, 900_000, (streams, count))
+    end = (np.cumsum(length + 10_000, axis=1) + rng.integers(0, 900_000, (streams, 1))).ravel()
+    start, kind = end - length.ravel(), rng.integers(0, 12, streams * count)
+    activity = activity_of(start, end, kind, tuple(Kind(str(number)) for number in range(12)), 0)
+    assert len(activity.start_s) < 3 * 2 * TURNS * len(start), "long kernels are three intervals"
+    assert (activity.start_s[1:] >= activity.end_s[:-1]).all()
+    edges = np.unique(np.r_[start, end])
+    for low, high in ((0, len(edges) - 1), (5000, 5200), (9000, 9050)):
+        part_s = np.zeros(12)
+        for left, right in zip(edges[low:high], edges[low + 1 : high + 1], strict=True):
+            among = kind[(start <= left) & (end >= right)]
+            np.add.at(part_s, among, 1e-9 * (right - left) / max(len(among), 1))
+        found_s = [
+            np.diff(activity.integral(edges[[low, high]] / 1e9, activity.shares[activity.column, k]))[0]
+            for k in range(12)
+        ]
+        # The turns of one kernel at most, of those at each end, are on the other side of it.
+        assert found_s == pytest.approx(part_s, abs=0.0 if high - low > 1000 else 5e-5, rel=1e-6)
 
 
 def test_launches_that_begin_a_little_early_are_no_overlap():

@@ -55,7 +55,6 @@ def powers_hold(table, recording, truth):
 
 
 def refused(says, why):
-    assert says.startswith("trust: no")
     assert why in says
     assert "\n" not in says
 
@@ -192,6 +191,4 @@ def test_steps_in_time_with_the_sensor():
 
 def test_what_to_do_stands_before_the_reason():
     asked = [Outcome.without_interval("length", True, 9.0), Outcome.without_interval("traced", False, 0.02, most=0.01)]
-    assert (
-        doubt(asked) == "trust: no, trace with larger buffers: the tracer missed 2.00% of the kernels (at most 1.00%)"
-    )
+    assert doubt(asked) == "trace with larger buffers: the tracer missed 2.00% of the kernels (at most 1.00%)"

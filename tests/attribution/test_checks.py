@@ -178,7 +178,7 @@ def test_checks_of_the_sample_rate_stand_before_their_effects_and_without_eviden
     assert [check.code for check in sure] == ["length", "traced", "sample_rate", "seen", "held_out", "placebo"]
     found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given, 1, 0)
     assert [check.code for check in found] == ["length", "traced", "sample_rate"]
-    assert doubt(found).startswith("trust: no, record for longer (profile: --detail-time 60)")
+    assert doubt(found).startswith("record for longer (profile: --detail-time 60)")
 
 
 def test_a_recording_lasts_from_its_first_kernel_on():

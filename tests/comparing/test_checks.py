@@ -162,6 +162,15 @@ def test_checks_on_parts_mean_all_that_fit_the_pattern():
     assert outcome("layer:dec:energy>10%", BASE, BASE, **parts)["outcome"] == "passed"
 
 
+@pytest.mark.parametrize("pattern", ["mm", "aten.mm", "*mm"])
+def test_an_operator_is_named_as_tables_print_it_or_as_torch_does(pattern):
+    keys = {
+        name: {"parts": {"aten.mm": joules, "aten.add": 0.1}, "level": "op"}
+        for name, joules in (("of_a", 0.4), ("of_b", 0.8))
+    }
+    assert outcome(f"op:{pattern}:energy>10%", BASE, BASE, **keys)["outcome"] == "failed"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

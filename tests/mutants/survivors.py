@@ -119,8 +119,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
-        "members.append(tuple(sorted(int(k) for k in kind[near][end[near] > middle])))",
-        "members.append(tuple(sorted(int(k) for k in kind[near][end[near] >= middle])))",
+        "members.append(tuple(sorted(kind[(start < middle) & (end > middle)].tolist())))",
+        "members.append(tuple(sorted(kind[(start < middle) & (end >= middle)].tolist())))",
         "Same: no kernel ends in the middle of an interval, which lies between two ends.",
     ),
     Survivor(
@@ -236,12 +236,6 @@ SURVIVORS = [
         "if overlap > 2e-3:",
         "if overlap >= 2e-3:",
         "Slight: an overlap of two in a thousand to the last bit.",
-    ),
-    Survivor(
-        "attribution/activity.py",
-        "longest = float((end - start).max())",
-        "longest = float((end + start).max())",
-        "Same: kernels are looked for from earlier on; those that have ended don't count.",
     ),
     Survivor(
         "attribution/activity.py",

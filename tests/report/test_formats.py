@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from jouletrace import report
 from jouletrace.errors import BadInputError
+from jouletrace.levels import SHOW, taken
 from jouletrace.report import content
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import Estimate, Run, tables
@@ -28,7 +29,7 @@ def words(text):
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("form", report.FORMATS)
-@pytest.mark.parametrize("detail", report.DETAILS)
+@pytest.mark.parametrize("detail", taken(SHOW))
 def test_every_format_renders_every_run_at_every_detail(name, form, detail):
     text = report.render([RUNS[name]], form, detail=detail, top=2, verbose=True)
     assert text.endswith("\n")

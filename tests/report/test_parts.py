@@ -11,7 +11,7 @@ from commands import done
 from jouletrace import report
 from jouletrace.report.html.tables import of_parts as html_parts
 from jouletrace.report.terminal import fitted
-from jouletrace.run import Estimate, Run, tables
+from jouletrace.run import Estimate, Run, load, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, result
 from places import REPOSITORY
@@ -260,6 +260,23 @@ def test_shares_of_a_run_without_energies_of_kernels_are_all_of_time(monkeypatch
         assert "mostly (of the time) no kernel running 69 %" in text
     rows = json.loads(done("show", path, "--json").out)["parts"]["code"]
     assert sum(row["share"]["value"] or 0.0 for row in rows if len(row["path"]) == 1) == pytest.approx(1, abs=0.01)
+
+
+def test_causes_are_those_of_the_time_where_most_of_the_energy_is_in_none_with_one():
+    """Small parts whose energies are known aren't what the energy mostly went to."""
+    run = load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip")
+    tops = {row["id"] for row in run.units.to_pylist() if row["name"] in ("forward", "backward")}
+    unknown = {"value": None, "low": None, "high": None, "reason": "not_resolved"}
+    rows = run.results.to_pylist()
+    rows = [
+        row | unknown if row["unit"] in tops and row["metric"] in ("energy_total_j", "power_w", "share") else row
+        for row in rows
+    ]
+    run.results = tables.from_rows(rows, "results")
+    said = " ".join(report.render([run]).replace("\u00a0", " ").split())
+    assert (
+        "mostly (of the time) backward 40 %, no kernel running 24 % (80 % of it waiting for the host), forward" in said
+    )
 
 
 def test_a_count_that_is_not_known_is_null():

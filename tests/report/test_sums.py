@@ -7,7 +7,7 @@ import pytest
 from frozen import PROGRAMS, STORED
 from jouletrace.analysis.divided import divided
 from jouletrace.report import render
-from jouletrace.run import load
+from jouletrace.run import load, tables
 from jouletrace.run.layers import OWN_NAME, tree
 from jouletrace.run.parts import Parts
 from jouletrace.run.sums import Sums
@@ -39,6 +39,28 @@ def test_divisions_by_steps_make_up_the_whole(path):
         total = sum(one.energy.value or 0.0 for one in rows)
         assert total == pytest.approx(whole.value, rel=1e-8), kinds
         assert sum(one.share.value or 0.0 for one in rows) == pytest.approx(1.0, rel=1e-8)
+
+
+def test_a_rest_that_has_powers_in_part_has_the_energy_of_these_and_no_power():
+    """The energy of some kernels over the time of all is no power; ``--by`` and the table state the same energy."""
+    run = load(REPOSITORY / "docs" / "results" / "runs" / "loader-run-h100.zip")
+    (copies,) = (
+        row["id"] for row in run.units.to_pylist() if row["name"] == "memcpy HtoD" and row["level"] == "kernel"
+    )
+    energy = run.result("energy_total_j", copies).value
+    (before,) = (one for one in divided(run, ["kernel"], 1) if one.count > 1)
+    rows = [row | ({"kind": None} if row["unit"] == copies else {}) for row in run.divided.to_pylist()]
+    run.divided = tables.from_rows(rows, "divided")
+    (rest,) = (one for one in divided(run, ["kernel"], 1) if one.count > 1)
+    assert rest.energy.value == pytest.approx(before.energy.value - energy)
+    assert rest.seconds == pytest.approx(before.seconds)
+    parts = Parts(run)
+    kernels = [part for part in parts.units("kernel") if part.level == "kernel"]
+    others = sorted(kernels, key=lambda part: part.get("energy_total_j").value or 0.0)[:-1]
+    row = Sums(run, parts).together(others, "others")
+    assert row.get("energy_total_j").value == pytest.approx(rest.energy.value)
+    assert row.get("time_s").value == pytest.approx(rest.seconds)
+    assert row.get("power_w").value is None
 
 
 def test_a_folded_layer_has_its_own_operators_and_what_is_left_of_the_whole_a_row():

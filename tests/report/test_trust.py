@@ -364,3 +364,12 @@ def test_bundled_runs_state_what_this_version_computes():
             one, other = stored.result(metric), fresh.result(metric)
             assert one.value == pytest.approx(other.value, rel=1e-5)
             assert one.half_width == pytest.approx(other.half_width, rel=0.01)
+
+
+def test_remarks_of_an_older_run_say_no_trust_of_their_own():
+    """Stored words once said "trust: no" of rows, below a headline of the whole that says "with care"."""
+    run = load(REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip")
+    assert any("trust: no" in warning.message for warning in run.warnings)
+    text = " ".join(render([run], verbose=True).split())
+    assert "! no energies of kernels: record" in text
+    assert text.count("trust: ") == 1

@@ -116,8 +116,9 @@ def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds
     found = Division("gpu", powers(**changes), "no power", divided())
     energy = found.energy(np.array(seconds))
     assert energy.reason == reason
-    if reason == "not_resolved":
-        assert found.energy(np.array(seconds), remainder=True).value is not None
+    assert found.energy(np.array(seconds), remainder=True).value is not None, "what is left has that of known powers"
+    only_unknown = [0.0, 0.0, 0.0, 0.1]
+    assert found.energy(np.array(only_unknown), remainder=True).reason == "no power"
 
 
 def test_a_division_without_powers_says_why():

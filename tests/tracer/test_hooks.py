@@ -4,6 +4,7 @@ import ast
 import contextlib
 import copy
 import gc
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ import jouletrace
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.fx")
 from torch import nn  # noqa: E402
+
+from traced import FAKES  # noqa: E402
 
 TEXT = Path(jouletrace.__file__).with_name("tracer") / "hooks.py"
 IN_CHILD = f"""
@@ -692,6 +695,55 @@ def test_ranges_of_the_program_are_marked_and_those_of_torch_are_not(library, ho
         torch.optim.SGD([weight], lr=0.1).step()
         decorated()
     assert library.said == [("push", "outer"), ("push", "decorated"), ("push", "inner"), *[("pop",)] * 3]
+
+
+@pytest.mark.parametrize("ranges", [0, 1])
+def test_ranges_begin_outside_of_our_state(library, monkeypatch, ranges):
+    seen, begin = [], torch.profiler.record_function.__enter__
+
+    def beginning(self):
+        seen.append(state())
+        return begin(self)
+
+    monkeypatch.setattr(torch.profiler.record_function, "__enter__", beginning)
+    with hooked(library, RANGES=ranges):
+        model = nn.Linear(4, 4)
+        model(X)
+        assert state() == "ITT"
+        with torch.profiler.record_function("outer"), torch.profiler.record_function("inner"):
+            assert state() == "ITT"
+            model(X)
+    assert seen == ["NONE", "NONE"]
+    assert library.said.count(("push", "outer")) == ranges
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not shutil.which("g++"), reason="the state for NVTX needs a stand-in for CUDA")
+def test_range_that_spans_our_switching_is_none_of_torchs_complaints(tmp_path):
+    """Torch's state for NVTX, which its build for CPUs has with a stand-in for CUDA, complains on stderr."""
+    home, stub = Path(torch.__file__).parent, tmp_path / "stub.so"
+    headers = ["-I", home / "include", "-L", home / "lib", "-ltorch_cpu", "-lc10"]
+    subprocess.run(
+        ["g++", "-std=c++20", "-shared", "-fPIC", FAKES / "nvtx_state.cpp", "-o", stub, *headers], check=True
+    )
+    script = (
+        IN_CHILD.replace('"ITT"', '"NVTX"')
+        + f"""
+import ctypes
+ctypes.CDLL({str(stub)!r})
+torch.cuda.is_initialized, torch.cuda.is_current_stream_capturing = (lambda: True), (lambda: False)
+for _ in range(2):
+    model(torch.ones(2, 2))
+print(torch._C._autograd._profiler_type().name)
+with torch.profiler.record_function("range"):
+    for _ in range(3):
+        model(torch.ones(2, 2))
+print(torch._C._autograd._profiler_type().name)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert [line for line in done.stdout.splitlines() if line.isupper()] == ["NVTX", "NONE"]
+    assert not done.stderr
 
 
 def test_range_from_before_the_hooks_is_not_ended(library):

@@ -109,3 +109,13 @@ def test_modules_that_cannot_be_distinguished_are_named_by_what_they_are(tmp_pat
             sampled = number < 300
             writer.row(number, number + 1, "gemm", correlation=number, owner=owner if sampled else 0, sampled=sampled)
     assert named(tmp_path)[-1][1] == named_as
+
+
+def test_launches_of_a_module_or_of_none_are_of_none(tmp_path):
+    """In backward modules are known only where operators are marked: some of these launches are of no module's."""
+    with Writer(tmp_path, 1) as writer:
+        backward = writer.mark(writer.mark(0, "m", "ResNet"), "b", "B")
+        for number in range(1, 31):
+            owner = writer.mark(backward if number % 2 else 0, "o", "aten::mm") if number <= 20 else 0
+            writer.row(10 * number, 10 * number + 5, "gemm", correlation=number, owner=owner, sampled=number <= 20)
+    assert named(tmp_path) == [("aten.mm", "ResNet"), ("aten.mm", "")] * 10 + [("aten.mm", "")] * 10

@@ -43,7 +43,8 @@ class Share:
             that of the device, where it was divided by these); () for ``count`` paths together that aren't listed.
         count: Number of paths that it sums up.
         seconds: Time in which their kernels ran, s; kernels that overlap count each.
-        energy: In joules, with its budget; null where the powers of some of its kernels aren't known.
+        energy: In joules, with its budget; null where the powers of some of its kernels aren't known. That of paths
+            which aren't listed is of their kernels of known power.
         share: Of the energy of the whole.
     """
 

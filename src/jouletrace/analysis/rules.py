@@ -205,7 +205,7 @@ def says(outcome: Outcome) -> str:
 def doubt(outcomes: Sequence[Outcome]) -> str:
     """Why rows of kernels can't be trusted, after what to do: of the first check that failed; "" if none did."""
     failed = next((one for one in outcomes if not one.passed), None)
-    return f"trust: no, {_worded(failed, ATTRIBUTION[failed.code].advice)}: {says(failed)}" if failed else ""
+    return f"{_worded(failed, ATTRIBUTION[failed.code].advice)}: {says(failed)}" if failed else ""
 
 
 def _worded(outcome: Outcome, words: str) -> str:

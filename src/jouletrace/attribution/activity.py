@@ -21,6 +21,9 @@ MOST_SETS = 16
 """Sets of kinds that run at once, those with most time, that have a power of their own: readings of some seconds
 determine no more, and two processes on a GPU make a thousand."""
 
+TURNS = 4
+"""Kernels at once that take turns in each interval between the start or end of one and that of the next."""
+
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
@@ -301,8 +304,8 @@ def _disjoint(
 ) -> tuple[Floats, Floats, Ints, tuple[tuple[int, ...], ...], Floats]:
     """Cut overlapping kernels at each start and end; each set of kinds that run together is one more.
 
-    Beyond ``MOST_SETS`` of them the members of a set take its time in equal turns. The sum of random codes of its
-    members identifies a set.
+    Beyond ``MOST_SETS`` of them the members of a set take its time in turns. The sum of random codes of its members
+    identifies a set.
 
     Returns:
         Start, end and column of each interval, the members of the columns, and ``Activity.beside_s``.
@@ -313,29 +316,78 @@ def _disjoint(
     times, sums = times[order], np.cumsum(np.concatenate([codes[kind], -codes[kind]])[order])
     running = np.cumsum(np.where(order < len(start), 1, -1))
     keep = (np.diff(times) > 0) & (running[:-1] > 0)
-    left, right, code = times[:-1][keep], times[1:][keep], sums[:-1][keep]
-    distinct, where, inverse = np.unique(code, return_index=True, return_inverse=True)
-    alone = {int(c): k for k, c in enumerate(codes)}
+    left, right, code, size = times[:-1][keep], times[1:][keep], sums[:-1][keep], running[:-1][keep]
+    first, last = _within(left, right, start, end)
+    beside = np.append(0.0, np.cumsum(np.where(size > 1, (right - left) / size, 0.0)))
+    beside_s = np.bincount(kind, beside[last] - beside[first], kinds).astype(float)
+
     members: list[tuple[int, ...]] = [(k,) for k in range(kinds)]
-    number = np.empty(len(distinct), np.int64)
-    longest = float((end - start).max())
-    for i, at in enumerate(where):
-        if int(distinct[i]) in alone:
-            number[i] = alone[int(distinct[i])]
-            continue
-        middle = (left[at] + right[at]) / 2
-        near = slice(int(np.searchsorted(start, middle - longest)), int(np.searchsorted(start, middle)))
-        number[i] = len(members)
-        members.append(tuple(sorted(int(k) for k in kind[near][end[near] > middle])))
-    column = number[inverse]
-    lasts_s, sizes = np.bincount(column, right - left, len(members)), np.array([len(one) for one in members])
-    every, several = np.concatenate(members), np.repeat(sizes > 1, sizes)
-    beside_s = np.bincount(every[several], np.repeat(lasts_s / sizes, sizes)[several], kinds).astype(float)
-    rare = np.isin(np.arange(len(members)), kinds + np.argsort(-lasts_s[kinds:], kind="stable")[MOST_SETS:])
-    turns = np.where(rare, sizes, 1)[column]
-    interval = np.repeat(np.arange(len(column)), turns)
-    turn = np.arange(len(interval)) - np.repeat(np.cumsum(turns) - turns, turns)
-    left, right, column, step = left[interval], right[interval], column[interval], ((right - left) / turns)[interval]
-    first = (np.cumsum(sizes) - sizes)[column]
-    taken = np.where(rare[column], every[first + turn], column)
-    return left + turn * step, np.minimum(left + (turn + 1) * step, right), taken, tuple(members), beside_s
+    several, ranked = size > 1, np.argsort(codes)
+    column = np.full(len(left), -1)
+    column[~several] = ranked[np.searchsorted(codes[ranked], code[~several])]
+    _, seen, which = np.unique(code[several], return_index=True, return_inverse=True)
+    most = np.argsort(-np.bincount(which, (right - left)[several]), kind="stable")[:MOST_SETS]
+    number = np.full(len(seen), -1)
+    for place in np.sort(most).tolist():
+        middle = ((left + right) / 2)[several][seen[place]]
+        number[place] = len(members)
+        members.append(tuple(sorted(kind[(start < middle) & (end > middle)].tolist())))
+    column[several] = number[which]
+    rare = column < 0
+    turns = _in_turns(left[rare], right[rare], size[rare], start, end, kind)
+    left, right, column = (
+        np.concatenate([one[~rare], own]) for one, own in zip((left, right, column), turns, strict=True)
+    )
+    order = np.argsort(left, kind="stable")
+    return left[order], right[order], column[order], tuple(members), beside_s
+
+
+def _within(left: Floats, right: Floats, start: Floats, end: Floats) -> tuple[Ints, Ints]:
+    """The first interval in each kernel, and the one behind the last; intervals are cut at each start and end."""
+    first = np.searchsorted(left, start)
+    return first, np.maximum(np.searchsorted(right, end, side="right"), first)
+
+
+def _in_turns(
+    left: Floats, right: Floats, size: Ints, start: Floats, end: Floats, kind: Ints
+) -> tuple[Floats, Floats, Ints]:
+    """Start, end and kind of turns that kernels take in place of running at once.
+
+    They have equal turns in an interval of ``TURNS`` kernels or fewer. Of more kernels, n intervals that follow one
+    another are one, in which each has the sum of its n turns, with n in proportion to the kernels: their number is one
+    in proportion to that of the kernels, not to its product with those at once.
+
+    Args:
+        left: Starts of the intervals, shape (n,).
+        right: Their ends.
+        size: Number of kernels that run in each.
+        start: Starts of all kernels, shape (m,).
+        end: Their ends.
+        kind: Their kinds.
+    """
+    if not len(left):
+        return left, right, size
+    weight = np.minimum(TURNS / size, 1.0)
+    passed = np.floor(np.cumsum(weight) - weight)
+    whole = weight == 1
+    fresh = whole[1:] | whole[:-1] | (np.diff(passed) > 0) | (left[1:] > right[:-1])
+    fresh = np.append(True, fresh)
+    begins = np.flatnonzero(fresh)
+    ends, block = np.append(begins[1:], len(left)), np.cumsum(fresh) - 1
+    first, last = _within(left, right, start, end)
+    there = np.flatnonzero(last > first)
+    lowest = block[first[there]]
+    count = block[last[there] - 1] - lowest + 1
+    kernel = np.repeat(there, count)
+    block = np.arange(len(kernel)) - np.repeat(np.cumsum(count) - count - lowest, count)
+    order = np.lexsort((kind[kernel], block))
+    kernel, block = kernel[order], block[order]
+    each = np.append(0.0, np.cumsum((right - left) / size))
+    share = each[np.minimum(ends[block], last[kernel])] - each[np.maximum(begins[block], first[kernel])]
+    taken = np.cumsum(share)
+    before = np.append(0.0, taken[:-1])
+    opens, closes = left[begins][block], right[ends - 1][block]
+    offset = opens - before[np.searchsorted(block, np.arange(len(begins)))][block]
+    starts, stops = np.maximum(before + offset, opens), np.minimum(taken + offset, closes)  # but for rounding
+    lasting = stops > starts
+    return starts[lasting], stops[lasting], kind[kernel][lasting]

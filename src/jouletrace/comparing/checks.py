@@ -150,8 +150,9 @@ def _lacking(level: str, sides: Sequence[Side]) -> str:
 
 
 def _fits(row: Row, pattern: str) -> bool:
-    """True if a pattern with ``*`` and ``?`` matches a part: its name, operator, or module."""
-    texts = (row.name, row.part.op, row.part.module, row.called)
+    """True if a pattern with ``*`` and ``?`` matches a part: its name, operator (also without "aten."), or module."""
+    printed = (row.part.op or row.name).removeprefix("aten.")
+    texts = (row.name, row.part.op, printed, row.part.module, row.called)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)
 
 

@@ -231,7 +231,9 @@ def remarks(warnings: Sequence[RunWarning]) -> list[str]:
     """Warnings, each text once in one line, with where it arose first and how often, unless it says so itself."""
     places: dict[str, list[str]] = {}
     for one in warnings:
-        places.setdefault(one.message, []).extend([one.where] if one.where and one.where not in one.message else [])
+        places.setdefault(reasons.stated(one.message), []).extend(
+            [one.where] if one.where and one.where not in one.message else []
+        )
     more = {text: f" and {len(found) - 1} more" if len(found) > 1 else "" for text, found in places.items()}
     return [f"{text} ({found[0]}{more[text]})" if found else text for text, found in places.items()]
 

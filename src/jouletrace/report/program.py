@@ -29,8 +29,8 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     if beside:
         costs = (f"{unit.name} {figure(unit.get('energy_total_j'), 'J')}" for unit in beside)
         lines.append("beside it, " + ", ".join(costs))
-    if causes := _causes(run, results):
-        timed = any(of_time(part.figures) for part in results.all())
+    timed, causes = _causes(run, results)
+    if causes:
         lines.append(f"mostly{' (of the time)' if timed else ''} {', '.join(causes)}")
     return lines + _of_ranks(run, results)
 
@@ -60,24 +60,31 @@ def _of_ranks(run: Run, results: Parts) -> list[str]:
     return [line if energy.value is None else f"{line}, which takes {figure(energy, 'J')}"]
 
 
-def _causes(run: Run, results: Parts) -> list[str]:
-    """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy."""
+def _causes(run: Run, results: Parts) -> tuple[bool, list[str]]:
+    """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy.
+
+    Where those with an energy have less than half of it, the first is true, and they are those with most of the time.
+    """
     parts = main_parts(results)
     parts += [unit for unit in results.outside() if unit not in parts]
     if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
         parts = results.units("kernel")
+    values = [unit.get("share").value or 0.0 for unit in parts]
+    timed, whole_s = any(of_time(part.figures) for part in results.all()), results.time.value
+    if not timed and whole_s and sum(values) < 0.5:
+        timed, values = True, [(unit.get("time_s").value or 0.0) / whole_s for unit in parts]
     shares: dict[object, float] = {}
     units: dict[object, Part] = {}
-    for unit in parts:
+    for unit, share in zip(parts, values, strict=True):
         key = unit.name if results.gpus else unit.id  # what all GPUs did is one cause
-        shares[key] = shares.get(key, 0.0) + (unit.get("share").value or 0.0)
+        shares[key] = shares.get(key, 0.0) + share
         units[key] = unit
     best = [
         (share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share >= _LEAST
     ]
     short = short_names((unit.holds or unit.name or "?" for _, unit in best), 40)
     names = [printed(short[unit.holds or unit.name or "?"]) for _, unit in best]
-    return [
+    return timed, [
         f"{name} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for name, (share, unit) in zip(names, best, strict=True)
     ]
 

@@ -288,6 +288,11 @@ ACTIONS_OF_KIND = {
 """By code and kind of Run: what to do where its command has other options."""
 
 
+def stated(message: str) -> str:
+    """The text of a warning without the words of trust in those of older Runs, whose rows alone they meant."""
+    return message.replace("trust: no, ", "")
+
+
 def printed(name: str | None) -> str:
     """A unit's name as it is printed, in parentheses or not."""
     if name is not None and name.strip("()") == IDLE_NAME:

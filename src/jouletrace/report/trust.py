@@ -23,7 +23,7 @@ _OF_MEASURING = re.compile(r"--(detail-time|duration|max-time|duty)|for longer")
 def message(one: Failure) -> str:
     """The message of a failure, without its own words of trust and of the action."""
     if one.message:
-        text = one.message.replace("trust: no, ", "").removesuffix(": see --max-time")
+        text = reasons.stated(one.message).removesuffix(": see --max-time")
         return text.partition(_ADVICE)[0] if one.action is None else text
     if isinstance(one.figure, float):
         share = f"{'up to ' * (',' in one.where)}{100 * one.figure:.0f}{NBSP}%"

@@ -37,6 +37,9 @@ _APART = 3.0
 """Largest factor between the stored time of a unit and that of its rows."""
 
 _GAINED, _MOST_MATRICES = "gained", 20
+UNKNOWN = 0.01
+"""Largest share of a time without known power in one whose energy is stated as a whole."""
+
 _MOST = 1e9
 """Watts and shares beyond any, whose products can still be added."""
 
@@ -162,9 +165,10 @@ class Division:
         """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
 
         So it is if over 1 % of the time is of unknown power. A ``remainder`` is what a resolved sum leaves to some
-        rows: it has the energy that is left, however wide its interval.
+        rows: it has the energy of its kinds of known power, however wide the interval.
         """
-        if self.powers is None or seconds[-1] > 0.01 * seconds.sum():
+        known = remainder and seconds[:-1].any()
+        if self.powers is None or (seconds[-1] > UNKNOWN * seconds.sum() and not known):
             return Estimate.null(self.reason, METHOD)
         found = self.powers.energy(seconds[:-1])
         if remainder or self.powers.resolves(seconds[:-1]):

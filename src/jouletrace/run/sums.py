@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.run.division import METHOD, Division, divisions_of
+from jouletrace.run.division import METHOD, UNKNOWN, Division, divisions_of
 from jouletrace.run.estimate import Estimate, widened
 from jouletrace.run.model import Run
 from jouletrace.run.parts import Part, Parts, of_time
@@ -76,12 +76,16 @@ class Sums:
         """Figures of seconds of each kind on the device of a part.
 
         A ``remainder`` has the energy of all powers that are known, however wide the interval is: as the sum of parts.
+        It has no power where its time is that of others, too.
         """
         division = self.divisions[first.gpu]
         time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None, reason=None)
-        known = division.powers is not None and remainder
-        energy = division.energy(np.append(seconds[:-1], 0.0) if known else seconds, remainder=remainder)
-        return self.about(time, energy, None if division.powers is None else float(seconds[:-1] @ division.powers.own))
+        energy = division.energy(seconds, remainder=remainder)
+        idle_s = None if division.powers is None else float(seconds[:-1] @ division.powers.own)
+        found = self.about(time, energy, idle_s)
+        if seconds[-1] > UNKNOWN * seconds.sum():
+            found.pop("power_w", None)
+        return found
 
     def about(self, time: Estimate, energy: Estimate, idle_s: float | None) -> dict[str, Estimate]:
         """Figures of a time and its energy: with power, share, and what is above ``idle_s`` seconds of context idle."""

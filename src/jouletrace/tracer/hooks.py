@@ -236,7 +236,7 @@ class Operators:
         if thread.on and not wanted:
             self.stop()
         elif wanted and not thread.on and self._type().name == "NONE":
-            self._start(thread)
+            self.start(thread)
 
     def _affordable(self, on: bool) -> bool:
         """True if the share of the time is left for events; again once half of what is saved up at most is there."""
@@ -251,7 +251,8 @@ class Operators:
         except RuntimeError:  # CUDA doesn't say so of its default stream while another captures
             return True
 
-    def _start(self, thread: Thread) -> None:
+    def start(self, thread: Thread) -> None:
+        """Begin our state in this thread."""
         make = self._profiler
         try:
             state = getattr(make.ProfilerState, STATE)
@@ -331,14 +332,27 @@ def wrap_profiler(module: Any) -> None:
 
 
 def wrap_ranges(module: Any) -> None:
-    """Mark ranges of ``record_function``, save torch's own, which the program didn't mark."""
-    if not library.RANGES:  # a recording in this process has wrapped it
-        return
-    kind, ident = module.record_function, threading.get_ident
+    """Mark ranges of ``record_function``, save torch's own, which the program didn't mark; all begin outside our state.
+
+    Torch ends a range in the state in which it began, and complains where that is off by then.
+    """
+    kind, ident, ours = module.record_function, threading.get_ident, operators[0]
     begin, finish = kind.__enter__, kind.__exit__
+    pause, resume = safely(ours.stop), safely(ours.start)
+
+    def outside(self: Any) -> Any:
+        thread = here.thread
+        if not thread.on:
+            return begin(self)
+        pause()
+        try:
+            return begin(self)
+        finally:
+            if "all" not in done:
+                resume(thread)
 
     def entering(self: Any) -> Any:
-        result = begin(self)
+        result = outside(self)
         own = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch.")
         if not own:
             library.push(str(self.name or "range"))
@@ -352,6 +366,9 @@ def wrap_ranges(module: Any) -> None:
             library.pop()
         return finish(self, *error)
 
+    if not library.RANGES:  # a recording in this process has wrapped it
+        put(kind, "__enter__", outside)
+        return
     put(kind, "__enter__", entering)
     put(kind, "__exit__", leaving)
 

@@ -218,7 +218,12 @@ def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> I
 
 
 def _pattern(modules: Sequence[str]) -> str:
-    """The common part of qualified names, with * for numbers that differ, and the words that follow it: "conv|norm"."""
+    """The common part of qualified names, with * for numbers that differ, and the words that follow it: "conv|norm".
+
+    Launches outside of modules, whose name is "", have nothing in common with those of one.
+    """
+    if "" in modules:
+        return ""
     found: list[str] = []
     for words in zip(*(module.split(".") for module in modules), strict=False):
         alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}

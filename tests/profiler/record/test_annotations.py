@@ -153,12 +153,20 @@ def test_a_record_function_may_be_entered_again_before_it_is_left(marks):
 
 
 @pytest.mark.thorough
-def test_ranges_that_torch_marks_inside_of_itself_are_left_out(marks):
+@pytest.mark.parametrize("hooked", [False, True])
+def test_ranges_that_torch_marks_inside_of_itself_are_left_out(marks, monkeypatch, hooked):
+    """Also by way of the tracer's hooks, which run in a bare dict."""
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.grad = torch.ones(2)
-    with taken(marks), torch.profiler.record_function("mine"):
-        optimizer.step()
+    with taken(marks):
+        if hooked:
+            hooks = {"begin": torch.profiler.record_function.__enter__}
+            exec("def outside(it): return begin(it)", hooks)
+            monkeypatch.setattr(torch.profiler.record_function, "__enter__", hooks["outside"])
+        with torch.profiler.record_function("mine"):
+            optimizer.step()
+        monkeypatch.undo()
     assert paths(marks) == ["mine"]
 
 

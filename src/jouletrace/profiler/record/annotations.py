@@ -76,8 +76,7 @@ class Annotations:
         @functools.wraps(enter)
         def entering(it: Any) -> Any:
             result = enter(it)
-            own = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch.")
-            opened = None if own else marks.begin(str(name_of(it) or "range"))
+            opened = None if _by_torch() else marks.begin(str(name_of(it) or "range"))
             # One object may be entered again before its exit.
             it.__dict__.setdefault(_HELD, []).append(opened)
             return result
@@ -119,6 +118,14 @@ class Annotations:
     def _put(self, owner: Any, name: str, new: Any) -> None:
         self._originals.append((owner, name, getattr(owner, name)))
         setattr(owner, name, new)
+
+
+def _by_torch() -> bool:
+    """True where torch itself enters a range, perhaps by the tracer's hooks, whose globals have no name."""
+    frame = sys._getframe(2)
+    while frame.f_back and "__name__" not in frame.f_globals:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
 
 
 class _Library:
