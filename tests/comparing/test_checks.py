@@ -79,10 +79,10 @@ def test_a_wide_spread_is_inconclusive_and_says_what_could_be_detected():
     assert re.search(r"it would fail from \+\d+\.\d.% on", check["says"])
 
 
-def test_one_run_a_side_never_fails_a_check():
-    check = outcome("energy>3%", (1.0,), (2.0,))
-    assert check["outcome"] == "inconclusive"
-    assert "one run per side" in check["says"]
+@pytest.mark.parametrize(("factor", "outcome_"), [(1.2, "inconclusive"), (2.0, "failed"), (0.5, "passed")])
+def test_one_run_a_side_fails_a_check_beyond_the_largest_scatter_on_record_alone(factor, outcome_):
+    check = outcome("energy>3%", (1.0,), (factor,))
+    assert check["outcome"] == outcome_
 
 
 @pytest.mark.parametrize("other", [False, True])

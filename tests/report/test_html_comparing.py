@@ -8,14 +8,14 @@ import pytest
 import jouletrace as jt
 from commands import command
 from compare_runs import side, stated, thing
+from explained import USUAL, Kernel, explained
 from jouletrace.comparing.compare import against_first, compare
 from jouletrace.comparing.paired import lane, paired
 from jouletrace.comparing.pairs import Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import html
-from jouletrace.report.charts import difference
+from jouletrace.report.charts import difference, waterfall
 from jouletrace.report.comparison import render
-from jouletrace.report.comparison_words import signed
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
 from jouletrace.run import Run, save, tables
@@ -64,33 +64,47 @@ def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
     assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
 
 
-def test_the_flame_graph_colours_what_the_comparison_resolved_and_says_its_verdicts():
-    a = [(thing(f, parts={"up": 0.2 * f, "same": 0.2 * f, "old": 0.1}), f"a{f}") for f in A]
-    b = [(thing(f, parts={"up": 0.3 * f, "same": 0.2 * f, EVIL: 0.1}, mode="eager"), f"b{f}") for f in A]
-    found = compare(a, b)
+def changed_norms():
+    """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides."""
+    norm = USUAL[-1]._replace(seconds=3e-3)
+    evil = Kernel(EVIL, EVIL, EVIL, 1, 2e-3, 500.0)
+    a, b = explained(), explained((*USUAL[:-1], norm, evil), mode="graph")
+    return compare([(a, "a")], [(b, "b")]), [a, b]
+
+
+def test_the_flame_graph_is_as_wide_as_the_difference_of_each_cause():
+    found, runs = changed_norms()
     spec = difference(found)
-    row = found.row("energy_total_j", "up", "layer")
     nodes = {name: (said, tip, wide, change) for _, name, said, tip, wide, change, _ in spec["nodes"]}
-    said, tip, wide, change = nodes["up"]
-    assert (wide, change) == (pytest.approx(0.3, rel=1e-5), pytest.approx(row.change.value, rel=1e-3))
-    assert said == "+50.0\u00a0%"
-    assert f"change {signed(row.change)}\nworse" in tip
-    assert found.row("energy_total_j", "same", "layer").verdict not in ("better", "worse")
-    assert nodes["same"][3] is None
-    assert nodes[EVIL][1].startswith("only in B")
-    assert nodes[EVIL][3] is None
-    assert "old" not in nodes
-    assert spec["reach"] == pytest.approx(0.5, rel=1e-3)
-    text = html.render([run for run, _ in (*a, *b)], [found])
+    said, tip, wide, change = nodes["bf16 norms"]
+    assert (wide, change) == (pytest.approx(0.6), 1.0)
+    assert said.startswith("+600 ")
+    assert "model.norm" in tip
+    assert "longer" in tip
+    assert not any("bf16 attention" in name for name in nodes), "it didn't change"
+    text = html.render(runs, [found])
     assert EVIL not in text
     assert 'id="data-compared0"' in text
+    assert 'data-plots="waterfall"' in text
+
+
+def test_the_waterfall_goes_from_a_to_b():
+    found, _ = changed_norms()
+    bars = waterfall(found)["data"][0]
+    assert bars["y"][0] == "A"
+    assert bars["y"][-1] == "B"
+    assert bars["x"][0] + sum(bars["x"][1:-1]) == pytest.approx(bars["x"][-1], rel=1e-5)
+    assert bars["x"][-1] == pytest.approx(found.whole["energy_total_j"].b.value, rel=1e-5)
+    assert EVIL not in str(bars)
 
 
 @pytest.mark.parametrize(
-    "sides", [(side(*A), side(*B)), (side(1.0, parts={"a": 0.1}), side(*B))], ids=["none", "one side"]
+    "sides", [(side(*A), side(*B)), ([(explained(), "a")], [(explained(), "b")])], ids=["no kernels", "equal"]
 )
-def test_a_comparison_without_parts_of_b_has_no_flame_graph(sides):
-    assert difference(compare(*sides)) is None
+def test_a_comparison_without_causes_has_neither(sides):
+    found = compare(*sides)
+    assert difference(found) is None
+    assert waterfall(found) is None
 
 
 def test_compare_writes_the_report_of_both_sides(workspace, capsys):
@@ -109,9 +123,9 @@ def test_runs_of_one_thing_are_one_side_against_another_thing():
 
 
 def test_runs_that_are_all_of_one_thing_are_compared_with_the_first_each():
-    found, _ = against_first([[one] for one in side(1.0, 0.9, 0.8)])
+    found, _ = against_first([[one] for one in side(1.0, 0.95, 0.9)])
     assert [(one.a.count, one.b.count) for one in found] == [(1, 1), (1, 1)]
-    assert all(row.verdict == "inconclusive" for one in found for row in one.rows)
+    assert all(row.verdict in ("inconclusive", "no difference shown") for one in found for row in one.rows)
 
 
 def test_what_cannot_be_compared_is_reported_and_the_rest_is():

@@ -98,12 +98,14 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
     ]
 
     def share(paths: Collection[Path], *, remainder: bool = False) -> Share:
-        rows = []
+        seconds, energies = 0.0, []
         for division, groups in sums:
             if some := [groups[path] for path in paths if path in groups]:
-                seconds = np.sum(some, axis=0)
-                rows.append((float(seconds.sum()), division.energy(seconds, remainder=remainder)))
-        return _summed(next(iter(paths)) if len(paths) == 1 else (), len(paths), rows, whole, alike=alike)
+                of_kinds = np.sum(some, axis=0)
+                seconds += float(of_kinds.sum())
+                energies.append(division.energy(of_kinds, remainder=remainder))
+        path = next(iter(paths)) if len(paths) == 1 else ()
+        return _share(path, len(paths), seconds, summed(energies, alike=alike), whole)
 
     whole, alike = run.result("energy_total_j").value, _alike(run, {one.device for one in divisions})
     paths = dict.fromkeys(path for _, groups in sums for path in groups)
@@ -113,17 +115,21 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
     listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
     shown = {one.path for one in listed}
     rest = [one.path for one in found if one.path not in shown]
-    beside: dict[Path, list[tuple[float, Estimate]]] = {}
-    for device, name, unit in _beside(run, divisions):
+    unrecorded: dict[Path, list[tuple[float, Estimate]]] = {}
+    for device, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))
         budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
         step = [Step("device", names.get(device, device))] if "device" in kinds else []
-        beside.setdefault((*step, Step("idle", name)), []).append((time.value or 0.0, replace(energy, budget=budget)))
+        path = (*step, Step("idle", name))
+        unrecorded.setdefault(path, []).append((time.value or 0.0, replace(energy, budget=budget)))
     rows = [
         *listed,
         *([share(rest, remainder=True)] if rest else []),
         *idle,
-        *(_summed(path, 1, rows, whole) for path, rows in beside.items()),
+        *(
+            _share(path, 1, sum(seconds for seconds, _ in some), summed([energy for _, energy in some]), whole)
+            for path, some in unrecorded.items()
+        ),
     ]
     every = share(list(paths), remainder=True).energy
     return [*rows, *_in_no_part(run.result("energy_total_j"), rows, every)]
@@ -150,7 +156,7 @@ def _instead(run: Run) -> str:
     return "profile with --detail kernel, or jouletrace run the program"
 
 
-def _beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]]:
+def beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]]:
     """Device, name and unit of what comes before a first kernel, and of GPUs of which no kernels were recorded."""
     rows, recorded = run.units.to_pylist(), {one.device for one in divisions}
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
@@ -169,21 +175,22 @@ def _alike(run: Run, recorded: Collection[str]) -> bool:
     return len(kinds) == 1 and origins == {"nominal"}
 
 
-def _summed(
-    path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whole: float | None, *, alike: bool = False
-) -> Share:
-    """The sum of seconds and energies of several devices: errors are independent, but of a response that is alike."""
-    energies = [energy for _, energy in rows]
-    energy = energies[0] if len(rows) == 1 else total(energies)
-    if len(rows) > 1 and energy.value is not None:
+def summed(energies: Sequence[Estimate], *, alike: bool = False) -> Estimate:
+    """The sum of energies of several devices, J: errors are independent, but of a response that is ``alike``."""
+    energy = energies[0] if len(energies) == 1 else total(energies)
+    if len(energies) > 1 and energy.value is not None:
         causes = dict.fromkeys(cause for one in energies for cause in one.budget)
         budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
         own = [one.budget.get(RESPONSE, 0.0) for one in energies] if alike else []
         if more := sum(own) ** 2 - sum(u**2 for u in own):
             budget[RESPONSE] = sum(own)
         energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
+    return energy
+
+
+def _share(path: Path, count: int, seconds: float, energy: Estimate, whole: float | None) -> Share:
     share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
-    return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
+    return Share(path, count, seconds, energy, share)
 
 
 def _reduced(device: str, kinds: Sequence[str], below: Path) -> tuple[Path]:

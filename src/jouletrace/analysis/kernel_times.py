@@ -22,6 +22,9 @@ from jouletrace.run.tables import UnitRow
 IDLE: Final = -1
 """The kind of the time in which no kernel runs, which is none of ``KernelTimes.kinds``."""
 
+_SUMS = (("seconds", "sum"), ("count", "count"))
+"""Columns of a division, and what each is of the seconds of launches."""
+
 MOST_KINDS, OTHERS = 200, Kind("")
 """Kinds of kernels whose powers are solved for, those with the most time, and the one kind that the others make. In 30
 programs with up to 570 kinds the others take less than 0.1 % of the time."""
@@ -103,15 +106,20 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed
         rows: list[dict[str, object]] = [
-            {"unit": int(unit), "site": int(site) if site >= 0 else None, "seconds": s}
-            for unit, site, s in about["seconds"]
+            {
+                "unit": int(unit),
+                "site": int(site) if site >= 0 else None,
+                "seconds": s,
+                "count": often[0] if often else None,
+            }
+            for unit, site, s, *often in about["seconds"]
         ]
         parts = tables.from_rows(rows, "divided")
     else:
         timed = activity.select(["unit", "site"]).append_column("seconds", [length]).filter(pa.array(own))
-        sums = timed.group_by(["unit", "site"], use_threads=False).aggregate([("seconds", "sum")])
-        each = pc.divide(sums["seconds_sum"], float(about["iterations"]))
-        parts = tables.conform(sums.append_column("seconds", each), "divided")
+        sums = timed.group_by(["unit", "site"], use_threads=False).aggregate([("seconds", "sum"), ("seconds", "count")])
+        each = {name: pc.divide(sums[f"seconds_{of}"], float(about["iterations"])) for name, of in _SUMS}
+        parts = tables.conform(pa.table({"unit": sums["unit"], "site": sums["site"], **each}), "divided")
     parts = parts.sort_by([("site", "ascending"), ("unit", "ascending")])
     parts = tables.changed(parts, "kind", [number[one] for one in parts["unit"].to_pylist()])
     parts = tables.changed(parts, "device", [device] * len(parts))

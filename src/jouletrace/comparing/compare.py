@@ -37,7 +37,8 @@ from jouletrace.comparing.sides import (
     side_of,
 )
 from jouletrace.comparing.source import Side
-from jouletrace.comparing.spread import solve
+from jouletrace.comparing.spread import ONE_RUN, solve
+from jouletrace.comparing.why import why
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.estimate import widened
@@ -61,6 +62,10 @@ WORK = "energy_work_j"
 
 OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
+
+
+OF_PARTS = ("no_parts", "other_parts", "few_parts_in_common")
+"""Notes that parts hardly match, which says nothing where the difference is divided by what does the same."""
 
 
 def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence[str] = ()) -> Comparison:
@@ -103,7 +108,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    rows = solve(rows, gain or 0.0)
+    rows = solve(rows, gain or 0.0, recorded=side_a.run.kind in ("profile", "program"))
     if side_a.count == side_b.count == 1:
         rows = pair(rows, side_a.run, side_b.run)
     if watched and not (side_a.timed and side_b.timed):
@@ -123,6 +128,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
     )
     found.checks = evaluate(checks, found)
+    if not found.same:
+        found.why, more = why(side_a, side_b, found.whole, scale, gain or 0.0, margin)
+        matched_all = found.why is not None and found.why.kernels
+        found.notes = [*(one for one in found.notes if not (matched_all and one.code in OF_PARTS)), *more]
     return found
 
 
@@ -242,8 +251,8 @@ def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str,
         reason = row.reason or unknown if row.measured else row.a.reason or row.b.reason
         return replace(row, verdict=INCONCLUSIVE, reason=reason)
     verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
-    if reason == "spread_between_runs" and STORED_SCATTER in row.flags:
-        reason = "one_run"
+    if reason is not None and not {STORED_SCATTER, ONE_RUN}.isdisjoint(row.flags):
+        reason = ONE_RUN if reason == "spread_between_runs" or ONE_RUN in row.flags else reason
     below = ("below_margin",) if verdict in DIFFERENT and _within(row.change, margin) else ()
     return replace(row, verdict=verdict, reason=reason, flags=(*row.flags, *below))
 

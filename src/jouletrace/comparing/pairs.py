@@ -13,6 +13,7 @@ import numpy as np
 from jouletrace import higher
 from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.arrays import Floats
+from jouletrace.comparing.causes import Why
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import unknown
 from jouletrace.levels import FAIL_IF, taken
@@ -266,6 +267,7 @@ class Comparison(Shown):
         checks: Outcomes of ``--fail-if``.
         runs: All Runs whose checks concern the comparison.
         doubts: What leaves open that the sides can be compared at all.
+        why: The difference in energy by its causes; None where it can't be divided.
     """
 
     a: Side
@@ -280,6 +282,7 @@ class Comparison(Shown):
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list, repr=False)
     doubts: list[Note] = field(default_factory=list)
+    why: Why | None = field(default=None, repr=False)
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.

@@ -32,19 +32,27 @@ MOST_SCATTER = 0.01
 """Standard deviation between runs up to which single runs with a stored scatter aren't said to differ: on real GPUs
 runs scatter by 0.1 to 1 %, and a stored scatter is that of another workload."""
 
+SINGLE_RUNS = {"latency_s": 0.5, "iteration_time_s": 0.3, "time_s": 0.3, "power_w": 0.15, "energy_total_j": 0.25}
+"""By metric, the largest relative difference of two runs of one thing that is recorded, rounded up
+(docs/results/compare-h100.md): single runs without a scatter differ for certain where they differ by more."""
+
+ONE_RUN = "one_run"
+"""Flag of a row of single runs that is compared with ``SINGLE_RUNS``, and reason of one that it leaves open."""
+
 CHANCE_DF = 9.0
 """Degrees of freedom of the chance within a run: of ten parts of a load."""
 
 _F_TEST = 0.05
 
 
-def solve(rows: Sequence[Row], gain: float) -> list[Row]:
+def solve(rows: Sequence[Row], gain: float, *, recorded: bool = False) -> list[Row]:
     """The rows with contrasts from the means of independent runs.
 
     Single runs are compared by their intervals where these hold the scatter between runs, and loads by the chance
-    within each; ``gain`` is as of ``Contrast``.
+    within each; ``gain`` is as of ``Contrast``. Others are compared with ``SINGLE_RUNS`` where that is ``recorded`` of
+    their kind.
     """
-    found = [_by_itself(row, gain) if row.measured else row for row in rows]
+    found = [_by_itself(row, gain, recorded) if row.measured else row for row in rows]
     parts = [i for i, row in enumerate(rows) if row.level != "model" and row.measured and _complete(row)]
     for level, metric in dict.fromkeys((rows[i].level, rows[i].metric) for i in parts):
         own = [i for i in parts if (rows[i].level, rows[i].metric) == (level, metric)]
@@ -54,7 +62,7 @@ def solve(rows: Sequence[Row], gain: float) -> list[Row]:
     return found
 
 
-def _by_itself(row: Row, gain: float) -> Row:
+def _by_itself(row: Row, gain: float, recorded: bool) -> Row:
     """A row with the contrast from its own figures, if they determine one."""
     contrast = _from_runs(row, gain)
     stored = row.level == "model" and all(group.stored for group in row.groups)
@@ -62,6 +70,13 @@ def _by_itself(row: Row, gain: float) -> Row:
         contrast = _within_runs(row, gain, MOST_SCATTER if stored else 0.0)
         if stored and contrast is not None:
             return replace(row, contrast=contrast, flags=(*row.flags, STORED_SCATTER))
+    largest = SINGLE_RUNS.get(row.metric) if recorded and row.level == "model" else None
+    if contrast is None and largest and all(len(group.figures) == 1 for group in row.groups):
+        error, df = zip(*(group.error() for group in row.groups), strict=True)
+        variances = [one**2 if math.isfinite(one) else 0.0 for one in error]
+        free = satterthwaite(variances, df) if all(map(math.isfinite, error)) else math.inf
+        apart = replace(_contrast(row, variances, free, gain), gain=gain * (not row.metric.endswith("_s")) + largest)
+        return replace(row, contrast=apart, flags=(*row.flags, ONE_RUN))
     return replace(row, contrast=contrast)
 
 

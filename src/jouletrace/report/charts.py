@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.facts import Facts, facts_of
-from jouletrace.comparing.pairs import DIFFERENT, Comparison, Row
-from jouletrace.report import reasons
-from jouletrace.report.comparison_words import signed
+from jouletrace.analysis.facts import Facts
+from jouletrace.comparing.pairs import Comparison
+from jouletrace.report import reasons, why
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import ENERGY, Node, depths, tree, widths
+from jouletrace.report.tree import Node, depths, widths
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
-from jouletrace.run.parts import Parts
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""
@@ -35,10 +33,8 @@ _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
 
 
-_LEAST_CHANGE = 0.05
-"""Change at which colours are full at least, so that next to nothing doesn't look like much."""
-
-_ONLY, _NO_ROW = "only in B", "not compared by itself"
+_STEPS, _ROUNDING = 8, 1e-9
+"""Causes that a waterfall shows, and the share of A below which what they leave is the rounding of sums."""
 
 
 def plain(text: str) -> str:
@@ -116,39 +112,63 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
 
 
 def difference(found: Comparison) -> Spec | None:
-    """Where B's energy goes, with the change from A of each part and its verdict; None where B has no two parts.
+    """The causes of a difference for ``flame.js``, each as wide as its joules; None where none is stated.
 
-    A change has a colour where ``compare`` detected a difference. A part that makes several boxes is judged as a whole.
+    A cause has the colour of its change from A where that is certain.
     """
-    run = found.b.run
-    if run is found.a.run:  # two sides of one recording, whose parts are those of both
+    if found.why is None or not found.why.stated:
         return None
-    results = Parts(run)
-    nodes = tree(run, results, facts_of(run, results).together)
-    width = widths(nodes, "energy")
-    if len(nodes) < 3 or sum(wide > 0 for wide in width) < 3:
+    seen = [row for row in found.why.rows if abs(row.value) > _SEEN * abs(found.why.whole.value or 0.0)]
+    wide = sum(abs(row.value) for row in seen)
+    nodes: list[list[Any]] = [[-1, "difference", figure(found.why.whole, "J"), "B − A", wide, None, 0]]
+    place: dict[str, int] = {}
+    for row in seen:
+        above = 0
+        if row.module:
+            if (above := place.setdefault(row.module, len(nodes))) == len(nodes):
+                nodes.append([0, printable(row.module), "", printable(row.module), 0.0, None, 1])
+            nodes[above][4] += abs(row.value)
+        before = row.energy[0].value or 0.0
+        change = 1.0 if before <= 0 else min(row.value / before, 1.0)
+        nodes.append([above, *why.texts(row), abs(row.value), change if row.certain else None, 2 if above else 1])
+    if len(nodes) < 2:
         return None
-    judged = {
-        row.part.id: row for row in found.rows if row.metric == ENERGY and row.groups[1].figures[0].value is not None
+    drawn = [[*node[:4], float(f"{node[4]:.6g}"), *node[5:]] for node in nodes]
+    return {"title": "Difference", "nodes": drawn, "watts": None, "reach": 1.0, "rows": 2 + any(place)}
+
+
+def waterfall(found: Comparison) -> Spec | None:
+    """From the energy of A to that of B by the largest causes, as bars of plotly; None where none is stated."""
+    if found.why is None or not found.why.stated:
+        return None
+    listed = [row for row in found.why.rows if row.value][:_STEPS]
+    rest = (found.why.whole.value or 0.0) - sum(row.value for row in listed)
+    unit = unit_for([found.why.of_a], "J")
+    steps = [(why.texts(row)[0], row.value / unit.factor) for row in listed]
+    steps += [("all else", rest / unit.factor)] if abs(rest) > _ROUNDING * found.why.of_a else []
+    start = found.why.of_a / unit.factor
+    names, base, height, colours = ["A"], [0.0], [start], [PALETTE[6]]
+    for name, value in steps:
+        names.append(f"{len(names)}. {name}")
+        base.append(start)
+        height.append(value)
+        colours.append(PALETTE[1] if value > 0 else PALETTE[0])
+        start += value
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [plain(one) for one in (*names, "B")],
+        "x": short((*height, start)),
+        "base": short((*base, 0.0)),
+        "marker": {"color": [*colours, PALETTE[6]]},
+        "hovertemplate": f"%{{y}}<br>%{{x}} {unit.name}<extra></extra>",
     }
-    rows = [found.whole.get(ENERGY), *(None if node.part is None else judged.get(node.part) for node in nodes[1:])]
-    changes = [row.change.value if row is not None and row.verdict in DIFFERENT else None for row in rows]
-    reach = min(1.0, max(_LEAST_CHANGE, *(abs(one or 0.0) for one in changes)))
-    only = {part.part.id for part in found.b.only}
-    tips = [
-        "\n".join([*(_judged(row) if row else [_ONLY if node.part in only else _NO_ROW]), _tip(node, nodes[0])])
-        for node, row in zip(nodes, rows, strict=True)
-    ]
-    figures = ["" if one is None else signed(Estimate(one)) for one in changes]
-    drawn = _drawn(nodes, width, figures, tips, changes)
-    return {"title": "Energy", "nodes": drawn, "watts": None, "reach": reach, "rows": max(depths(nodes).values())}
-
-
-def _judged(row: Row) -> list[str]:
-    """The figures of a comparison that a tip has: both sides, the change, the verdict."""
-    why = f": {reasons.reason(row.reason)}" if row.reason else ""
-    sides = [f"{name} {figure(one, 'J')}" for name, one in (("A", row.a), ("B", row.b))]
-    return [*sides, f"change {signed(row.change)}", f"{row.verdict}{why}", *map(reasons.flag, row.flags)]
+    layout = {
+        "xaxis": {"title": {"text": f"energy, {unit.name}"}},
+        "yaxis": {"autorange": "reversed"},
+        "bargap": 0.25,
+    }
+    return {"title": "From A to B", "data": [trace], "layout": layout}
 
 
 def _drawn(

@@ -20,9 +20,11 @@ from jouletrace.comparing.pairs import (
     Row,
 )
 from jouletrace.comparing.source import Listed
+from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import TITLES
 from jouletrace.report import trust
+from jouletrace.report import why as causes
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
@@ -74,6 +76,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "checks": [_check(one) for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
+        "why": causes.to_dict(found.why),
         "method": note(found.method),
         "trust": trust.to_dict(trusted(found)),
     }
@@ -160,7 +163,8 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     for side in (found.a, found.b):
         runs = f"{side.count} run{'s' if side.count != 1 else ''}"
         shown.subtitle.append(SEPARATOR.join([f"{side.name}: {runs}", *side_devices(side)]))
-    sections = [_model_section(found, marks), *(_level_section(found, level, top, marks) for level in LEVELS)]
+    divided = [causes.table(found.why, top)] if found.why and found.why.stated else []
+    sections = [_model_section(found, marks), *divided, *(_level_section(found, level, top, marks) for level in LEVELS)]
     shown.sections = [section for section in sections if section.rows]
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
@@ -178,7 +182,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", note(found.method)))
     shown.warnings = [note(one) for one in found.warnings]
-    shown.verdict = [*verdict(found), *joint(found), *trust.lines(trusted(found))]
+    first, *others = verdict(found) or [""]
+    because = causes.lines(found.why) if found.why else []
+    shown.verdict = [*filter(None, [first]), *because, *others, *joint(found), *trust.lines(trusted(found))]
     return shown.printable()
 
 
@@ -194,7 +200,8 @@ def short(found: Comparison, *, top: int) -> Document:
     shown.verdict = whole.verdict
     shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
-    shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
+    silent = found.why is not None and not found.why.stated
+    shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[: 1 if silent else 2]
     for section in shown.sections:
         section.notes = [line for line in section.notes if not line.startswith("[")]
     return shown.printable()
@@ -254,8 +261,10 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
 def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     """The cells of ``_COLUMNS``."""
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
-    remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, row.flags)]
+    of_row = (code for code in row.flags if code != ONE_RUN or row.verdict != INCONCLUSIVE)
+    remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, of_row)]
     because = f": {_BECAUSE[row.reason]}" if row.verdict == INCONCLUSIVE and row.reason in _BECAUSE else ""
+    because = because or (f": {_BECAUSE[ONE_RUN]}" if ONE_RUN in row.flags else "")
     said = f"{_MARKS.get(row.verdict, '')}{row.verdict}{because}"
     verdict = " ".join(filter(None, [said, *map(footnotes.mark, remarks)]))
     sides = [

@@ -21,10 +21,11 @@ from jouletrace.comparing.pairs import (
     Row,
 )
 from jouletrace.comparing.source import Listed, Side
+from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, no_energy, reason
+from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
@@ -49,6 +50,11 @@ _NOTES = {
     "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
     "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
     "is open",
+    "without_kernels": "the energies of kernels aren't known in {}: --detail kernel, or jouletrace run, shows which "
+    "make the difference",
+    "unlike": "what makes the difference can't be said: {:.0f} % of the energy of kernels is of parts that both sides "
+    "have; in common: {}",
+    "most_in_no_part": "what makes the difference can't be said: most of it is in no part",
     "repeat_lost": "{} lacks runs that it states: {}",
     "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
     "not_compared": "{} is not compared: {}",
@@ -289,6 +295,9 @@ def _doubt(found: Comparison) -> list[Failure]:
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:
         return [stored_scatter(ACTIONS["one_run"])]
+    if energy is not None and ONE_RUN in energy.flags:
+        action = _MORE.get(found.a.run.kind, _MORE_RUNS) or ACTIONS["one_run"]
+        return [Failure("verdict", CARE, "one_run", message=flag(ONE_RUN), action=action)]
     if found.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in found.rows):
         return [Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS)]
     return []

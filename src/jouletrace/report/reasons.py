@@ -82,6 +82,7 @@ FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
     "times_left_out": "without those of it that have impossible times in the file",
     "between_runs_stored": "± holds the scatter between runs as stored from others: --repeats measures it",
+    "one_run": "one run each: ± holds the largest difference on record of two runs of one thing",
     "hole_in_record": "the power record has a hole there",
     "counter_alone": "by the energy counter alone",
     "covered_alone": "energy, power and time are of what was recorded, without holes and resets",

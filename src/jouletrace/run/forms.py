@@ -158,7 +158,7 @@ class Recording(TypedDict, total=False):
     first_ns: Integer
     device: str
     iterations_by: str | None
-    seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=3)]]
+    seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=4)]]
     kernels: Integer
     idle_by: dict[str, _Number]
     whole: Annotated[list[Integer], Meta(min_length=3, max_length=3)]

@@ -45,7 +45,7 @@ _COUNTS = {
     "results": ("n",),
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
     "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
-    "divided": ("kind", "seconds"),
+    "divided": ("kind", "seconds", "count"),
     "powers": ("readings", "coverage", "own", "overlapped", "most_w", "prior_w"),
 }
 """Columns of non-negative numbers."""
@@ -107,8 +107,11 @@ def _wrong_recording(
         yield not {"end_ns", "iterations"} <= one.keys(), "it has no end_ns or iterations"
         yield not start - _LONGEST_NS <= first <= end or start > end, "its start, first kernel and end are in no order"
     units_s = one.get("seconds", [])
-    wrong = any(unit != int(unit) or site != int(site) or not 0 <= s <= MOST_NS for unit, site, s in units_s)
-    yield wrong, "its seconds have a wrong unit or time"
+    wrong = any(
+        unit != int(unit) or site != int(site) or not all(0 <= one <= MOST_NS for one in sums)
+        for unit, site, *sums in units_s
+    )
+    yield wrong, "its seconds have a wrong unit, time or count"
     yield not 0 <= one.get("last", 0) <= one.get("collectives", one.get("last", 0)), "last is not within collectives"
     yield "collectives" in one and not {"name", "last"} <= one.keys(), "it has collectives without name or last"
 

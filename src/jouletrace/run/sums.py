@@ -79,7 +79,7 @@ class Sums:
         It has no power where its time is that of others, too.
         """
         division = self.divisions[first.gpu]
-        time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None)
+        time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None, reason=None)
         energy = division.energy(seconds, remainder=remainder)
         idle_s = None if division.powers is None else float(seconds[:-1] @ division.powers.own)
         found = self.about(time, energy, idle_s)

@@ -213,6 +213,7 @@ DIVIDED = _schema(
     _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
     _field("kind", pa.int64(), "", "its kind in the powers table; null where its power isn't known"),
     _field("seconds", pa.float64(), "s", "time in an iteration, or in all of a program"),
+    _field("count", pa.float64(), "", "launches in that; null where unknown"),
     _field("reason", _NAME, "", "why the power isn't known; null if it is"),
 )
 """Energy of each device divided by what ran: seconds, whose powers are in ``powers``."""

@@ -14,6 +14,9 @@ from jouletrace.stats.interval import fieller
 from jouletrace.stats.quantiles import student
 
 METHOD = "runs"
+_SEEN = 4.0
+"""Standard errors from which on A isn't zero, however few degrees of freedom they have."""
+
 POWER = 0.9
 """Probability with which a change of ``detectable`` size is detected."""
 
@@ -49,8 +52,13 @@ class Contrast:
         return self._tail(-self._statistic(ratio * (1 - self.gain)))
 
     def change(self, alpha: float) -> Estimate:
-        """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be zero."""
+        """B / A - 1 with its interval of confidence 1 - ``alpha``.
+
+        It has none where that would be without end, as of two runs that scatter, and is null where A may be zero.
+        """
         ends = self._ends(alpha / 2)
+        if ends is None and self.a > _SEEN * math.sqrt(self.var_a):
+            return Estimate(self.b / self.a - 1, n=self._n, method=METHOD)
         if ends is None:
             return Estimate.null("denominator_near_zero", METHOD)
         return with_gain(Estimate(self.b / self.a - 1, ends[0] - 1, ends[1] - 1, self._n, METHOD), self.gain)
@@ -81,7 +89,8 @@ class Contrast:
     def _ends(self, tail: float) -> tuple[float, float] | None:
         """The ends of B / A without gain, each with a probability of error of ``tail``; None where A may be zero."""
         t = student(1 - tail, self.df)
-        return fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        ends = fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        return ends if ends is None or self.b < 0 else (max(ends[0], 0.0), ends[1])  # nothing falls by over 100 %
 
     @property
     def _n(self) -> int:

@@ -75,7 +75,7 @@ def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
     activity, about, _ = rows_of(gpus[0].parts, units := Units())
     phase = {row["id"]: row["phase"] for row in units.table().to_pylist()}
     seconds = {}
-    for unit, _, s in about["seconds"]:
+    for unit, _, s, _ in about["seconds"]:
         seconds[phase[unit]] = seconds.get(phase[unit], 0.0) + s
     assert seconds == pytest.approx({COMPUTE: 400e-6, WAITING: 200e-6, COMMUNICATION: 1000e-6})
     assert {row["name"]: row["count"] for row in units.table().to_pylist() if row["level"] == "kernel"} == {
@@ -96,7 +96,7 @@ def test_a_wait_beside_other_kernels_is_communication():
     assert waits.wait_ns[0].tolist() == [120 * US, 0, 0]
     _, about, _ = rows_of(gpus[0].parts, units := Units())
     names = {row["id"]: row["name"] for row in units.table().to_pylist()}
-    seconds = {names[unit]: s for unit, _, s in about["seconds"]}
+    seconds = {names[unit]: s for unit, _, s, _ in about["seconds"]}
     assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, waiting_part(SUM): 40e-6})
 
 
@@ -236,7 +236,8 @@ def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kind
     assert len(kernels) == (2 if kinds == 2 else 51)
     assert (OTHER_KERNELS in kernels) == (kinds == 300)
     assert pooled == (248 if kinds == 2 else 249)
-    assert sum(seconds for *_, seconds in about["seconds"]) == pytest.approx(300 * 301 / 2 * 1e-6)
+    assert sum(seconds for *_, seconds, _ in about["seconds"]) == pytest.approx(300 * 301 / 2 * 1e-6)
+    assert sum(count for *_, count in about["seconds"]) == 300
 
 
 def test_a_warning_states_that_ranges_share_a_row(monkeypatch):

@@ -245,7 +245,7 @@ WRONG = {
     "the Run has no device 'GPU-9'": lambda facts: facts[0].update(device="GPU-9"),
     "first kernel and end are in no order": lambda facts: facts[0].update(first_ns=-5),
     "it has no end_ns or iterations": lambda facts: facts[1].pop("iterations"),
-    "its seconds have a wrong unit or time": lambda facts: facts[0].update(seconds=[[2, 3, -100.0]]),
+    "its seconds have a wrong unit, time or count": lambda facts: facts[0].update(seconds=[[2, 3, -100.0]]),
     "last is not within collectives": lambda facts: facts[0].update(last=9, collectives=1),
     "it has collectives without name or last": lambda facts: (
         facts[0].pop("last", None) or facts[0].update(collectives=7)

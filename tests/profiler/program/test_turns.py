@@ -68,7 +68,7 @@ def seconds_of(processes, found=None):
     rows, about, _ = rows_of(gpu.parts, units)
     inside = {row["id"]: row.get("module") for row in units.rows.values()}
     pids = [one.pid for one in found]
-    sums = [sum(s for _, site, s in about["seconds"] if inside[site] == f"train\u2024py ({pid})") for pid in pids]
+    sums = [sum(s for _, site, s, _ in about["seconds"] if inside[site] == f"train\u2024py ({pid})") for pid in pids]
     raw = [float((one.work.end_ns - one.work.start_ns).sum()) / 1e9 for one in found]
     return sums, raw, rows, units
 

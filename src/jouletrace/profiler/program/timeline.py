@@ -80,8 +80,9 @@ def rows_of(
     """A program on one GPU as rows of a Run, of at most ``most`` kernels; their ``units`` are added below ``top``.
 
     Returns:
-        Columns of ``activity`` for the part that is analysed; its edges, the seconds of units and places over the whole
-        program, and the share of kernels of unknown operators; how many kernels in ranges aren't distinguished.
+        Columns of ``activity`` for the part that is analysed; its edges, the seconds and launches of units and places
+        over the whole program, and the share of kernels of unknown operators; how many kernels in ranges aren't
+        distinguished.
     """
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
@@ -169,8 +170,10 @@ def _placed(
     ):
         inside = (*part.prefix, *paths[where])
         ids[:, k] = _place(units, top, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
-    seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
-    sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
+    weight = part.weight[row]
+    seconds = np.bincount(which, (end - start) / 1e9 * weight, len(found))
+    often = count * np.bincount(which, weight, len(found)) / np.bincount(which, minlength=len(found))
+    sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k]), float(often[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 

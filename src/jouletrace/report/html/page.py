@@ -69,18 +69,26 @@ class Compared:
         id: Unique in the report.
         document: Title, sides, notes and warnings in words.
         tables: The model's figures, then the parts of each level, those that differ first.
-        difference: Where B's energy goes with its changes, for ``flame.js``; None without parts.
+        difference: Its causes, for ``flame.js``; None where none is stated.
+        waterfall: From A to B by these, for plotly; None where none is stated.
     """
 
     id: str
     document: Document
     tables: list[Table]
     difference: Spec | None = None
+    waterfall: Spec | None = None
+
+    @property
+    def plots(self) -> dict[str, Spec]:
+        """Its charts by name."""
+        plots = {"difference": self.difference, "waterfall": self.waterfall}
+        return {name: spec for name, spec in plots.items() if spec is not None}
 
     @property
     def data(self) -> Markup:
         """The scripts' data as JSON, in which names are escaped."""
-        return assets.embedded({"plots": {"difference": self.difference}, "simulated": bool(self.document.simulated)})
+        return assets.embedded({"plots": self.plots, "simulated": bool(self.document.simulated)})
 
     @property
     def verdicts(self) -> str:
@@ -124,7 +132,7 @@ def render(
     first = together[0] if together else recorded
     return assets.page(
         "page.html.j2",
-        (view["plots"] for view in views),
+        [*(view["plots"] for view in views), *(one.plots for one in against)],
         title=(against[0].document if against and not together else first).title,
         simulated=first.simulated,
         views=views,
@@ -209,7 +217,7 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
         changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
         tables.draw_bars([one for one in changes if one.low is not None], -reach, reach)
-    return Compared(f"compared{number}", document, shown, charts.difference(found))
+    return Compared(f"compared{number}", document, shown, charts.difference(found), charts.waterfall(found))
 
 
 def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -> tuple[list[Card], list[str]]:

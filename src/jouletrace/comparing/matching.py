@@ -1,0 +1,124 @@
+"""Leaves of two sides that do the same, in groups: those that agree in all first, then those that agree in ever less.
+
+A group is many to many: an attention in one kernel is replaced by two products, a softmax and copies. No leaf is left
+out: what nothing matches is a group of one side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jouletrace.comparing.leaves import Leaf
+
+SAME, SHAPES, OPERATOR, FUSED = "same", "other shapes", "other operator", "fused"
+REPLACED, NEW, GONE, IDLE = "replaced", "only in B", "only in A", "idle"
+"""How the two sides of a group correspond."""
+
+_WHOLE_ROLES = ("product", "convolution", "attention")
+"""Roles whose number format distinguishes them where nothing else does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Leaves of A and of B that do the same, and how they correspond; one side may have none."""
+
+    how: str
+    a: Sequence[Leaf]
+    b: Sequence[Leaf]
+
+
+Key = Callable[[Leaf], Hashable | None]
+"""What leaves of both sides must share; None for one that isn't matched so."""
+
+
+def _itself(leaf: Leaf) -> Hashable:
+    where = (leaf.op, leaf.shapes) if leaf.op else ("", leaf.kernel)
+    return (leaf.phase, leaf.module, *where)
+
+
+def _operator(leaf: Leaf) -> Hashable | None:
+    return (leaf.phase, leaf.module, leaf.op) if leaf.op else None
+
+
+def _role(leaf: Leaf) -> Hashable | None:
+    return (leaf.module, leaf.role) if leaf.module else None
+
+
+_BY_PLACE: tuple[tuple[str, Key], ...] = (
+    (SAME, _itself),
+    (SHAPES, _operator),
+    (OPERATOR, _role),
+    (REPLACED, lambda leaf: leaf.module or None),
+)
+_BY_NAME: tuple[tuple[str, Key], ...] = (
+    (SAME, lambda leaf: leaf.kernel or None),
+    (OPERATOR, lambda leaf: (leaf.role, leaf.format)),
+    (OPERATOR, lambda leaf: (leaf.role, leaf.format if leaf.role in _WHOLE_ROLES else "")),
+)
+"""Before wider modules where a side has none, as compiled code, and of what these leave: modules may be renamed."""
+
+
+def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
+    """Groups of leaves that correspond, those of one side only, and those without a kernel by name."""
+    left = [[leaf for leaf in side if not leaf.idle] for side in (a, b)]
+    idle = [[leaf for leaf in side if leaf.idle] for side in (a, b)]
+    groups: list[Group] = []
+
+    def take(how: str, of_a: list[Leaf], of_b: list[Leaf]) -> None:
+        groups.append(Group(how, of_a, of_b))
+        for n, some in enumerate((of_a, of_b)):
+            gone = set(map(id, some))
+            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+
+    def by(how: str, key: Key) -> None:
+        keyed = _keyed(left[0], key), _keyed(left[1], key)
+        for one in [one for one in keyed[0] if one in keyed[1]]:
+            take(how, keyed[0][one], keyed[1][one])
+
+    without = any(side and not any(leaf.module for leaf in side) for side in left)
+    for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
+        by(how, key)
+    groups = [_with_fused(group, left) for group in groups]
+    for depth in range(max((leaf.module.count(".") for side in left for leaf in side), default=0), 0, -1):
+        by(REPLACED, lambda leaf, depth=depth: ".".join(leaf.module.split(".")[:depth]) or None)  # type: ignore[misc]
+    if without and all(left) and all(some := _in_each_layer(left)):
+        take(REPLACED, *some)
+    for how, key in _BY_NAME:
+        by(how, key)
+    for n, how in enumerate((GONE, NEW)):
+        alone = _keyed(left[n], lambda leaf: (leaf.module or leaf.role, leaf.op or leaf.kernel))
+        groups += [Group(how, [], some) if n else Group(how, some, []) for some in alone.values()]
+    names = dict.fromkeys(leaf.op for side in idle for leaf in side)
+    return [*groups, *(Group(IDLE, *([x for x in side if x.op == name] for side in idle)) for name in names)]
+
+
+def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
+    found = defaultdict[Hashable, list[Leaf]](list)
+    for leaf in leaves:
+        if (one := key(leaf)) is not None:
+            found[one].append(leaf)
+    return found
+
+
+def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
+    """A group with the operators that a fused kernel of its other side names beside its own; ``left`` loses these."""
+    sides = [list(group.a), list(group.b)]
+    for n, other in enumerate((group.b, group.a)):
+        names = " ".join(leaf.kernel for leaf in other if leaf.kernel.startswith("triton"))
+        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names]
+        if joined and sum(leaf.count for leaf in joined) <= 2 * sum(leaf.count for leaf in other):
+            sides[n] += joined
+            gone = set(map(id, joined))
+            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+            group = Group(FUSED, *sides)
+    return group
+
+
+def _in_each_layer(left: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
+    """What is left on both sides and runs as often as most of that of A, or a multiple of it: once in each layer."""
+    often = Counter(round(leaf.count) for leaf in left[0]).most_common(1)[0][0]
+    if often < 2:
+        return [[], []]
+    return [[leaf for leaf in side if round(leaf.count) % often == 0] for side in left]

@@ -1,0 +1,210 @@
+"""Why B takes another energy than A: the difference divided by what does the same on both sides.
+
+The change of a group of launches is the sum of three terms with log-mean weights, exact and antisymmetric (Ang, Energy
+Policy 33 (2005) 867, LMDI-I): L ln(n_B / n_A) + L ln(t_B / t_A) + L ln(P_B / P_A), where L = (E_B - E_A) /
+ln(E_B / E_A), n is the number of launches, t the time of each and P the power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+from jouletrace.comparing.causes import COUNT, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
+from jouletrace.comparing.leaves import WORK, Leaf, Leaves, leaves_of
+from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, Group, match
+from jouletrace.comparing.pairs import DIFFERENT, Note, Row
+from jouletrace.comparing.source import Side
+from jouletrace.comparing.spread import MOST_SCATTER
+from jouletrace.run import Estimate
+from jouletrace.run.division import RESPONSE
+from jouletrace.stats.interval import Z95
+
+MOST, LEAST = 3, 0.1
+"""Causes that the first line names, and the share of the whole from which on one is named."""
+
+UNLIKE = 0.5
+"""Share of the joules that must do the same on both sides for the difference of two workloads to be divided."""
+
+_ALPHA = 0.025
+"""Probability that any of the rows is reported to differ where none does: the whole has the other half of 5 %."""
+
+_TIMES = ("iteration_time_s", "time_s")
+"""Of an iteration, or of all that ran: the first that a side has."""
+
+_MANY = 0.4
+"""Share of the whole that the largest causes must leave for all kernels together to be named instead."""
+
+
+def why(
+    a: Side, b: Side, rows: Mapping[str, Row], scale: tuple[float, float], gain: float, margin: float
+) -> tuple[Why | None, list[Note]]:
+    """The difference of two sides divided by its causes, and notes on what stands in the way or would show more.
+
+    Args:
+        a: One side.
+        b: The other.
+        rows: Those of the whole by metric, with their verdicts.
+        scale: Factors by which the figures of each side are multiplied.
+        gain: Relative error between the sensors of both sides.
+        margin: Share of A below which no row counts as a difference.
+
+    Returns:
+        None in place of causes where a side has no energy to divide, and where hardly anything does the same on both.
+    """
+    energy, notes = rows.get("energy_total_j"), list[Note]()
+    one, other = leaves_of(a, scale[0]), leaves_of(b, scale[1])
+    kernels = one is not None and other is not None
+    if not kernels:
+        bare = tuple(side.name for side, own in ((a, one), (b, other)) if own is None)
+        notes.append(Note("without_kernels", (bare,)))
+        one, other = (leaves_of(side, by, kernels=False) for side, by in zip((a, b), scale, strict=True))
+    if energy is None or one is None or other is None:
+        return None, []
+    groups = match(one.leaves, other.leaves)
+    names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
+    if len(names) > 1 and _alike(groups) < UNLIKE:
+        return None, [*notes, Note("unlike", (100 * _alike(groups), _in_common(groups)))]
+    side = _Sides(one, other, gain, _waiting_s(rows, one, other), scale[0] != scale[1])
+    found = [side.cause(group) for group in groups]
+    found.append(side.rest())
+    least = margin * (one.whole.value or 0.0)
+    found = sorted((_judged(row, len(found), least) for row in found), key=lambda row: -abs(row.value))
+    value, half = (other.whole.value or 0.0) - (one.whole.value or 0.0), energy.difference.half_width
+    whole = Estimate(value) if half is None else Estimate(value, value - half, value + half)
+    divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels)
+    known = energy.verdict in DIFFERENT
+    if known and abs(next(row.value for row in found if row.how == REST)) > abs(value) / 2:
+        return replace(divided, stated=True), [*notes, Note("most_in_no_part")]
+    first = tuple(_first(side, found, value, least, known))
+    stated = known or bool(first)
+    return replace(divided, first=first, stated=stated), notes if stated else []
+
+
+def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:
+    """Half-width of the difference of both times in s, which is that of waiting: kernels take the same in every run."""
+    half = next((row.difference.half_width for name in _TIMES if (row := rows.get(name)) is not None), None)
+    return math.hypot(a.time_half_s, b.time_half_s) if half is None else half
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Both sides with what their errors share."""
+
+    a: Leaves
+    b: Leaves
+    gain: float
+    waiting_s: float  # half-width of the difference of times
+    each: bool  # figures of a sample: launches are of other things
+
+    def cause(self, group: Group) -> Cause:
+        """The cause of a group, not judged."""
+        ea, eb = self.a.energy(group.a), self.b.energy(group.b)
+        value = (eb.value or 0.0) - (ea.value or 0.0)
+        shared = 0.0
+        if self.a.boards == self.b.boards and group.how == SAME:  # the response errs alike on both sides
+            shared = 2 * (Z95**2) * ea.budget.get(RESPONSE, 0.0) * eb.budget.get(RESPONSE, 0.0)
+        squares = sum((one.half_width or 0.0) ** 2 for one in (ea, eb))
+        if group.how == IDLE:
+            scatter = self.waiting_s * max(_watts(group.a), _watts(group.b))
+        else:
+            scatter = Z95 * MOST_SCATTER * math.hypot(ea.value or 0.0, eb.value or 0.0)
+        half = math.sqrt(max(squares - shared, 0.0) + scatter**2 + (self.gain * (ea.value or 0.0)) ** 2)
+        terms = _terms(group, ea.value or 0.0, eb.value or 0.0, self.each)
+        return Cause(group.how, group.a, group.b, (ea, eb), Estimate(value, value - half, value + half), terms)
+
+    def rest(self) -> Cause:
+        """What the rows leave of the whole: windows that were measured without kernels, less what was recorded."""
+        found, half = [], 0.0
+        for side, own in ((self.a, self.a.leaves), (self.b, self.b.leaves)):
+            every = side.energy(own)
+            value = (side.whole.value or 0.0) - sum(leaf.joules for leaf in own)
+            wide = math.hypot(side.whole.half_width or 0.0, every.half_width or 0.0)
+            found.append(Estimate(value, value - wide, value + wide))
+            half = math.hypot(half, wide)
+        change = (found[1].value or 0.0) - (found[0].value or 0.0)
+        return Cause(
+            REST, (), (), (found[0], found[1]), Estimate(change, change - half, change + half), {WHOLE: change}
+        )
+
+
+def _terms(group: Group, ea: float, eb: float, each: bool) -> dict[str, float]:
+    """Terms of the change of a group; one where these aren't of one thing on both sides."""
+    (na, sa), (nb, sb) = ((sum(x.count for x in s), sum(x.seconds for x in s)) for s in (group.a, group.b))
+    of_work = any(leaf.op == WORK for leaf in group.a)
+    if group.how == IDLE and min(ea, eb) <= 0:
+        return {WAITING: eb - ea}
+    if group.how in (NEW, GONE, REPLACED) or of_work or min(ea, eb, sa, sb, na, nb) <= 0:
+        return {WHOLE: eb - ea}
+    if each or group.how in (IDLE, FUSED):
+        na = nb = 1.0
+    mean = ea if math.isclose(ea, eb, rel_tol=1e-12) else (eb - ea) / math.log(eb / ea)
+    long, power = mean * math.log(sb / nb / (sa / na)), mean * math.log(eb / sb / (ea / sa))
+    if group.how == IDLE:
+        return {WAITING: long, POWER: power}
+    return {COUNT: mean * math.log(nb / na), TIME: long, POWER: power}
+
+
+def _watts(leaves: Sequence[Leaf]) -> float:
+    seconds = sum(leaf.seconds for leaf in leaves)
+    return sum(leaf.joules for leaf in leaves) / seconds if seconds else 0.0
+
+
+def _judged(row: Cause, rows: int, margin: float) -> Cause:
+    """A cause, certain if it is beyond its interval over all rows together and beyond the margin."""
+    level = NormalDist().inv_cdf(1 - _ALPHA / 2 / rows) / Z95
+    return replace(row, certain=abs(row.value) > max(level * (row.change.half_width or 0.0), margin))
+
+
+def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, known: bool) -> list[Cause]:
+    """The causes to name first: rows of one role are one, as a sum may be certain where none of its rows is.
+
+    So are those on one side alone: they may be on the other under another name.
+    """
+    by = defaultdict[Any, list[Cause]](list)
+    for row in rows:
+        if row.how != REST:
+            alone = row.how in (IDLE, REPLACED, FUSED) or row.leaves[0].op == WORK
+            by[row if alone else row.leaves[0].role].append(row)
+    joined = [_joined(side, some, len(by), margin) for some in by.values()]
+    joined.sort(key=lambda row: -abs(row.value))
+    least = LEAST * abs(whole) if known else 0.0
+    found = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
+    many = [row for row in rows if len(row.terms) == 3]
+    if found and abs(whole - sum(row.value for row in found)) > _MANY * abs(whole) and len(many) > MOST:
+        every = _joined(side, many, len(by), margin)
+        if every.certain and abs(whole - every.value) < abs(whole - sum(row.value for row in found)):
+            return [every]
+    return found
+
+
+def _joined(side: _Sides, some: Sequence[Cause], rows: int, margin: float) -> Cause:
+    """Several causes as one, with the joint error of their powers; its terms are the sums of theirs."""
+    if len(some) == 1:
+        return some[0]
+    how = some[0].how if len({row.how for row in some}) == 1 else "together"
+    group = Group(how, [leaf for row in some for leaf in row.a], [leaf for row in some for leaf in row.b])
+    names = dict.fromkeys(name for row in some for name in row.terms)
+    terms = {name: sum(row.terms.get(name, 0.0) for row in some) for name in names}
+    terms = {WHOLE: sum(terms.values())} if WHOLE in terms else terms
+    return _judged(replace(side.cause(group), terms=terms), rows, margin)
+
+
+def _alike(groups: Sequence[Group]) -> float:
+    """Share of the joules of kernels that do the same on both sides."""
+    every = sum(leaf.joules for group in groups if group.how != IDLE for leaf in (*group.a, *group.b))
+    loose = (REPLACED, NEW, GONE, IDLE)
+    same = sum(leaf.joules for group in groups if group.how not in loose for leaf in (*group.a, *group.b))
+    return same / every if every else 1.0
+
+
+def _in_common(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The roles that both sides have, the one with the most energy first."""
+    sides = [leaf for group in groups for leaf in group.a], [leaf for group in groups for leaf in group.b]
+    both = {leaf.role for leaf in sides[0] if not leaf.idle} & {leaf.role for leaf in sides[1] if not leaf.idle}
+    energy = {role: sum(leaf.joules for side in sides for leaf in side if leaf.role == role) for role in both}
+    return tuple(sorted(both, key=lambda role: (-energy[role], role)))

@@ -1,0 +1,212 @@
+"""Why B takes another energy than A, in words: the first lines of a comparison, and the table of causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jouletrace.comparing.causes import COUNT, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
+from jouletrace.comparing.leaves import FLOOR, WORK
+from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
+from jouletrace.report.reasons import printed
+from jouletrace.report.scale import NBSP, Unit, cell, unit_for
+from jouletrace.report.table import Cell, Column, Table
+from jouletrace.run import Estimate
+from jouletrace.run.names import short_name
+from jouletrace.run.recording_names import IN_NO_PART
+from jouletrace.run.roles import OTHER
+
+_WAYS = {
+    COUNT: ("more often", "less often"),
+    TIME: ("longer", "shorter"),
+    POWER: ("at more power", "at less power"),
+    WAITING: ("longer", "shorter"),
+    WHOLE: ("more", "less"),
+}
+"""Words for a term by its sign."""
+
+_TELLING = 0.2
+"""Share of a change from which on a term of it is named."""
+
+_PLURAL = {
+    "product": "products",
+    "norm": "norms",
+    "convolution": "convolutions",
+    "activation": "activations",
+    "embedding": "embeddings",
+    "collective": "collectives",
+    "copy": "copies",
+    "reduction": "reductions",
+    "elementwise": "elementwise kernels",
+    "optimizer": "optimizer steps",
+    OTHER: "other kernels",
+}
+_NAMED = 3
+"""Roles of a side that a line names."""
+
+NO_KERNEL, NOT_SHOWN = "no kernel running", "not shown"
+
+_WORDS = 3
+"""Words of a module's path that a table shows."""
+
+
+def lines(why: Why) -> list[str]:
+    """The line of the largest causes and what they leave: "+1.42 J: +1.86 attention replaced by ...; rest −0.04"."""
+    if not why.first:
+        return []
+    unit = _unit(why)
+    said = [f"{_number(cause.value, unit)} {_said(cause)}" for cause in why.first]
+    whole = f"{_number(why.whole.value or 0.0, unit)}{NBSP}{unit.name}"
+    return [f"{whole}: {'; '.join(said)}; rest {_number(why.others, unit)}"]
+
+
+def table(why: Why, top: int) -> Table:
+    """The causes by joules of difference, equal layers as one, and what all leave of the whole."""
+    unit = _unit(why)
+    columns = [
+        Column("cause", long="middle"),
+        Column("module", long="start"),
+        Column("B − A", numeric=True, key="change", unit=unit),
+        Column("how", key="how"),
+        *(Column(name, numeric=True, key=name.lower(), unit=unit, wide=1) for name in ("A", "B")),
+        *(Column(name, numeric=True, key=name, unit=unit, wide=2) for name in ("count", "time", "power")),
+    ]
+    section = Table("Why", columns, apart=True, id="why")
+    shown = [row for row in why.rows if row.value or row.certain][:top]
+    for row in shown:
+        kernels = dict.fromkeys(leaf.kernel for leaf in (*row.a, *row.b) if leaf.kernel)
+        section.rows.append(
+            [
+                Cell(printed(_what(row)), full=", ".join(kernels)),
+                Cell(_place(row.module), full=row.module),
+                Cell(_with_sign(row.change, unit), row.change.value, row.change.low, row.change.high),
+                _ways(row) if row.certain else NOT_SHOWN,
+                *(Cell(cell(Estimate(one.value), unit), one.value) for one in row.energy),
+                *(_term(row, names, unit) for names in ((COUNT,), (TIME, WAITING), (POWER,))),
+            ]
+        )
+    if rest := why.rows[len(shown) :]:
+        total = sum(row.value for row in rest)
+        section.notes.append(f"{len(rest)} more: {_number(total, unit)}{NBSP}{unit.name} together")
+    return section
+
+
+def texts(cause: Cause) -> tuple[str, str, str]:
+    """A cause in a chart: its name, its joules, and the lines of its tip."""
+    unit = unit_for([cause.value], "J")
+    joules = f"{_with_sign(cause.change, unit)}{NBSP}{unit.name}"
+    sides = (
+        f"{name} {cell(Estimate(one.value), unit)}{NBSP}{unit.name}"
+        for name, one in zip("AB", cause.energy, strict=True)
+    )
+    kernels = dict.fromkeys(short_name(leaf.kernel) for leaf in (*cause.a, *cause.b) if leaf.kernel)
+    ways = _ways(cause) if cause.certain else NOT_SHOWN
+    lines = [printed(_what(cause)), *map(printed, [cause.module] if cause.module else []), *sides, joules, ways]
+    return printed(_what(cause)), joules, "\n".join([*lines, *map(printed, list(kernels)[:_WORDS])])
+
+
+def to_dict(why: Why | None) -> dict[str, Any] | None:
+    """The causes as JSON has them, energies in J."""
+    if why is None:
+        return None
+    return {
+        "change_j": why.whole.to_dict(),
+        "first": [_dict(row) for row in why.first],
+        "others_j": why.others,
+        "rows": [_dict(row) for row in why.rows],
+    }
+
+
+def _dict(row: Cause) -> dict[str, Any]:
+    return {
+        "how": row.how,
+        "what": _what(row),
+        "module": row.module,
+        "ops": list(row.ops),
+        "roles_a": list(row.roles[0]),
+        "roles_b": list(row.roles[1]),
+        "kernels_a": sorted({leaf.kernel for leaf in row.a if leaf.kernel}),
+        "kernels_b": sorted({leaf.kernel for leaf in row.b if leaf.kernel}),
+        "count_a": sum(leaf.count for leaf in row.a),
+        "count_b": sum(leaf.count for leaf in row.b),
+        "time_a_s": sum(leaf.seconds for leaf in row.a),
+        "time_b_s": sum(leaf.seconds for leaf in row.b),
+        "a_j": row.energy[0].value,
+        "b_j": row.energy[1].value,
+        "change_j": row.change.to_dict(),
+        "terms_j": row.terms,
+        "certain": row.certain,
+    }
+
+
+def _unit(why: Why) -> Unit:
+    return unit_for([why.of_a], "J")
+
+
+def _number(value: float, unit: Unit) -> str:
+    return f"{value / unit.factor:+.3g}".replace("-", "−")
+
+
+def _with_sign(change: Estimate, unit: Unit) -> str:
+    text = cell(change, unit)
+    return f"+{text}" if (change.value or 0.0) > 0 else text
+
+
+def _term(row: Cause, names: Sequence[str], unit: Unit) -> Cell:
+    value = next((row.terms[name] for name in names if name in row.terms), None)
+    return Cell("" if value is None else _number(value, unit), value)
+
+
+def _said(cause: Cause) -> str:
+    """A cause in words: "attention replaced by fp32 products, softmax, copies"; "norms shorter"."""
+    if cause.how == REPLACED:
+        return " replaced by ".join(map(_roles, cause.roles))
+    return f"{_what(cause)} {_ways(cause)}"
+
+
+def _place(module: str) -> str:
+    return printed(".".join(module.split(".")[-_WORDS:])) if module else ""
+
+
+def _ways(cause: Cause) -> str:
+    """How a cause changed: "replaced", "fused, shorter", "longer, at less power"."""
+    if cause.how in (REPLACED, NEW, GONE):
+        return cause.how
+    telling = [name for name, value in cause.terms.items() if abs(value) > _TELLING * abs(cause.value)]
+    ways = [_WAYS[name][cause.terms[name] < 0] for name in telling]
+    return ", ".join([*(["fused"] if cause.how == FUSED else []), *ways])
+
+
+def _what(cause: Cause) -> str:
+    """What a cause is of: its roles, on both sides where they differ, or the name of what no kernel takes."""
+    if cause.how == REST:
+        return IN_NO_PART
+    if cause.how == IDLE:
+        return cause.leaves[0].op or NO_KERNEL
+    if cause.leaves[0].op in (WORK, FLOOR):
+        return cause.leaves[0].op
+    of_a, of_b = map(_roles, cause.roles)
+    if not cause.a or not cause.b or of_a == of_b or cause.how == FUSED:
+        return of_a or of_b
+    (form_a, role_a), (form_b, role_b) = (_first(roles) for roles in cause.roles)
+    if role_a == role_b and len(cause.roles[0]) == len(cause.roles[1]) == 1:
+        forms = " → ".join(filter(None, (form_a, form_b))) if form_a and form_b else ""
+        return f"{_PLURAL.get(role_a, role_a)} {forms}".strip()
+    return f"{of_a} → {of_b}"
+
+
+def _first(roles: Sequence[str]) -> tuple[str, str]:
+    form, _, role = roles[0].rpartition(" ")
+    return form, role
+
+
+def _roles(names: Sequence[str]) -> str:
+    """Roles in the plural, the first ones, with each format where it changes."""
+    said: list[str] = []
+    before = ""
+    for name in names[:_NAMED]:
+        form, _, role = name.rpartition(" ")
+        role = _PLURAL.get(role, short_name(role))
+        said.append(role if form == before else f"{form} {role}".strip())
+        before = form or before
+    return ", ".join(dict.fromkeys(said)) + (", …" if len(names) > _NAMED else "")

@@ -1,0 +1,234 @@
+"""Why B takes another energy than A: causes that add up, are named where they are certain, and only there."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from commands import done
+from explained import COPY, NORM, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
+from jouletrace.comparing.compare import compare
+from jouletrace.report.comparison import render
+from jouletrace.run import Run
+from make_runs import gpu
+from places import REPOSITORY
+
+RUNS = REPOSITORY / "docs" / "results" / "runs"
+EAGER, COMPILED = (RUNS / f"minilm-256-{mode}-h100.zip" for mode in ("eager", "compile"))
+OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
+
+
+def both(a: Run, b: Run):
+    return compare([(a, "a")], [(b, "b")])
+
+
+def said(found) -> str:
+    return " ".join(render(found).replace("\u00a0", " ").split())
+
+
+def changed(*replaced: Kernel, without: tuple[str, ...] = ()) -> tuple[Kernel, ...]:
+    """The usual kernels, those of some modules by others."""
+    gone = {one.module for one in replaced} | set(without)
+    return (*(one for one in USUAL if one.module not in gone), *replaced)
+
+
+def causes(found) -> dict[tuple[str, str], float]:
+    return {(row.how, row.module): row.value for row in found.why.rows}
+
+
+@pytest.mark.parametrize("pair", [(EAGER, COMPILED), (COMPILED, EAGER)])
+def test_rows_add_up_to_the_whole_and_terms_to_each_row(pair):
+    why = compare(*map(str, pair)).why
+    assert math.fsum(row.value for row in why.rows) == pytest.approx(why.whole.value, abs=1e-12)
+    for row in why.rows:
+        assert math.fsum(row.terms.values()) == pytest.approx(row.value, abs=1e-12)
+        assert row.change.low <= row.value <= row.change.high
+
+
+def test_the_other_way_round_each_cause_has_the_other_sign():
+    there, back = compare(str(EAGER), str(COMPILED)).why, compare(str(COMPILED), str(EAGER)).why
+    assert there.whole.value == pytest.approx(-back.whole.value)
+    changes = [sorted(round(sign * row.value, 9) for row in why.rows) for sign, why in ((1, there), (-1, back))]
+    assert changes[0] == changes[1]
+
+
+def test_of_a_model_and_its_compiled_form_the_replaced_attention_is_named_first():
+    text = " ".join(done("compare", str(EAGER), str(COMPILED)).out.replace("\u00a0", " ").split())
+    assert "+1.42 J: +1.86 bf16 attention replaced by fp32 products, softmax, copies; −0.398" in text
+
+
+def test_every_leaf_is_in_one_row():
+    why = compare(str(EAGER), str(COMPILED)).why
+    for side in ("a", "b"):
+        leaves = [id(leaf) for row in why.rows for leaf in getattr(row, side)]
+        assert len(leaves) == len(set(leaves)) > 10
+
+
+def test_an_operator_that_is_replaced_by_several_is_one_cause():
+    layers = [f"model.layer.{i}.attention" for i in range(2)]
+    parts = [("bmm", PRODUCT_FP32, 2e-3), ("softmax", SOFTMAX, 1e-3), ("copy", COPY, 1e-3)]
+    kernels = tuple(Kernel(layer, op, name, 1, seconds, 350.0) for layer in layers for op, name, seconds in parts)
+    found = both(explained(), explained(changed(*kernels)))
+    first = found.why.first[0]
+    assert (first.how, first.module) == ("replaced", "model.layer.*.attention")
+    assert first.value == pytest.approx(2 * 4e-3 * 350 - 2 * 1e-3 * 400)
+    assert "bf16 attention replaced by fp32 products, softmax, copies" in said(found)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "term", "words"),
+    [
+        (Kernel("model.norm", "native_layer_norm", NORM, 3, 3e-3, 300.0), "count", "norms more often"),
+        (Kernel("model.norm", "native_layer_norm", NORM, 1, 3e-3, 300.0), "time", "norms longer"),
+        (Kernel("model.norm", "native_layer_norm", NORM, 1, 1e-3, 900.0), "power", "norms at more power"),
+    ],
+)
+def test_a_change_is_of_launches_of_time_or_of_power(kernel, term, words):
+    found = both(explained(), explained(changed(kernel)))
+    first = found.why.first[0]
+    assert first.value == pytest.approx(0.6)
+    assert first.terms[term] == pytest.approx(0.6, rel=1e-6)
+    assert sum(abs(value) for name, value in first.terms.items() if name != term) < 1e-9
+    assert words in said(found)
+
+
+@pytest.mark.parametrize(("idle_s", "words"), [(9e-3, "no kernel running longer"), (0.0, "no kernel running shorter")])
+def test_a_host_that_keeps_the_gpu_waiting_is_a_cause(idle_s, words):
+    found = both(explained(idle_s=4e-3), explained(idle_s=idle_s))
+    assert [row.how for row in found.why.first] == ["idle"]
+    assert words in said(found)
+
+
+def test_what_is_on_one_side_alone_is_listed_and_counts():
+    more = Kernel("model.extra", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 2e-3, 500.0)
+    found = both(explained(), explained((*USUAL, more)))
+    assert causes(found)["only in B", "model.extra"] == pytest.approx(1.0)
+    found = both(explained((*USUAL, more)), explained())
+    assert causes(found)["only in A", "model.extra"] == pytest.approx(-1.0)
+    assert "convolutions only in A" in said(found)
+
+
+def test_what_only_changed_its_module_is_no_cause():
+    """Between versions of a model, or where calls of operators were seen on one side alone."""
+    moved = tuple(one._replace(module=f"net.{one.module.removeprefix('model.')}") for one in USUAL)
+    found = both(explained(), explained(moved))
+    assert not found.why.stated
+    assert max(abs(row.value) for row in found.why.rows) < 1e-9
+
+
+def test_small_changes_of_all_kernels_are_named_together_where_none_is_shown():
+    """A sum of rows may be certain where none of its rows is: its errors aren't one."""
+    kernels = tuple(one._replace(module=f"model.part{i}", watts=300.0 + i) for i, one in enumerate(USUAL[2:3] * 24))
+    longer = tuple(one._replace(seconds=1.06 * one.seconds) for one in kernels)
+    found = both(explained(kernels, error=0.015), explained(longer, error=0.015))
+    assert not any(row.certain for row in found.why.rows)
+    (first,) = found.why.first
+    assert first.terms["time"] == pytest.approx(first.value)
+    assert "products longer" in said(found)
+
+
+@pytest.mark.parametrize("device", [None, OTHER], ids=["one board", "two boards"])
+def test_equal_sides_have_no_cause(device):
+    """100 pairs whose powers and wholes have drawn errors of the stated size: at most 9 name one."""
+    rng = np.random.default_rng(60)
+    pairs = [(explained(errors=rng, error=0.03), explained(errors=rng, error=0.03, device=device)) for _ in range(100)]
+    named = [both(*pair).why.stated for pair in pairs]
+    assert sum(named) <= 9
+
+
+def test_a_cause_is_certain_beyond_the_errors_of_its_powers_alone():
+    """5 % more power of one kind is a cause where powers are known to 0.5 %, and not where they are known to 4 %."""
+    hungrier = changed(Kernel("model.norm", "native_layer_norm", NORM, 1, 1e-3, 360.0))
+    for error, shown in ((0.005, True), (0.08, False)):
+        why = both(explained(error=error), explained(hungrier, error=error)).why
+        row = next(row for row in why.rows if row.module == "model.norm")
+        assert row.certain == shown
+
+
+def test_an_error_of_the_response_that_both_sides_share_cancels():
+    hungrier = changed(Kernel("model.norm", "native_layer_norm", NORM, 1, 1e-3, 315.0))
+    halves = []
+    for response, device in ((0.0, None), (0.9, None), (0.9, OTHER)):
+        a, b = (
+            explained(error=0.05, response=response),
+            explained(hungrier, error=0.05, response=response, device=device),
+        )
+        row = next(row for row in both(a, b).why.rows if row.module == "model.norm")
+        halves.append(row.change.half_width)
+    alone, shared, other = halves
+    assert shared < 0.5 * alone
+    assert other >= 0.99 * alone
+
+
+def test_unlike_models_are_refused_with_what_they_have_in_common():
+    other = (Kernel("net.stem", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 9e-3, 500.0), USUAL[2])
+    found = both(explained(), explained(other, name="resnet50"))
+    assert found.why is None
+    assert "what makes the difference can't be said" in said(found)
+    assert "in common: product" in said(found)
+
+
+def bare(run: Run) -> Run:
+    """The same as it is without kernels."""
+    for name in ("divided", "powers", "errors"):
+        setattr(run, name, getattr(run, name).slice(0, 0))
+    run.units = run.units.slice(0, 1)
+    return run
+
+
+@pytest.mark.parametrize("sides", [(False, False), (False, True)])
+def test_without_kernels_waiting_and_work_are_distinguished_and_an_option_is_named(sides):
+    a, b = (
+        run if kernels else bare(run) for run, kernels in zip((explained(), explained(idle_s=9e-3)), sides, strict=True)
+    )
+    found = both(a, b)
+    assert [row.value for row in found.why.rows] == pytest.approx([0.8, 0.0, 0.0], abs=1e-9)
+    assert "+0.8 J: +0.8 floor of the GPU longer; rest" in said(found)
+    lacking = "A, B" if not any(sides) else "A"
+    assert f"the energies of kernels aren't known in {lacking}: --detail kernel, or jouletrace run" in said(found)
+
+
+def test_other_batch_sizes_are_compared_per_sample():
+    double = tuple(one._replace(seconds=2 * one.seconds) for one in USUAL)
+    found = both(explained(), explained(double, idle_s=1e-3, batch=16, items=16))
+    assert found.why.whole.value == pytest.approx(-0.5 * 0.1 / 8)
+    assert [row.how for row in found.why.rows if abs(row.value) > 1e-9] == ["idle"]
+
+
+def test_where_most_is_in_no_part_no_cause_is_named():
+    a, b = explained(), explained()
+    rows = b.results.to_pylist()
+    for row in rows:
+        if row["metric"] in ("energy_total_j", "power_w"):
+            row |= {end: 1.5 * row[end] for end in ("value", "low", "high")}
+    b.results = b.results.from_pylist(rows, schema=b.results.schema)
+    found = both(a, b)
+    assert found.why.first == ()
+    assert "most of it is in no part" in said(found)
+
+
+def test_json_states_causes_with_their_kernels():
+    found = json.loads(done("compare", str(EAGER), str(COMPILED), "--json").out)["why"]
+    first = found["first"][0]
+    assert first["how"] == "replaced"
+    assert first["roles_b"][0] == "fp32 product"
+    assert any("cudnn" in name or "sdpa" in name for name in first["kernels_a"])
+    assert math.fsum(row["change_j"]["value"] for row in found["rows"]) == pytest.approx(found["change_j"]["value"])
+
+
+def test_causes_of_hostile_names_stay_on_one_line():
+    odd = Kernel("model.\x1b[31mred\n|", "add\n", "kernel\n\x1b]0;evil\x07 <b>", 1, 3e-3, 500.0)
+    text = render(both(explained(), explained((*USUAL, odd))))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_several_runs_a_side_are_explained_by_their_mean():
+    longer = changed(Kernel("model.norm", "native_layer_norm", NORM, 1, 3e-3, 300.0))
+    rng = np.random.default_rng(6)
+    sides = [[(explained(k, errors=rng), f"{i}") for i in range(3)] for k in (USUAL, longer)]
+    why = compare(*sides).why
+    row = next(row for row in why.rows if row.module == "model.norm")
+    assert row.value == pytest.approx(0.6, rel=0.05)
+    assert row.certain
