@@ -95,6 +95,6 @@ class Why:
 
 def _roles(leaves: Sequence[Leaf]) -> tuple[str, ...]:
     by = Counter[str]()
-    for leaf in leaves:
+    for leaf in (leaf for leaf in leaves if not leaf.idle):
         by[" ".join(filter(None, (leaf.format, leaf.role)))] += leaf.joules  # type: ignore[assignment]
     return tuple(name for name, _ in by.most_common())

@@ -18,6 +18,7 @@ from jouletrace.comparing.pairs import (
     LENGTH,
     LOAD,
     LOWER,
+    ONE_RUN,
     SAME,
     WORSE,
     Comparison,
@@ -37,7 +38,7 @@ from jouletrace.comparing.sides import (
     side_of,
 )
 from jouletrace.comparing.source import Side
-from jouletrace.comparing.spread import ONE_RUN, solve
+from jouletrace.comparing.spread import solve
 from jouletrace.comparing.why import why
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load

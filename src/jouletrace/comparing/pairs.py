@@ -63,6 +63,10 @@ STATED = (*NAMES, *FIGURES, "confidence", "p", "verdict", "reason", "detectable"
 LENGTH = "length_of_record"
 """Reason why a time has no verdict: a log, or a monitor without a program, ends whenever it was ended."""
 
+ONE_RUN = "one_run"
+"""Flag of a row of single runs that is compared with the largest difference on record of two runs of one thing, and
+reason of one that this leaves open."""
+
 _JUDGED = ("energy_total_j", "iteration_time_s")
 """Metrics of the whole by which B is judged."""
 
@@ -196,7 +200,7 @@ class Row(Listed):
     @property
     def p(self) -> float | None:
         """Probability of such a difference by chance, if there is none; None where it can't be determined."""
-        return None if self.contrast is None else self.contrast.p()
+        return None if self.contrast is None or ONE_RUN in self.flags else self.contrast.p()
 
     @property
     def detectable(self) -> float | None:

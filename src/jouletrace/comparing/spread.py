@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.comparing.pairs import LOAD, Row
+from jouletrace.comparing.pairs import LOAD, ONE_RUN, Row
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import satterthwaite
@@ -35,9 +35,6 @@ runs scatter by 0.1 to 1 %, and a stored scatter is that of another workload."""
 SINGLE_RUNS = {"latency_s": 0.5, "iteration_time_s": 0.3, "time_s": 0.3, "power_w": 0.15, "energy_total_j": 0.25}
 """By metric, the largest relative difference of two runs of one thing that is recorded, rounded up
 (docs/results/compare-h100.md): single runs without a scatter differ for certain where they differ by more."""
-
-ONE_RUN = "one_run"
-"""Flag of a row of single runs that is compared with ``SINGLE_RUNS``, and reason of one that it leaves open."""
 
 CHANCE_DF = 9.0
 """Degrees of freedom of the chance within a run: of ten parts of a load."""

@@ -14,13 +14,13 @@ from jouletrace.comparing.pairs import (
     INCONCLUSIVE,
     LEVELS,
     NAMES,
+    ONE_RUN,
     WORSE,
     Check,
     Comparison,
     Row,
 )
 from jouletrace.comparing.source import Listed
-from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import TITLES
 from jouletrace.report import trust

@@ -12,6 +12,7 @@ from jouletrace.comparing.pairs import (
     INCONCLUSIVE,
     LENGTH,
     LOAD,
+    ONE_RUN,
     PER_SAMPLE,
     SAME,
     UNMEASURED,
@@ -21,7 +22,6 @@ from jouletrace.comparing.pairs import (
     Row,
 )
 from jouletrace.comparing.source import Listed, Side
-from jouletrace.comparing.spread import ONE_RUN
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
