@@ -226,7 +226,8 @@ def left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> F
     for d, row in enumerate(band):
         turned[d, : len(row) - d] = row[: len(row) - d][::-1]
     after, states = cholesky_banded(turned, lower=True, check_finite=False), band.shape[1] // k
-    for rows in np.array_split(np.arange(len(at)), min(blocks, len(at))):
+    block = np.arange(len(at)) * blocks // len(at)
+    for rows in (np.flatnonzero(block == one) for one in np.unique(block)):
         a, b = at[rows[0]] // k, at[rows[-1]] // k + 1
         near, mine, own = band[:, a * k : b * k].copy(), at[rows] - a * k, weighed[rows]
         near[0, mine] -= 1 / problem.noise_w[rows] ** 2
