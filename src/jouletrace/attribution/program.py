@@ -269,25 +269,27 @@ def _late(
 def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
     """Chains of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
 
-    The evidence has one summit along the first axis: strides find it, at one place of the second, and steps all that is
-    likely about it. Points beside unlikely ones needn't be tried.
+    The evidence has one summit along the first axis. Strides find that of the first place of the second axis and that
+    of the last, which explain power's changes in opposite ways; steps find all that is likely about them. Points beside
+    unlikely ones needn't be tried.
     """
     tried: dict[tuple[int, int], float] = {}
     last, others = len(prior) - 1, range(prior.shape[1])
+    before = np.log(np.maximum(prior, 1e-300))
 
-    def beside(near: list[tuple[int, int]], by: int) -> set[tuple[int, int]]:
-        reached = {(min(max(d + step, 0), last), s) for d, s in near for step in (-by, by)} - tried.keys()
-        return {point for point in reached if prior[point] > 0}
+    def beside(d: int, s: int, by: int) -> set[tuple[int, int]]:
+        return {(max(d - by, 0), s), (min(d + by, last), s)} - tried.keys()
 
-    new, stride = {(int(prior.sum(axis=1).argmax()), 0)}, _STRIDE
+    new = {(int(prior.sum(axis=1).argmax()), s) for s in (others[0], others[-1])}
     while new:
         for point in new:
-            evidence = solve(chain(*point), problem, covariance=False).log_evidence
-            tried[point] = evidence + float(np.log(prior[point]))
+            tried[point] = solve(chain(*point), problem, covariance=False).log_evidence + float(before[point])
         least = max(tried.values()) + np.log(KEPT)
         near = [point for point, weight in tried.items() if weight > least]
-        new = beside(near, stride)
-        if not new:
-            stride = 1
-            new = beside(near, stride) or {(d, s) for d, _ in near for s in others} - tried.keys()
+        tops = (
+            max((point for point in tried if point[1] == s), key=tried.__getitem__) for s in (others[0], others[-1])
+        )
+        new = {point for top in tops for point in beside(*top, _STRIDE)}
+        new = new or {point for one in near for point in beside(*one, 1)}
+        new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
     return [chain(*point) for point in near], np.array([prior[point] for point in near])
