@@ -27,9 +27,9 @@ def recorded(fits_once):
     """The Run that ships, and the powers of its analysis."""
     made = []
 
-    def kept(run, powers, iterations):
+    def kept(powers, bins_ns):
         made.append(powers)
-        return table_of(run, powers, iterations)
+        return table_of(powers, bins_ns)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "table_of", kept)

@@ -71,8 +71,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/phases.py",
-        "edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S",
-        "edges = np.append(lags - 0.5, lags[-1] + 1.0) * GRID_S",
+        "edges = np.append(lags - 0.5, lags[-1] + 0.5) * step_s",
+        "edges = np.append(lags - 0.5, lags[-1] + 1.0) * step_s",
         "Same: the response ends before the last edge.",
     ),
     Survivor(
@@ -137,8 +137,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
-        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
+        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
         "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(
@@ -185,8 +185,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
-        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
+        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.0, 1.01, 0.25)) for part in parts]",
+        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.0, 1.01, 0.25)) for part in parts]",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
@@ -263,8 +263,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
-        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 1",
+        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 1",
         "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(
@@ -461,9 +461,9 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-2, 1)} - tried.keys()",
-        "Slight: by steps of two downwards every other grid point of small spreads is left out.",
+        "_STRIDE = 4",
+        "_STRIDE = 2",
+        "Same: shorter strides find the same summit later.",
     ),
     Survivor(
         "attribution/program.py",
