@@ -137,8 +137,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
-        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
         "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(
@@ -263,8 +263,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
-        "turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 1",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 1",
         "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.fit import END_S, Fit, predicted
+from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import EVIDENCE, Lock
-from jouletrace.attribution.observer import Observed, Observer, Sampled
+from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.sampler import Track
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
@@ -73,15 +74,13 @@ def check_seen(fitted: Fit) -> Outcome:
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
-    """The check that powers from half of the readings predict the other half better than busy and idle.
+    """The check that powers and phase from half of the readings predict the other half better than busy and idle.
 
-    The sensor's place and response are those of all readings; powers, clock and drift are refitted.
+    Response, delay and length of the average are those of all readings; powers, clock, drift and place are refitted.
     """
-    turn = np.floor((fitted.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
-    seen, one = _seen(fitted, fitted.observer), replace(fitted, activity=fitted.activity.as_one())
-    idle = seen.shares[:, -1:]
-    kinds = _prediction_error(fitted, seen, readings, turn)
-    plain = _prediction_error(one, replace(seen, shares=np.hstack([1 - idle, idle])), readings, turn)
+    turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
+    kinds = _prediction_error(fitted, fitted.activity, readings, turn)
+    plain = _prediction_error(fitted, fitted.activity.as_one(), readings, turn)
     return Outcome.without_interval(
         "held_out", kinds < HELD_OUT_RATIO * plain, kinds, plain_w=plain, most=HELD_OUT_RATIO
     )
@@ -91,8 +90,10 @@ def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
     """The check that the phase matters: samples half a period later must have a larger residual."""
     assert isinstance(fitted.observer, Sampled)
     track = fitted.observer.track
-    late = replace(fitted.observer, track=replace(track, start_s=track.start_s + 0.5 / track.rate_hz))
-    wrong = float(np.sqrt(np.mean((fitted.watts - predicted(fitted, _seen(fitted, late), readings.rest_w)) ** 2)))
+    late = replace(
+        fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
+    )
+    wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     right = fitted.residual_rms_w
     return Outcome.without_interval("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)
 
@@ -114,17 +115,16 @@ def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[O
     return asked if lock.search is None else [*asked, check_placebo(fitted, readings)]
 
 
-def _seen(fitted: Fit, observer: Observer) -> Observed:
-    """The regressors of a fit's readings at another place of the sensor."""
-    clock_w = fitted.steady_w() * fitted.activity.slowness
-    return observer.observe(fitted.activity, fitted.time_s, clock_w, np.zeros(len(clock_w)))
-
-
-def _prediction_error(fitted: Fit, seen: Observed, readings: Readings, turn: NDArray[np.bool_]) -> float:
-    """Root mean square error of predicting each half of the readings from the other, between its first and last."""
+def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:
+    """Root mean square error of predicting each half of the readings from the other."""
     wrong = []
     for use in (turn, ~turn):
-        first, last = np.flatnonzero(use)[[0, -1]]
-        left = fitted.watts - predicted(fitted, seen, readings.rest_w, use)
-        wrong.append(left[first:last][~use[first:last]])
-    return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2)))
+        half = fit(activity, fitted.observer, readings, use=use)
+        tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
+        if not tested.any():
+            continue
+        time, none = readings.time_s[tested], np.zeros(len(activity.column))
+        seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
+        predicted = seen.shares @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
+        wrong.append(readings.value[tested] - predicted)
+    return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")

@@ -71,6 +71,7 @@ def fit(
     observer: Observer,
     readings: Readings,
     *,
+    use: NDArray[np.bool_] | None = None,
     fit_place: bool = True,
     fit_response: bool = False,
     rounds: int = ROUNDS,
@@ -81,6 +82,7 @@ def fit(
         activity: What ran: n intervals of k - 1 columns.
         observer: The sensor; the track of a sampler must be within 50 us of the true one.
         readings: The record, shape (r,).
+        use: Mask of the readings to use, shape (r,); all within the timeline if None.
         fit_place: Whether to fit the track of a sampler, or delay and window of a sensor that averages.
         fit_response: Whether to fit the response of a sampler too; only with ``fit_place``.
         rounds: Most rounds.
@@ -88,7 +90,7 @@ def fit(
     Raises:
         BadInputError: With fewer than 10 readings where kernels run.
     """
-    chosen = explained(activity, readings, observer.reach_s)
+    chosen = explained(activity, readings, observer.reach_s) & (True if use is None else use)
     time, watts = readings.time_s[chosen], readings.value[chosen]
     enough(activity, int(chosen.sum()), columns=False)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
@@ -102,7 +104,9 @@ def fit(
             seen = observer.observe(activity, time, steady_w, above, fit_response)
         nuisance = _Nuisance.fitted(observer, seen, len(time), fit_place, fit_response)
         design = np.column_stack([seen.shares, seen.value, drift, nuisance.columns])
-        prior = powers.beside(_of_drift(drift)).beside(nuisance.prior)
+        prior = powers.beside(Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))).beside(
+            nuisance.prior
+        )
         target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
         x = solve(design, target, prior, noise_w)
         power, (exponent, *_), slow, place = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
@@ -113,17 +117,6 @@ def fit(
             break
     assert found is not None
     return found
-
-
-def predicted(fitted: Fit, seen: Observed, rest_w: tuple[float, float], use: NDArray[np.bool_] | None = None) -> Array:
-    """Readings of a fit by powers, clock and drift of those in ``use``, or of all, at one place, W, shape (n,).
-
-    ``seen`` has the regressors of the fit's activity at that place.
-    """
-    drift, some = drift_of(fitted.time_s), np.ones(len(fitted.watts), bool) if use is None else use
-    _, powers = _start(fitted.activity, seen.shares[some, -1], fitted.watts[some], rest_w)
-    design, noise_w = np.column_stack([seen.shares, seen.value, drift]), equivalent_noise(fitted.residual_w)
-    return np.asarray(design @ solve(design[some], fitted.watts[some], powers.beside(_of_drift(drift)), noise_w))
 
 
 def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> NDArray[np.bool_]:
@@ -197,11 +190,6 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
     centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
     return float(busy - rest), Prior.by(centre, covariance)
-
-
-def _of_drift(drift: Array) -> Prior:
-    """Prior of its coefficients."""
-    return Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))
 
 
 def drift_of(time: Array) -> Array:
