@@ -76,12 +76,12 @@ def test_a_lock_begins_in_the_window_that_is_explained_best():
     assert searched(lively, calm).end_s == 6.0
 
 
-def test_rates_within_a_hertz_are_one_and_four_are_refined():
+def test_rates_within_a_hertz_are_one_and_six_are_refined():
     rates = 1200 + 0.3 * np.arange(40)
     chosen = _distinct_rates(rates, np.abs(rates - 1206.0))
     assert chosen[0] == pytest.approx(1206.0)
-    assert len(chosen) == 4
-    assert np.diff(sorted(chosen)) == pytest.approx(np.full(3, 1.2))
+    assert len(chosen) == 6
+    assert np.diff(sorted(chosen)) == pytest.approx(np.full(5, 1.2))
     assert len(_distinct_rates(rates[:5], np.arange(5.0))) == 2
 
 

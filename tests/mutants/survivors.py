@@ -71,8 +71,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/phases.py",
-        "edges = np.append(lags - 0.5, lags[-1] + 0.5) * step_s",
-        "edges = np.append(lags - 0.5, lags[-1] + 1.0) * step_s",
+        "edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S",
+        "edges = np.append(lags - 0.5, lags[-1] + 1.0) * GRID_S",
         "Same: the response ends before the last edge.",
     ),
     Survivor(
@@ -185,8 +185,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.0, 1.01, 0.25)) for part in parts]",
-        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.0, 1.01, 0.25)) for part in parts]",
+        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
+        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(

@@ -14,7 +14,7 @@ from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import LEAD_S, enough
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.phases import SETTLE_S, Places, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
@@ -25,9 +25,7 @@ BUSY_STEP_S = 0.1
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
-PHASES, GRID_S = 8, 20e-6
-"""Phases of a period of samples, and spacing of possible samples: a sixth of what one sees."""
-
+PHASES = 8
 COLUMNS = 9
 """Columns of an activity that the search distinguishes, those with most time; coarser ones cause false locks."""
 
@@ -112,8 +110,8 @@ class _Candidate(NamedTuple):
 
     @classmethod
     def near(cls, rate_hz: float, parts: Sequence[_Window]) -> _Candidate:
-        """The candidate of a rate on the grid, refined within one of its steps."""
-        fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.0, 1.01, 0.25)) for part in parts]
+        """The candidate of a rate on the grid, refined within one and a half of its steps."""
+        fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]
         return cls(float(_total(parts, [np.array([fit.square]) for fit in fits])[0]), fits)
 
     def residual_w(self, parts: Sequence[_Window]) -> float:
@@ -152,12 +150,12 @@ def _total(parts: Sequence[_Window], square: Sequence[Floats]) -> Floats:
 
 
 def _distinct_rates(rates: Floats, total: Floats) -> list[float]:
-    """The four most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
+    """The six most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
     chosen: list[float] = []
     for i in np.argsort(total):
         if all(abs(rates[i] - other) > APART_HZ for other in chosen):
             chosen.append(float(rates[i]))
-        if len(chosen) == 4:
+        if len(chosen) == 6:
             break
     return chosen
 
@@ -172,7 +170,8 @@ class _Window:
         self._time = readings.time_s[mine]
         self._sensor = sensor
         edges = np.arange(start_s - 1e-3, end_s, GRID_S)
-        self._seen = responded(sensor.response, float(edges[0]), GRID_S, activity.table(edges, COLUMNS))
+        self._first = edges[0]
+        self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
         # Searches of other ranges ask for the same again.
         self._least: dict[float, float] = {}
         self._best: dict[tuple[float, ...], _Fit] = {}
@@ -207,7 +206,7 @@ class _Window:
         return _Fit(float(square.min()), float(rates_hz[rate]), one_s)
 
     def _mean_squares(self, rate_hz: float, offsets: Floats) -> Floats:
-        design = designs(self._sensor, self._seen, rate_hz, offsets, self._places)
+        design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
         return _mean_squares(design, self.watts)
 
 

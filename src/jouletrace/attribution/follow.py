@@ -8,15 +8,12 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.phases import SETTLE_S, Places, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
 
 BLOCK_S = 1.0
-GRID_S = 10e-6
-"""Spacing of possible samples."""
-
 BINS = 80
 """Phases of a sample period in the dynamic programme, per block."""
 
@@ -40,10 +37,9 @@ def follow(
             continue
         zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
         edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)
-        power = idle_w + activity.power(edges, above_w)[:, None]
-        seen = responded(sensor.response, float(edges[0]), GRID_S, power)
+        seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
-        read = designs(sensor, seen, rate_hz, phases, Places.from_times(times, float(zero)))[:, :, 0]
+        read = designs(sensor, seen, edges[0], rate_hz, phases, Places.from_times(times, float(zero)))[:, :, 0]
         wrong = read - readings.value[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import SampleResponse, Sensor
 
+GRID_S = 10e-6
+"""Spacing of the table of possible samples: far finer than a response."""
+
 _TOGETHER = 100
 """Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
 
@@ -23,19 +26,10 @@ SETTLE_S = 0.12
 """Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Values of possible samples on a regular grid, far finer than a response."""
-
-    first_s: float  # the first edge of the grid
-    step_s: float
-    seen: NDArray[np.float32]  # shape (bins, columns)
-
-
-def responded(response: SampleResponse, first_s: float, step_s: float, values: Floats) -> Table:
-    """Value of a sample in each bin: the convolution of ``values``, (bins, columns), with the response on the grid."""
-    lags = np.arange(np.floor(response.earliest_s / step_s), np.ceil(response.latest_s / step_s) + 1)
-    edges = np.append(lags - 0.5, lags[-1] + 0.5) * step_s
+def responded(response: SampleResponse, values: Floats) -> NDArray[np.float32]:
+    """Value of a sample in each bin: the convolution with the response on the grid."""
+    lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
+    edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
     weights = np.diff(response.within(edges)).astype(np.float32)
     rows = max(1, _AT_ONCE // max(1, values.shape[1]))
@@ -46,7 +40,7 @@ def responded(response: SampleResponse, first_s: float, step_s: float, values: F
             begin, end = max(first, lag), min(last, len(out) + lag)
             if begin < end:
                 out[begin:end] += np.multiply(weight, narrow[begin - lag : end - lag], out=product[: end - begin])
-    return Table(first_s, step_s, out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -66,17 +60,19 @@ class Places:
         return cls(start_s, np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0), place)
 
 
-def designs(sensor: Sensor, table: Table, rate_hz: float, phases: Floats, places: Places) -> Floats:
+def designs(
+    sensor: Sensor, seen: NDArray[np.float32], first_edge_s: float, rate_hz: float, phases: Floats, places: Places
+) -> Floats:
     """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
     start_s = places.start_s
     last = np.floor((places.times_s[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
     last = np.maximum(last, 0)
     count = np.diff(last, axis=0, prepend=0)
-    step = 1 / (rate_hz * table.step_s)  # from one sample to the next, in entries of the table
+    step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
     at = (last + phases) * step - np.arange(count.max())[:, None, None] * step
     np.maximum(at, phases * step, out=at)
-    at += (start_s - table.first_s) / table.step_s
-    read = _averaged(np.take(table.seen, at.astype(np.int32), axis=0), count, sensor.averages)
+    at += (start_s - first_edge_s) / GRID_S
+    read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
     return np.asarray(np.moveaxis(read[places.place], 1, 0), np.float64)
 
 
