@@ -47,9 +47,19 @@ NESTED = (
         ),
         (
             "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0",
-            "cudnn_sdpa_sm90_flash_fprop_wgmma_f16_…_64x128x64_4x1x1_cga1x1x1",
+            "flash fprop f16 64x128x64",
         ),
-        ("nvjet_sm90_hsh_64x40_64x16_2x4_h_bz_bias_TNT", "nvjet_sm90_hsh_64x40_64x16_2x4_h_bz_bias_TNT"),
+        ("nvjet_sm90_hsh_64x40_64x16_2x4_h_bz_bias_TNT", "gemm f16 64x40 bias TNT"),
+        ("nvjet_sm90_tst_32x64_64x16_1x4_h_bz_splitK_NNN", "gemm bf16 32x64 splitK NNN"),
+        (
+            "sm90_xmma_dgrad_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32_warpgroupsize1x1x1_g1_"
+            "execute_segment_k_off_kernel__5x_cudnn",
+            "dgrad tf32 128x128",
+        ),
+        (
+            "cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x3_tn_align8",
+            "cutlass f16 s16816gemm relu f16 256x128 tn",
+        ),
         (
             "void flash::flash_fwd_kernel<flash::Traits<64, 128>, true>(flash::P)",
             "flash::flash_fwd_kernel<Traits<64, 128>, true>",

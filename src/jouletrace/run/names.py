@@ -38,6 +38,21 @@ _HELPERS = {"array", "Array", "TrivialOffsetCalculator", "OffsetCalculator", "Lo
 _PLAIN = {"unsigned int": "uint", "unsigned long": "ulong", "unsigned char": "uchar", "long long": "long"}
 _PLAIN |= {"__half": "half", "__nv_bfloat16": "bfloat16", "__hip_bfloat16": "bfloat16", "unsigned short": "ushort"}
 
+_NVJET = {"h": "f16", "t": "bf16", "s": "f32", "q": "f8", "d": "f64"}
+"""Number formats by the first letter of the three that cuBLAS has behind the architecture in its newer names."""
+
+_LIBRARY = (
+    (r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2}_(\d+x\d+)_\w*?((?:_bias)?(?:_splitK)?_[TN]{3})$", "gemm {0} {1}{2}"),
+    (r"sm\d+_xmma_(gemm|fprop|dgrad|wgrad)_\w*?(tf32|bf16|f16|f32|f64)f32_f32_\w*?_tilesize(\d+x\d+)", "{0} {1} {2}"),
+    (r"cutlass_\d+_(?:tensorop|wmma_tensorop|simt)_(\w*?)_(\d+x\d+)_\d+x\d+_([tn]{2})", "cutlass {0} {1} {2}"),
+    (
+        r"cudnn_generated_fort_native_sdpa_sm\d+_flash_([fb]prop)_wgmma_(bf16|f16)_\w*?_(\d+x\d+x\d+)",
+        "flash {0} {1} {2}",
+    ),
+    (r"_ZN17cutlass__5x_cudnn6Kernel\w*?kernel\d+(ImplicitGemmConvolution)I", "cutlass {0}"),
+)
+"""Names of libraries by pattern, and what of each states what it computes: operation, number format and tile."""
+
 _OPEN, _CLOSE = "<({[", ">)}]"
 _DEPTH = 2
 """Depth to which nested templates are shown."""
@@ -87,8 +102,11 @@ def short_name(name: str, most: int = MOST) -> str:
 
     ``void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::Half>, std::array<char*,
     3ul> >(int, ...)`` becomes ``vectorized_elementwise_kernel<8, CUDAFunctor_add<Half>, …>``. Names that aren't C++
-    are kept up to ``most`` characters; longer ones lose their middle.
+    are kept up to ``most`` characters; longer ones lose their middle, and those of libraries of products, convolutions
+    and attention all but the operation, its number format and tile: ``gemm f16 128x160 bias TNT``.
     """
+    if of_library := _of_library(name):
+        return elided(of_library, most)
     if _MANGLED.match(name):
         return elided(_demangled(name), most)
     if _CXX.search(name):
@@ -96,6 +114,15 @@ def short_name(name: str, most: int = MOST) -> str:
         if _balanced(text):
             return elided(_function(text, most) or name, most)
     return elided(name, most)
+
+
+def _of_library(name: str) -> str:
+    """The part of a library's name that states what it computes; "" for names of others."""
+    for pattern, form in _LIBRARY:
+        if found := re.match(pattern, name):
+            parts = [_NVJET.get(part, part) for part in found.groups()]
+            return " ".join(form.format(*parts).replace("_", " ").split())
+    return ""
 
 
 def elided(text: str, most: int, tail: float = 0.4) -> str:
