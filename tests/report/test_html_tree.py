@@ -166,7 +166,7 @@ def test_a_trace_is_summed_by_name():
     ("name", "shown"),
     [
         ("void cudnn::detail::dgrad_engine<float, 512>(int, kernel_grad_params)", "cudnn::dgrad_engine"),
-        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm bf16 192x192 bias TNN"),
         ("void at::native::<unnamed>::layer_norm<(int)1>(T1)", "layer_norm"),
         ("[CUDA memcpy Device-to-Device]", "[CUDA memcpy Device-to-Device]"),
         ("<odd>", "<odd>"),
