@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jouletrace.comparing.leaves import Leaf
 
@@ -50,7 +51,7 @@ _BY_PLACE: tuple[tuple[str, Key], ...] = (
     (SAME, _itself),
     (SHAPES, _operator),
     (OPERATOR, _role),
-    (REPLACED, lambda leaf: leaf.module or None),
+    (REPLACED, lambda leaf: leaf.module if "." in leaf.module else None),  # the outermost holds all that is left
 )
 _BY_NAME: tuple[tuple[str, Key], ...] = (
     (SAME, lambda leaf: leaf.kernel or None),
@@ -81,8 +82,8 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
         by(how, key)
     groups = [_with_fused(group, left) for group in groups]
-    for depth in range(max((leaf.module.count(".") for side in left for leaf in side), default=0), 0, -1):
-        by(REPLACED, lambda leaf, depth=depth: ".".join(leaf.module.split(".")[:depth]) or None)  # type: ignore[misc]
+    for depth in range(max((len(leaf.module.split(".")) for side in left for leaf in side), default=0), 0, -1):
+        by(REPLACED, partial(_around, depth))
     if without and all(left) and all(some := _in_each_layer(left)):
         take(REPLACED, *some)
     for how, key in _BY_NAME:
@@ -92,6 +93,12 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
         groups += [Group(how, [], some) if n else Group(how, some, []) for some in alone.values()]
     names = dict.fromkeys(leaf.op for side in idle for leaf in side)
     return [*groups, *(Group(IDLE, *([x for x in side if x.op == name] for side in idle)) for name in names)]
+
+
+def _around(depth: int, leaf: Leaf) -> Hashable | None:
+    """The module of so many words around a leaf, if it is in one."""
+    words = leaf.module.split(".")[:depth]
+    return tuple(words) if leaf.module and len(words) == depth else None
 
 
 def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:

@@ -143,7 +143,7 @@ def waterfall(found: Comparison) -> Spec | None:
         return None
     listed = [row for row in found.why.rows if row.value][:_STEPS]
     rest = (found.why.whole.value or 0.0) - sum(row.value for row in listed)
-    unit = unit_for([found.why.of_a], "J")
+    unit = why.unit_of(found.why)
     steps = [(why.texts(row)[0], row.value / unit.factor) for row in listed]
     steps += [("all else", rest / unit.factor)] if abs(rest) > _ROUNDING * found.why.of_a else []
     start = found.why.of_a / unit.factor
