@@ -106,6 +106,22 @@ def test_a_host_that_keeps_the_gpu_waiting_is_a_cause(idle_s, words):
     assert words in said(found)
 
 
+def test_longer_waiting_at_a_power_below_zero_is_not_called_shorter():
+    """As an offset of the sensor may make it."""
+    assert "no kernel running less" in said(both(explained(), explained(idle_s=5e-3, idle_w=-10.0)))
+
+
+def test_each_of_many_sites_is_matched_with_itself():
+    def run(factor: float) -> Run:
+        return explained(
+            tuple(USUAL[i % 5]._replace(module=f"model.p{i:x}x", seconds=factor * 1e-6) for i in range(800))
+        )
+
+    rows = [row for row in both(run(1.0), run(1.5)).why.rows if row.a or row.b]
+    assert len(rows) == 801
+    assert {row.how for row in rows} == {"same", "idle"}
+
+
 def test_what_is_on_one_side_alone_is_listed_and_counts():
     more = Kernel("model.extra", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 2e-3, 500.0)
     found = both(explained(), explained((*USUAL, more)))

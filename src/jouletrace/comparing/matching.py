@@ -67,16 +67,14 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     idle = [[leaf for leaf in side if leaf.idle] for side in (a, b)]
     groups: list[Group] = []
 
-    def take(how: str, of_a: list[Leaf], of_b: list[Leaf]) -> None:
-        groups.append(Group(how, of_a, of_b))
-        for n, some in enumerate((of_a, of_b)):
-            gone = set(map(id, some))
-            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+    def take(found: list[Group]) -> None:
+        groups.extend(found)
+        left[0] = _without(left[0], (leaf for group in found for leaf in group.a))
+        left[1] = _without(left[1], (leaf for group in found for leaf in group.b))
 
     def by(how: str, key: Key) -> None:
-        keyed = _keyed(left[0], key), _keyed(left[1], key)
-        for one in [one for one in keyed[0] if one in keyed[1]]:
-            take(how, keyed[0][one], keyed[1][one])
+        of_a, of_b = _keyed(left[0], key), _keyed(left[1], key)
+        take([Group(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
 
     without = any(side and not any(leaf.module for leaf in side) for side in left)
     for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
@@ -85,7 +83,7 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     for depth in range(max((len(leaf.module.split(".")) for side in left for leaf in side), default=0), 0, -1):
         by(REPLACED, partial(_around, depth))
     if without and all(left) and all(some := _in_each_layer(left)):
-        take(REPLACED, *some)
+        take([Group(REPLACED, *some)])
     for how, key in _BY_NAME:
         by(how, key)
     for n, how in enumerate((GONE, NEW)):
@@ -101,6 +99,11 @@ def _around(depth: int, leaf: Leaf) -> Hashable | None:
     return tuple(words) if leaf.module and len(words) == depth else None
 
 
+def _without(leaves: Iterable[Leaf], taken: Iterable[Leaf]) -> list[Leaf]:
+    gone = set(map(id, taken))
+    return [leaf for leaf in leaves if id(leaf) not in gone]
+
+
 def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
     found = defaultdict[Hashable, list[Leaf]](list)
     for leaf in leaves:
@@ -114,11 +117,10 @@ def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
     sides = [list(group.a), list(group.b)]
     for n, other in enumerate((group.b, group.a)):
         names = " ".join(leaf.kernel for leaf in other if leaf.kernel.startswith("triton"))
-        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names]
+        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names] if names else []
         if joined and sum(leaf.count for leaf in joined) <= 2 * sum(leaf.count for leaf in other):
             sides[n] += joined
-            gone = set(map(id, joined))
-            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+            left[n] = _without(left[n], joined)
             group = Group(FUSED, *sides)
     return group
 

@@ -140,7 +140,7 @@ def _terms(group: Group, ea: float, eb: float, each: bool) -> dict[str, float]:
     """Terms of the change of a group; one where these aren't of one thing on both sides."""
     (na, sa), (nb, sb) = ((sum(x.count for x in s), sum(x.seconds for x in s)) for s in (group.a, group.b))
     of_work = any(leaf.op == WORK for leaf in group.a)
-    if group.how == IDLE and min(ea, eb) <= 0:
+    if group.how == IDLE and min(sa, sb) <= 0:
         return {WAITING: eb - ea}
     if group.how in (NEW, GONE, REPLACED) or of_work or min(ea, eb, sa, sb, na, nb) <= 0:
         return {WHOLE: eb - ea}
