@@ -91,7 +91,6 @@ class Why:
     of_a: float
     rows: tuple[Cause, ...] = ()
     first: tuple[Cause, ...] = ()
-
     kernels: bool = False
     stated: bool = False
 

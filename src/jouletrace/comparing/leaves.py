@@ -28,6 +28,9 @@ FLOOR, WORK = "floor of the GPU", "work above the floor"
 MOST_UNKNOWN = 0.1
 """Share of the time of kernels whose power may be unknown where they are compared."""
 
+TIMES = ("iteration_time_s", "time_s")
+"""Metrics of the time of an iteration, or of all that ran: the first that a side has counts."""
+
 _PROCESS = re.compile(r" \(\d+\)(?=\.|$)")
 """The id of a process behind its name, as the module of what it launches begins."""
 
@@ -142,7 +145,7 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
 
 
 def _time_of(whole: Part) -> str:
-    return next((name for name in ("iteration_time_s", "time_s") if whole.get(name).value), "time_s")
+    return next((name for name in TIMES if whole.get(name).value), TIMES[-1])
 
 
 def _recorded(run: Run, weight: float) -> Iterator[Leaf]:

@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, TOGETHER, WAITING, WHOLE, Cause, Why
-from jouletrace.comparing.leaves import WORK, Leaf, Leaves, leaves_of
+from jouletrace.comparing.leaves import TIMES, WORK, Leaf, Leaves, leaves_of
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, Group, match
 from jouletrace.comparing.pairs import DIFFERENT, Note, Row
 from jouletrace.comparing.source import Side
@@ -34,9 +34,6 @@ ones on record it is at most 0.36, of a model and its compiled form 0.46 (docs/r
 
 _ALPHA = 0.025
 """Probability that any of the rows is reported to differ where none does: the whole has the other half of 5 %."""
-
-_TIMES = ("iteration_time_s", "time_s")
-"""Of an iteration, or of all that ran: the first that a side has."""
 
 _MANY = 0.4
 """Share of the whole that the largest causes must leave for all kernels together to be named instead."""
@@ -91,7 +88,7 @@ def why(
 
 def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:
     """Half-width of the difference of both times in s, which is that of waiting: kernels take the same in every run."""
-    half = next((row.difference.half_width for name in _TIMES if (row := rows.get(name)) is not None), None)
+    half = next((row.difference.half_width for name in TIMES if (row := rows.get(name)) is not None), None)
     return math.hypot(a.time_half_s, b.time_half_s) if half is None else half
 
 

@@ -32,7 +32,6 @@ _WHOLE = 800
 _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
 
-
 _STEPS, _ROUNDING = 8, 1e-9
 """Causes that a waterfall shows, and the share of A below which what they leave is the rounding of sums."""
 
