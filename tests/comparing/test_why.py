@@ -9,6 +9,7 @@ import pytest
 from commands import done
 from explained import COPY, NORM, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace.comparing.compare import compare
+from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.why import table
 from jouletrace.run import Run
@@ -307,6 +308,13 @@ def test_where_most_is_in_no_part_no_cause_is_named():
     found = both(a, b)
     assert found.why.first == ()
     assert "most of it is in no part" in said(found)
+
+
+def test_a_waterfall_is_pale_where_a_cause_is_not_certain():
+    found = compare(str(EAGER), str(COMPILED))
+    opacity = waterfall(found)["data"][0]["marker"]["opacity"]
+    assert [each == 1.0 for each in opacity[1:-1]] == [row.certain for row in found.why.rows if row.value]
+    assert opacity[0] == opacity[-1] == 1.0
 
 
 def test_json_states_causes_with_their_kernels():
