@@ -9,7 +9,9 @@ import pytest
 from commands import done
 from explained import COPY, NORM, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace.comparing.compare import compare
+from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
+from jouletrace.report.why import table
 from jouletrace.run import Run
 from make_runs import gpu
 from places import REPOSITORY
@@ -55,7 +57,12 @@ def test_the_other_way_round_each_cause_has_the_other_sign():
 
 def test_of_a_model_and_its_compiled_form_the_replaced_attention_is_named_first():
     text = " ".join(done("compare", str(EAGER), str(COMPILED)).out.replace("\u00a0", " ").split())
-    assert "+1.42 J: +1.86 bf16 attention replaced by fp32 products, softmax, copies; −0.398" in text
+    assert (
+        "+1.42 J: +1.86 bf16 attention replaced by fp32 products, softmax, copies; −0.40 bf16 norms, elementwise"
+        in text
+    )
+    assert "fused, shorter; rest −0.04 B takes" in text
+    assert " more: " not in text  # no row without a change is counted
 
 
 def test_every_leaf_is_in_one_row():
@@ -100,6 +107,22 @@ def test_a_host_that_keeps_the_gpu_waiting_is_a_cause(idle_s, words):
     assert words in said(found)
 
 
+def test_longer_waiting_at_a_power_below_zero_is_not_called_shorter():
+    """As an offset of the sensor may make it."""
+    assert "no kernel running less" in said(both(explained(), explained(idle_s=5e-3, idle_w=-10.0)))
+
+
+def test_each_of_many_sites_is_matched_with_itself():
+    def run(factor: float) -> Run:
+        return explained(
+            tuple(USUAL[i % 5]._replace(module=f"model.p{i:x}x", seconds=factor * 1e-6) for i in range(800))
+        )
+
+    rows = [row for row in both(run(1.0), run(1.5)).why.rows if row.a or row.b]
+    assert len(rows) == 801
+    assert {row.how for row in rows} == {"same", "idle"}
+
+
 def test_what_is_on_one_side_alone_is_listed_and_counts():
     more = Kernel("model.extra", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 2e-3, 500.0)
     found = both(explained(), explained((*USUAL, more)))
@@ -107,6 +130,65 @@ def test_what_is_on_one_side_alone_is_listed_and_counts():
     found = both(explained((*USUAL, more)), explained())
     assert causes(found)["only in A", "model.extra"] == pytest.approx(-1.0)
     assert "convolutions only in A" in said(found)
+
+
+def test_launches_of_a_unit_are_divided_over_its_sites_by_their_time():
+    """As in Runs of older versions, which state how often the unit was launched alone."""
+    gelu = "vectorized_elementwise_gelu"
+
+    def run(launches: int, *seconds: float) -> Run:
+        made = explained(
+            tuple(Kernel(f"model.{x}", "gelu", gelu, launches, s, 400.0) for x, s in zip("ab", seconds, strict=True))
+        )
+        rows = [row | ({"unit": 1, "site": row["unit"]} if row["unit"] < 3 else {}) for row in made.divided.to_pylist()]
+        made.divided = made.divided.from_pylist(rows, schema=made.divided.schema)
+        return made
+
+    why = both(run(2, 2e-3, 2e-3), run(4, 6e-3, 2e-3)).why
+    terms = {row.module: row.terms for row in why.rows if row.module}
+    assert terms["model.a"]["count"] == pytest.approx(4e-3 * 400)
+    assert max(abs(each["time"]) for each in terms.values()) < 1e-9
+
+
+def test_a_cause_is_called_by_the_role_that_takes_most_and_its_format():
+    name = "sm90_xmma_fprop_implicit_gemm_bf16"
+
+    def run(seconds: float) -> Run:
+        return explained(
+            (
+                *USUAL,
+                Kernel("net", "conv2d", name, 1, seconds, 500.0),
+                Kernel("net", "conv2d", "memset", 1, 1e-5, 100.0),
+            )
+        )
+
+    assert "+1.00 bf16 convolutions longer;" in said(both(run(1e-3), run(3e-3)))
+
+
+def test_rows_say_whether_they_are_in_their_interval_or_below_the_margin():
+    kernels = (
+        *USUAL,
+        *(USUAL[2]._replace(module=f"model.more.part{chr(97 + i)}", seconds=1e-4 * (i + 1)) for i in range(12)),
+    )
+    longer = tuple(one._replace(seconds=(1.01, 1.6)[i % 2] * one.seconds) for i, one in enumerate(kernels))
+    why = both(explained(kernels), explained(longer)).why
+    for row in why.rows:
+        beyond = row.change.low > 0 or row.change.high < 0
+        assert row.certain == (beyond and abs(row.value) > 0.01 * why.of_a)
+    assert {"below the margin", "not shown"} <= {row[3] for row in table(why, 99).rows}
+
+
+def test_figures_are_in_the_unit_of_the_larger_side():
+    found = both(explained(), explained(tuple(one._replace(seconds=1e3 * one.seconds) for one in USUAL)))
+    assert "+3.50 kJ: +" in said(found)
+
+
+def test_all_that_an_outermost_module_holds_was_replaced_together():
+    conv = "sm90_xmma_dgrad_implicit_gemm_bf16"
+    a = (Kernel("loop", "_foreach_div_", "multi_tensor_apply", 1, 1e-3, 300.0), USUAL[2]._replace(module="loop.net"))
+    b = (Kernel("loop", "conv_backward", conv, 1, 1e-4, 500.0), Kernel("loop.stem", "conv2d", conv, 1, 4e-3, 500.0))
+    rows = both(explained(a), explained(b)).why.rows
+    assert [(row.how, row.module) for row in rows if row.a or row.b] == [("replaced", "loop"), ("idle", "")]
 
 
 def test_what_only_changed_its_module_is_no_cause():
@@ -169,6 +251,16 @@ def test_unlike_models_are_refused_with_what_they_have_in_common():
     assert "in common: product" in said(found)
 
 
+def test_models_that_spend_most_on_different_things_are_unlike():
+    a = (USUAL[2]._replace(seconds=9e-3), USUAL[4])
+    b = (
+        Kernel("stem", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 1e-3, 500.0),
+        USUAL[4]._replace(seconds=3e-2),
+    )
+    assert both(explained(a), explained(b, name="resnet50")).why is None
+    assert both(explained(a), explained(b)).why is not None
+
+
 def bare(run: Run) -> Run:
     """The same as it is without kernels."""
     for name in ("divided", "powers", "errors"):
@@ -184,9 +276,19 @@ def test_without_kernels_waiting_and_work_are_distinguished_and_an_option_is_nam
     )
     found = both(a, b)
     assert [row.value for row in found.why.rows] == pytest.approx([0.8, 0.0, 0.0], abs=1e-9)
-    assert "+0.8 J: +0.8 floor of the GPU longer; rest" in said(found)
+    assert "+0.800 J: +0.800 floor of the GPU longer; rest" in said(found)
     lacking = "A, B" if not any(sides) else "A"
     assert f"the energies of kernels aren't known in {lacking}: --detail kernel, or jouletrace run" in said(found)
+
+
+def test_without_any_power_of_the_parts_a_note_says_so():
+    a, b = (bare(explained(idle_s=seconds)) for seconds in (1e-3, 9e-3))
+    for run in (a, b):
+        rows = [row for row in run.results.to_pylist() if row["metric"] != "power_idle_at_work_w"]
+        run.results = run.results.from_pylist(rows, schema=run.results.schema)
+    found = both(a, b)
+    assert found.why is None
+    assert "the energies of kernels aren't known in A, B" in said(found)
 
 
 def test_other_batch_sizes_are_compared_per_sample():
@@ -206,6 +308,13 @@ def test_where_most_is_in_no_part_no_cause_is_named():
     found = both(a, b)
     assert found.why.first == ()
     assert "most of it is in no part" in said(found)
+
+
+def test_a_waterfall_is_pale_where_a_cause_is_not_certain():
+    found = compare(str(EAGER), str(COMPILED))
+    opacity = waterfall(found)["data"][0]["marker"]["opacity"]
+    assert [each == 1.0 for each in opacity[1:-1]] == [row.certain for row in found.why.rows if row.value]
+    assert opacity[0] == opacity[-1] == 1.0
 
 
 def test_json_states_causes_with_their_kernels():

@@ -90,7 +90,7 @@ def explained(
     seconds = sum(one.seconds for one in kernels) + idle_s
     joules = sum(one.seconds * one.watts for one in kernels) + idle_s * idle_w
     figures = {"latency_s": seconds, "iteration_time_s": seconds, "power_w": joules / seconds, "energy_total_j": joules}
-    stated = [result(0, "power_idle_at_work_w", e(idle_w, 0.01 * idle_w))]
+    stated = [result(0, "power_idle_at_work_w", e(idle_w, 0.01 * abs(idle_w)))]
     for name, value in figures.items():
         own = value * (1 + off_whole) if name in ("power_w", "energy_total_j") else value
         stated.append(result(0, name, e(own, 1.96 * within * value, 30), "between_runs_stored"))

@@ -12,8 +12,8 @@ from jouletrace.run import Estimate
 COUNT, TIME, POWER, WAITING, WHOLE = "count", "time", "power", "waiting", "whole"
 """Terms of a change: how often, how long each, at what power, how long nothing ran; and one that isn't divided."""
 
-REST = "rest"
-"""How the row came about that has what all others leave of the whole."""
+REST, TOGETHER, ON_BOTH = "rest", "together", "on both sides"
+"""How rows came about that have what all others leave of the whole, those of one role, and all that both sides have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +21,12 @@ class Cause:
     """A part of the difference.
 
     Attributes:
-        how: How both sides of it correspond (``matching``), or "rest".
+        how: How both sides of it correspond (``matching``), or "rest", "together", "on both sides".
         a, b: Its leaves.
         energy: On both sides, J.
-        change: B - A, with its 95 % interval, J.
+        change: B - A, J, with its 95 % interval; in a ``Why``, with that over all rows together.
         terms: What the change consists of, J; they add up to it.
-        certain: True if it is beyond its interval, corrected for the number of rows, and the margin.
+        certain: True if it is beyond its interval over all rows together, and beyond the margin.
     """
 
     how: str
@@ -44,8 +44,16 @@ class Cause:
 
     @property
     def roles(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Roles of both sides with their formats ("fp32 product"), the one with the most energy first."""
+        """Roles of both sides with their formats, where any is known ("fp32 product"), that of most energy first."""
         return _roles(self.a), _roles(self.b)
+
+    @property
+    def role(self) -> str:
+        """Its role, of several that with the most energy on both sides."""
+        by = Counter[str]()
+        for leaf in (*self.a, *self.b):
+            by[leaf.role] += leaf.joules  # type: ignore[assignment]
+        return by.most_common(1)[0][0] if by else ""
 
     @property
     def module(self) -> str:
@@ -83,7 +91,6 @@ class Why:
     of_a: float
     rows: tuple[Cause, ...] = ()
     first: tuple[Cause, ...] = ()
-
     kernels: bool = False
     stated: bool = False
 
@@ -94,7 +101,8 @@ class Why:
 
 
 def _roles(leaves: Sequence[Leaf]) -> tuple[str, ...]:
-    by = Counter[str]()
+    by = Counter[tuple[str, str]]()
     for leaf in (leaf for leaf in leaves if not leaf.idle):
-        by[" ".join(filter(None, (leaf.format, leaf.role)))] += leaf.joules  # type: ignore[assignment]
-    return tuple(name for name, _ in by.most_common())
+        by[leaf.format, leaf.role] += leaf.joules  # type: ignore[assignment]
+    known = {role for form, role in by if form}
+    return tuple(f"{form} {role}".strip() for (form, role), _ in by.most_common() if form or role not in known)

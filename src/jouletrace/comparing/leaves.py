@@ -28,6 +28,9 @@ FLOOR, WORK = "floor of the GPU", "work above the floor"
 MOST_UNKNOWN = 0.1
 """Share of the time of kernels whose power may be unknown where they are compared."""
 
+TIMES = ("iteration_time_s", "time_s")
+"""Metrics of the time of an iteration, or of all that ran: the first that a side has counts."""
+
 _PROCESS = re.compile(r" \(\d+\)(?=\.|$)")
 """The id of a process behind its name, as the module of what it launches begins."""
 
@@ -142,7 +145,7 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
 
 
 def _time_of(whole: Part) -> str:
-    return next((name for name in ("iteration_time_s", "time_s") if whole.get(name).value), "time_s")
+    return next((name for name in TIMES if whole.get(name).value), TIMES[-1])
 
 
 def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
@@ -157,17 +160,18 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
     divisions = divisions_of(run)
     counts = {row["id"]: row["count"] for row in run.units.to_pylist()}
     for division in divisions:
-        units = division.column("unit")
-        sites = Counter(units)
-        columns = (division.column(name) for name in ("kind", "seconds", "count"))
-        for unit, kind, own_s, often, path in zip(units, *columns, division.path, strict=True):
+        columns = [division.column(name) for name in ("unit", "kind", "seconds", "count")]
+        spent = Counter[int]()
+        for unit, own_s in zip(columns[0], columns[2], strict=True):
+            spent[unit] += own_s
+        for unit, kind, own_s, often, path in zip(*columns, division.path, strict=True):
             seconds, powers = own_s * weight, division.powers
             energy = Estimate.null(division.reason)
             if powers is not None and kind is not None:
                 energy = Estimate(seconds * float(powers.watts[kind]))
-            # Runs of older versions state launches of units alone
-            count = ((counts.get(unit) or 1) / sites[unit] if often is None else often) * weight
-            leaf = replace(_at(path), count=count, seconds=seconds, energy=energy)
+            # Runs of older versions state launches of units alone: one takes as long at each site
+            launches = (counts.get(unit) or 1) * own_s / (spent[unit] or 1.0) if often is None else often
+            leaf = replace(_at(path), count=launches * weight, seconds=seconds, energy=energy)
             yield leaf if kind is None else replace(leaf, division=division, kind=kind)
     for _, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jouletrace.comparing.leaves import Leaf
 
@@ -50,7 +51,7 @@ _BY_PLACE: tuple[tuple[str, Key], ...] = (
     (SAME, _itself),
     (SHAPES, _operator),
     (OPERATOR, _role),
-    (REPLACED, lambda leaf: leaf.module or None),
+    (REPLACED, lambda leaf: leaf.module if "." in leaf.module else None),  # the outermost holds all that is left
 )
 _BY_NAME: tuple[tuple[str, Key], ...] = (
     (SAME, lambda leaf: leaf.kernel or None),
@@ -66,25 +67,23 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     idle = [[leaf for leaf in side if leaf.idle] for side in (a, b)]
     groups: list[Group] = []
 
-    def take(how: str, of_a: list[Leaf], of_b: list[Leaf]) -> None:
-        groups.append(Group(how, of_a, of_b))
-        for n, some in enumerate((of_a, of_b)):
-            gone = set(map(id, some))
-            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+    def take(found: list[Group]) -> None:
+        groups.extend(found)
+        left[0] = _without(left[0], (leaf for group in found for leaf in group.a))
+        left[1] = _without(left[1], (leaf for group in found for leaf in group.b))
 
     def by(how: str, key: Key) -> None:
-        keyed = _keyed(left[0], key), _keyed(left[1], key)
-        for one in [one for one in keyed[0] if one in keyed[1]]:
-            take(how, keyed[0][one], keyed[1][one])
+        of_a, of_b = _keyed(left[0], key), _keyed(left[1], key)
+        take([Group(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
 
     without = any(side and not any(leaf.module for leaf in side) for side in left)
     for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
         by(how, key)
     groups = [_with_fused(group, left) for group in groups]
-    for depth in range(max((leaf.module.count(".") for side in left for leaf in side), default=0), 0, -1):
-        by(REPLACED, lambda leaf, depth=depth: ".".join(leaf.module.split(".")[:depth]) or None)  # type: ignore[misc]
+    for depth in range(max((len(leaf.module.split(".")) for side in left for leaf in side), default=0), 0, -1):
+        by(REPLACED, partial(_around, depth))
     if without and all(left) and all(some := _in_each_layer(left)):
-        take(REPLACED, *some)
+        take([Group(REPLACED, *some)])
     for how, key in _BY_NAME:
         by(how, key)
     for n, how in enumerate((GONE, NEW)):
@@ -92,6 +91,17 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
         groups += [Group(how, [], some) if n else Group(how, some, []) for some in alone.values()]
     names = dict.fromkeys(leaf.op for side in idle for leaf in side)
     return [*groups, *(Group(IDLE, *([x for x in side if x.op == name] for side in idle)) for name in names)]
+
+
+def _around(depth: int, leaf: Leaf) -> Hashable | None:
+    """The module of so many words around a leaf, if it is in one."""
+    words = leaf.module.split(".")[:depth]
+    return tuple(words) if leaf.module and len(words) == depth else None
+
+
+def _without(leaves: Iterable[Leaf], taken: Iterable[Leaf]) -> list[Leaf]:
+    gone = set(map(id, taken))
+    return [leaf for leaf in leaves if id(leaf) not in gone]
 
 
 def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
@@ -107,11 +117,10 @@ def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
     sides = [list(group.a), list(group.b)]
     for n, other in enumerate((group.b, group.a)):
         names = " ".join(leaf.kernel for leaf in other if leaf.kernel.startswith("triton"))
-        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names]
+        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names] if names else []
         if joined and sum(leaf.count for leaf in joined) <= 2 * sum(leaf.count for leaf in other):
             sides[n] += joined
-            gone = set(map(id, joined))
-            left[n] = [leaf for leaf in left[n] if id(leaf) not in gone]
+            left[n] = _without(left[n], joined)
             group = Group(FUSED, *sides)
     return group
 

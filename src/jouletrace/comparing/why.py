@@ -14,27 +14,26 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
-from jouletrace.comparing.causes import COUNT, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
-from jouletrace.comparing.leaves import WORK, Leaf, Leaves, leaves_of
+from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, TOGETHER, WAITING, WHOLE, Cause, Why
+from jouletrace.comparing.leaves import TIMES, WORK, Leaf, Leaves, leaves_of
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, Group, match
 from jouletrace.comparing.pairs import DIFFERENT, Note, Row
 from jouletrace.comparing.source import Side
 from jouletrace.comparing.spread import MOST_SCATTER
 from jouletrace.run import Estimate
 from jouletrace.run.division import RESPONSE
+from jouletrace.run.recording_names import has_recording
 from jouletrace.stats.interval import Z95
 
 MOST, LEAST = 3, 0.1
 """Causes that the first line names, and the share of the whole from which on one is named."""
 
-UNLIKE = 0.5
-"""Share of the joules that must do the same on both sides for the difference of two workloads to be divided."""
+UNLIKE = 0.4
+"""Share of the joules that must do the same on both sides for the difference of two workloads to be divided: of unlike
+ones on record it is at most 0.36, of a model and its compiled form 0.46 (docs/results/why-h100.md)."""
 
 _ALPHA = 0.025
 """Probability that any of the rows is reported to differ where none does: the whole has the other half of 5 %."""
-
-_TIMES = ("iteration_time_s", "time_s")
-"""Of an iteration, or of all that ran: the first that a side has."""
 
 _MANY = 0.4
 """Share of the whole that the largest causes must leave for all kernels together to be named instead."""
@@ -60,11 +59,13 @@ def why(
     one, other = leaves_of(a, scale[0]), leaves_of(b, scale[1])
     kernels = one is not None and other is not None
     if not kernels:
-        bare = tuple(side.name for side, own in ((a, one), (b, other)) if own is None)
-        notes.append(Note("without_kernels", (bare,)))
+        bare = [side for side, own in ((a, one), (b, other)) if own is None]
+        recorded = [side for side in bare if all(has_recording(source.run) for source in side.sources)]
+        for code, some in (("not_resolved", recorded), ("without_kernels", [x for x in bare if x not in recorded])):
+            notes += [Note(code, (tuple(side.name for side in some),))] if some else []
         one, other = (leaves_of(side, by, kernels=False) for side, by in zip((a, b), scale, strict=True))
     if energy is None or one is None or other is None:
-        return None, []
+        return None, notes if energy is not None and energy.verdict in DIFFERENT else []
     groups = match(one.leaves, other.leaves)
     names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
     if len(names) > 1 and _alike(groups) < UNLIKE:
@@ -87,7 +88,7 @@ def why(
 
 def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:
     """Half-width of the difference of both times in s, which is that of waiting: kernels take the same in every run."""
-    half = next((row.difference.half_width for name in _TIMES if (row := rows.get(name)) is not None), None)
+    half = next((row.difference.half_width for name in TIMES if (row := rows.get(name)) is not None), None)
     return math.hypot(a.time_half_s, b.time_half_s) if half is None else half
 
 
@@ -136,7 +137,7 @@ def _terms(group: Group, ea: float, eb: float, each: bool) -> dict[str, float]:
     """Terms of the change of a group; one where these aren't of one thing on both sides."""
     (na, sa), (nb, sb) = ((sum(x.count for x in s), sum(x.seconds for x in s)) for s in (group.a, group.b))
     of_work = any(leaf.op == WORK for leaf in group.a)
-    if group.how == IDLE and min(ea, eb) <= 0:
+    if group.how == IDLE and min(sa, sb) <= 0:
         return {WAITING: eb - ea}
     if group.how in (NEW, GONE, REPLACED) or of_work or min(ea, eb, sa, sb, na, nb) <= 0:
         return {WHOLE: eb - ea}
@@ -155,9 +156,10 @@ def _watts(leaves: Sequence[Leaf]) -> float:
 
 
 def _judged(row: Cause, rows: int, margin: float) -> Cause:
-    """A cause, certain if it is beyond its interval over all rows together and beyond the margin."""
-    level = NormalDist().inv_cdf(1 - _ALPHA / 2 / rows) / Z95
-    return replace(row, certain=abs(row.value) > max(level * (row.change.half_width or 0.0), margin))
+    """A cause with its interval over all rows together; certain if it is beyond that and beyond the margin."""
+    half = NormalDist().inv_cdf(1 - _ALPHA / 2 / rows) / Z95 * (row.change.half_width or 0.0)
+    change = Estimate(row.value, row.value - half, row.value + half)
+    return replace(row, change=change, certain=abs(row.value) > max(half, margin))
 
 
 def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, known: bool) -> list[Cause]:
@@ -168,25 +170,25 @@ def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, kno
     by = defaultdict[Any, list[Cause]](list)
     for row in rows:
         if row.how != REST:
-            alone = row.how in (IDLE, REPLACED, FUSED) or row.leaves[0].op == WORK
-            by[row if alone else row.leaves[0].role].append(row)
-    joined = [_joined(side, some, len(by), margin) for some in by.values()]
+            by[row if row.how in (IDLE, REPLACED, FUSED) else row.role].append(row)
+    joined = [_joined(side, TOGETHER, some, len(by), margin) for some in by.values()]
     joined.sort(key=lambda row: -abs(row.value))
     least = LEAST * abs(whole) if known else 0.0
     found = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
     many = [row for row in rows if len(row.terms) == 3]
     if found and abs(whole - sum(row.value for row in found)) > _MANY * abs(whole) and len(many) > MOST:
-        every = _joined(side, many, len(by), margin)
+        every = _joined(side, ON_BOTH, many, len(by), margin)
         if every.certain and abs(whole - every.value) < abs(whole - sum(row.value for row in found)):
             return [every]
     return found
 
 
-def _joined(side: _Sides, some: Sequence[Cause], rows: int, margin: float) -> Cause:
+def _joined(side: _Sides, how: str, some: Sequence[Cause], rows: int, margin: float) -> Cause:
     """Several causes as one, with the joint error of their powers; its terms are the sums of theirs."""
     if len(some) == 1:
         return some[0]
-    how = some[0].how if len({row.how for row in some}) == 1 else "together"
+    hows = {row.how for row in some}
+    how = some[0].how if how == TOGETHER and len(hows) == 1 else how
     group = Group(how, [leaf for row in some for leaf in row.a], [leaf for row in some for leaf in row.b])
     names = dict.fromkeys(name for row in some for name in row.terms)
     terms = {name: sum(row.terms.get(name, 0.0) for row in some) for name in names}
@@ -195,11 +197,13 @@ def _joined(side: _Sides, some: Sequence[Cause], rows: int, margin: float) -> Ca
 
 
 def _alike(groups: Sequence[Group]) -> float:
-    """Share of the joules of kernels that do the same on both sides."""
-    every = sum(leaf.joules for group in groups if group.how != IDLE for leaf in (*group.a, *group.b))
-    loose = (REPLACED, NEW, GONE, IDLE)
-    same = sum(leaf.joules for group in groups if group.how not in loose for leaf in (*group.a, *group.b))
-    return same / every if every else 1.0
+    """Share of the joules of kernels that do the same on both sides: of each group the smaller of its two shares."""
+    found = {x: [sum(leaf.joules for leaf in side) for side in (x.a, x.b)] for x in groups if x.how != IDLE}
+    of_a, of_b = (sum(one[side] for one in found.values()) for side in (0, 1))
+    if of_a <= 0 or of_b <= 0:
+        return 1.0
+    same = (one for x, one in found.items() if x.how not in (REPLACED, NEW, GONE))
+    return sum(max(min(a / of_a, b / of_b), 0.0) for a, b in same)
 
 
 def _in_common(groups: Sequence[Group]) -> tuple[str, ...]:

@@ -32,9 +32,11 @@ _WHOLE = 800
 _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
 
-
 _STEPS, _ROUNDING = 8, 1e-9
 """Causes that a waterfall shows, and the share of A below which what they leave is the rounding of sums."""
+
+_PALE = 0.35
+"""Opacity of a bar whose cause isn't certain."""
 
 
 def plain(text: str) -> str:
@@ -143,16 +145,17 @@ def waterfall(found: Comparison) -> Spec | None:
         return None
     listed = [row for row in found.why.rows if row.value][:_STEPS]
     rest = (found.why.whole.value or 0.0) - sum(row.value for row in listed)
-    unit = unit_for([found.why.of_a], "J")
-    steps = [(why.texts(row)[0], row.value / unit.factor) for row in listed]
-    steps += [("all else", rest / unit.factor)] if abs(rest) > _ROUNDING * found.why.of_a else []
+    unit = why.unit_of(found.why)
+    steps = [(why.texts(row)[0], row.value / unit.factor, row.certain) for row in listed]
+    steps += [("all else", rest / unit.factor, False)] if abs(rest) > _ROUNDING * found.why.of_a else []
     start = found.why.of_a / unit.factor
-    names, base, height, colours = ["A"], [0.0], [start], [PALETTE[6]]
-    for name, value in steps:
+    names, base, height, colours, opacity = ["A"], [0.0], [start], [PALETTE[6]], [1.0]
+    for name, value, certain in steps:
         names.append(f"{len(names)}. {name}")
         base.append(start)
         height.append(value)
         colours.append(PALETTE[1] if value > 0 else PALETTE[0])
+        opacity.append(1.0 if certain else _PALE)
         start += value
     trace = {
         "type": "bar",
@@ -160,7 +163,7 @@ def waterfall(found: Comparison) -> Spec | None:
         "y": [plain(one) for one in (*names, "B")],
         "x": short((*height, start)),
         "base": short((*base, 0.0)),
-        "marker": {"color": [*colours, PALETTE[6]]},
+        "marker": {"color": [*colours, PALETTE[6]], "opacity": [*opacity, 1.0]},
         "hovertemplate": f"%{{y}}<br>%{{x}} {unit.name}<extra></extra>",
     }
     layout = {

@@ -52,6 +52,7 @@ _NOTES = {
     "is open",
     "without_kernels": "the energies of kernels aren't known in {}: --detail kernel, or jouletrace run, shows which "
     "make the difference",
+    "not_resolved": "the energies of kernels aren't known in {}: a longer recording may show which make the difference",
     "unlike": "what makes the difference can't be said: {:.0f} % of the energy of kernels is of parts that both sides "
     "have; in common: {}",
     "most_in_no_part": "what makes the difference can't be said: most of it is in no part",

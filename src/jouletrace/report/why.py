@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.comparing.causes import COUNT, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
-from jouletrace.comparing.leaves import FLOOR, WORK
+from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
 from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, Unit, cell, unit_for
+from jouletrace.report.scale import NBSP, Unit, cell, decimals, fixed, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
@@ -44,25 +43,31 @@ _PLURAL = {
 _NAMED = 3
 """Roles of a side that a line names."""
 
-NO_KERNEL, NOT_SHOWN = "no kernel running", "not shown"
+NO_KERNEL, NOT_SHOWN, BELOW_MARGIN = "no kernel running", "not shown", "below the margin"
+
+_DIGITS = 3
+"""Significant digits of joules without an interval."""
 
 _WORDS = 3
 """Words of a module's path that a table shows."""
 
 
 def lines(why: Why) -> list[str]:
-    """The line of the largest causes and what they leave: "+1.42 J: +1.86 attention replaced by ...; rest −0.04"."""
+    """The line of the largest causes and what they leave: "+1.42 J: +1.86 attention replaced by ...; rest −0.44"."""
     if not why.first:
         return []
-    unit = _unit(why)
-    said = [f"{_number(cause.value, unit)} {_said(cause)}" for cause in why.first]
-    whole = f"{_number(why.whole.value or 0.0, unit)}{NBSP}{unit.name}"
-    return [f"{whole}: {'; '.join(said)}; rest {_number(why.others, unit)}"]
+    unit, whole = unit_of(why), why.whole.value or 0.0
+    places = decimals(max(abs(one) for one in (whole, *(cause.value for cause in why.first))) / unit.factor, _DIGITS)
+    first, rest, *values = (
+        _with_sign(fixed(one / unit.factor, places)) for one in (whole, why.others, *(one.value for one in why.first))
+    )
+    said = (f"{value} {_said(cause)}" for value, cause in zip(values, why.first, strict=True))
+    return [f"{first}{NBSP}{unit.name}: {'; '.join(said)}; rest {rest}"]
 
 
 def table(why: Why, top: int) -> Table:
     """The causes by joules of difference, equal layers as one, and what all leave of the whole."""
-    unit = _unit(why)
+    unit = unit_of(why)
     columns = [
         Column("cause", long="middle"),
         Column("module", long="start"),
@@ -72,36 +77,36 @@ def table(why: Why, top: int) -> Table:
         *(Column(name, numeric=True, key=name, unit=unit, wide=2) for name in ("count", "time", "power")),
     ]
     section = Table("Why", columns, apart=True, id="why")
-    shown = [row for row in why.rows if row.value or row.certain][:top]
-    for row in shown:
+    changed = [row for row in why.rows if row.value]
+    for row in changed[:top]:
         kernels = dict.fromkeys(leaf.kernel for leaf in (*row.a, *row.b) if leaf.kernel)
         section.rows.append(
             [
                 Cell(printed(_what(row)), full=", ".join(kernels)),
                 Cell(_place(row.module), full=row.module),
-                Cell(_with_sign(row.change, unit), row.change.value, row.change.low, row.change.high),
-                _ways(row) if row.certain else NOT_SHOWN,
+                Cell(_with_sign(cell(row.change, unit)), row.change.value, row.change.low, row.change.high),
+                _ways(row),
                 *(Cell(cell(Estimate(one.value), unit), one.value) for one in row.energy),
                 *(_term(row, names, unit) for names in ((COUNT,), (TIME, WAITING), (POWER,))),
             ]
         )
-    if rest := why.rows[len(shown) :]:
-        total = sum(row.value for row in rest)
-        section.notes.append(f"{len(rest)} more: {_number(total, unit)}{NBSP}{unit.name} together")
+    if rest := changed[top:]:
+        total = _number(sum(row.value for row in rest), unit)
+        section.notes.append(f"{len(rest)} more: {total}{NBSP}{unit.name} together")
     return section
 
 
 def texts(cause: Cause) -> tuple[str, str, str]:
     """A cause in a chart: its name, its joules, and the lines of its tip."""
     unit = unit_for([cause.value], "J")
-    joules = f"{_with_sign(cause.change, unit)}{NBSP}{unit.name}"
+    joules = f"{_with_sign(cell(cause.change, unit))}{NBSP}{unit.name}"
     sides = (
         f"{name} {cell(Estimate(one.value), unit)}{NBSP}{unit.name}"
         for name, one in zip("AB", cause.energy, strict=True)
     )
     kernels = dict.fromkeys(short_name(leaf.kernel) for leaf in (*cause.a, *cause.b) if leaf.kernel)
-    ways = _ways(cause) if cause.certain else NOT_SHOWN
-    lines = [printed(_what(cause)), *map(printed, [cause.module] if cause.module else []), *sides, joules, ways]
+    module = [printed(cause.module)] if cause.module else []
+    lines = [printed(_what(cause)), *module, *sides, joules, _ways(cause)]
     return printed(_what(cause)), joules, "\n".join([*lines, *map(printed, list(kernels)[:_WORDS])])
 
 
@@ -139,17 +144,18 @@ def _dict(row: Cause) -> dict[str, Any]:
     }
 
 
-def _unit(why: Why) -> Unit:
-    return unit_for([why.of_a], "J")
+def unit_of(why: Why) -> Unit:
+    """The unit of its energies: that of the larger side."""
+    return unit_for([max(why.of_a, why.of_a + (why.whole.value or 0.0))], "J")
 
 
 def _number(value: float, unit: Unit) -> str:
-    return f"{value / unit.factor:+.3g}".replace("-", "−")
+    return _with_sign(number(value / unit.factor, _DIGITS))
 
 
-def _with_sign(change: Estimate, unit: Unit) -> str:
-    text = cell(change, unit)
-    return f"+{text}" if (change.value or 0.0) > 0 else text
+def _with_sign(text: str) -> str:
+    """A number as text, with + in front of a positive one."""
+    return text if text.startswith("−") or not text.partition(" ")[0].strip("0.") else f"+{text}"
 
 
 def _term(row: Cause, names: Sequence[str], unit: Unit) -> Cell:
@@ -169,7 +175,9 @@ def _place(module: str) -> str:
 
 
 def _ways(cause: Cause) -> str:
-    """How a cause changed: "replaced", "fused, shorter", "longer, at less power"."""
+    """How a cause changed: "replaced", "fused, shorter", "longer, at less power"; or that this isn't certain."""
+    if not cause.certain:
+        return NOT_SHOWN if abs(cause.value) <= (cause.change.half_width or 0.0) else BELOW_MARGIN
     if cause.how in (REPLACED, NEW, GONE):
         return cause.how
     telling = [name for name, value in cause.terms.items() if abs(value) > _TELLING * abs(cause.value)]
@@ -183,21 +191,22 @@ def _what(cause: Cause) -> str:
         return IN_NO_PART
     if cause.how == IDLE:
         return cause.leaves[0].op or NO_KERNEL
-    if cause.leaves[0].op in (WORK, FLOOR):
-        return cause.leaves[0].op
+    if cause.how == ON_BOTH:
+        return "kernels on both sides"
     of_a, of_b = map(_roles, cause.roles)
-    if not cause.a or not cause.b or of_a == of_b or cause.how == FUSED:
-        return of_a or of_b
-    (form_a, role_a), (form_b, role_b) = (_first(roles) for roles in cause.roles)
-    if role_a == role_b and len(cause.roles[0]) == len(cause.roles[1]) == 1:
-        forms = " → ".join(filter(None, (form_a, form_b))) if form_a and form_b else ""
-        return f"{_PLURAL.get(role_a, role_a)} {forms}".strip()
-    return f"{of_a} → {of_b}"
+    if cause.how == REPLACED:
+        return f"{of_a} → {of_b}"
+    return of_a or of_b if cause.how in (FUSED, NEW, GONE) else _role(cause)
 
 
-def _first(roles: Sequence[str]) -> tuple[str, str]:
-    form, _, role = roles[0].rpartition(" ")
-    return form, role
+def _role(cause: Cause) -> str:
+    """The role of a cause that has it on both sides, with its format or formats where each side has one."""
+    forms = [{leaf.format for leaf in side if leaf.role == cause.role} - {""} for side in (cause.a, cause.b)]
+    role, one_each = _PLURAL.get(cause.role, short_name(cause.role)), [len(each) == 1 for each in forms if each]
+    if not one_each or not all(one_each):
+        return role
+    before, after = (next(iter(each), "") for each in forms)
+    return f"{before or after} {role}" if not before or not after or before == after else f"{role} {before} → {after}"
 
 
 def _roles(names: Sequence[str]) -> str:
