@@ -1,15 +1,18 @@
 """The verdict: what was measured stands alone, fits 80 columns, and one table follows."""
 
+import json
 import re
 from dataclasses import replace
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from commands import done
 from compare_runs import side
 from jouletrace import report
 from jouletrace.comparing.compare import compare
 from jouletrace.report import comparison
+from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
 from jouletrace.run.parts import STORED_SCATTER
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
@@ -20,6 +23,9 @@ RECORDED = [
     *(REPOSITORY / "src" / "jouletrace" / "bundled").glob("*.zip"),
     *(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"),
 ]
+
+
+RUNS = REPOSITORY / "docs" / "results" / "runs"
 
 
 def short(run, **how):
@@ -75,9 +81,28 @@ def test_the_rest_is_context_idle():
 )
 def test_a_profile_that_waits_for_the_host_says_what_to_try(name, said):
     run = load(REPOSITORY / "docs" / "results" / "runs" / f"{name}.zip")
-    assert ("the GPU waits for the host: try --mode graph, or a larger --batch" in short(run)) == said
+    text = " ".join(short(run).split())
+    assert ("the GPU waits for the host: try --mode graph, or a larger --batch" in text) == said
+    assert ("338.95 ± 0.48 mJ at stake (90 %), the GPU waits" in text) == said
     run.settings["mode"] = "graph"
     assert "waits for the host" not in short(run)
+
+
+def test_advice_stands_below_the_verdict_in_json_and_of_side_b_and_can_be_turned_off():
+    eager, compiled = (str(RUNS / f"minilm-256-{mode}-h100.zip") for mode in ("eager", "compile"))
+    said = "1.790 ± 0.064 J at stake (46 %), attention runs as products and softmax: try scaled_dot_product_attention"
+    for command, whose in (("show", compiled), ""), (("compare", eager, compiled), "B: "):
+        text = " ".join(done(*command).out.split()).replace("\u00a0", " ")
+        assert text.index(f"{whose}{said}") > text.index("trust: ")
+        assert "at stake" not in done(*command, "--advice", "none").out
+        found = json.loads(done(*command, "--json").out)["advice"]
+        assert [(one["code"], round(one["energy_j"]["value"], 3)) for one in found] == [("math_attention", 1.79)]
+        assert json.loads(done(*command, "--json", "--advice", "none").out)["advice"] == []
+    assert "at stake" not in done("compare", compiled, eager).out, "B is the eager one"
+    assert "advice" not in json.loads(done("show", compiled, "--json", "--schema", "2").out)
+    Draft202012Validator(json.loads(json_schema())).validate(to_json_object(load(compiled)))
+    with pytest.raises(AssertionError, match="--advice all: brief or none"):
+        done("show", compiled, "--advice", "all")
 
 
 @pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)

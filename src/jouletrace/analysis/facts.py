@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
+from jouletrace.analysis.advice import Advice, advice_of
 from jouletrace.analysis.budget import absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions, first
@@ -53,6 +54,7 @@ class Facts:
     latency: Mapping[str, float | None]  # their distribution in milliseconds (``latency.distribution``)
     blocks: Mapping[str, float | None]  # the same of means of blocks (``latency.block_means``)
     untouched: Untouched  # what the energy of an iteration is the mean of
+    advice: Sequence[Advice]  # the largest first
     gain: float  # relative gain error that the sensors state; 0 where none does
     of_known: Mapping[str, Estimate]  # energy and power of the devices that have one, and their longest time
     of_devices: Mapping[str, Estimate]  # the same of all; null where a device has none, in time where theirs differ
@@ -149,6 +151,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         distribution(run),
         block_means(run, run.settings.get("block") or 100),
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
+        advice_of(run, parts, checks),
         gain_of(run, unstated_pct=0.0) or 0.0,
         known,
         {metric: of_devices(run, parts, metric) for metric in _TOGETHER},

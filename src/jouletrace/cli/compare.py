@@ -32,6 +32,7 @@ def compare(
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
     verbose: options.Verbose = False,
+    advice: options.Advice = "brief",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="HTML report of both sides; replaces an older one.")
     ] = None,
@@ -47,7 +48,7 @@ def compare(
     from jouletrace.comparing.compare import compare as compare_runs
     from jouletrace.comparing.sides import open_runs
 
-    form = check_form(form, json)
+    form, advised = check_form(form, json), options.is_advised(advice)
     relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
     sides = open_runs(_listed(a)), open_runs(_listed(b))
@@ -56,7 +57,7 @@ def compare(
         from jouletrace.report import html
 
         say(f"wrote {html.write([run for side in sides for run, _ in side], report, [found])}")
-    conclude(found, form=form, top=top, strict=strict, verbose=verbose)
+    conclude(found, form=form, top=top, strict=strict, verbose=verbose, advice=advised)
 
 
 def check_expressions(texts: list[str]) -> None:
@@ -71,7 +72,9 @@ def check_expressions(texts: list[str]) -> None:
         parse(text)
 
 
-def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: bool = False) -> None:
+def conclude(
+    found: Comparison, *, form: str, top: int, strict: bool, verbose: bool = False, advice: bool = True
+) -> None:
     """Print a comparison and the outcome of its checks.
 
     Raises:
@@ -83,7 +86,7 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import note, says
 
-    text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty())
+    text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty(), advice=advice)
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
     if form == "table" and not found.checks and not found.shared and (ends := limits(found)):

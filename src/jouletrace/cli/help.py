@@ -127,7 +127,7 @@ _WORKLOAD = (
     *("streams", "hint", "config", "optimizer", "label-smoothing", "data", "random", "seed", "input-sets"),
     *("models", "tasks", "noise", "noise-task", "noise-batch"),
 )
-_OUTPUT = ("detail", "output", "top", "format", "json", "margin", "fail-if", "strict", "help")
+_OUTPUT = ("detail", "output", "top", "advice", "format", "json", "margin", "fail-if", "strict", "help")
 _MANY = 12
 """From this number of options on, those of a command that measures are listed in groups."""
 

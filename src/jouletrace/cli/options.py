@@ -38,6 +38,9 @@ Carbon = Annotated[
         help="CO2 equivalent of a kWh, such as 400g/kWh: adds the emissions.",
     ),
 ]
+Advice = Annotated[
+    str, typer.Option("--advice", metavar="WORD", help="What could save energy: brief (at most 3 lines) or none.")
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]
@@ -113,6 +116,17 @@ def _value(one: Field[Any], given: Any) -> Any:
     if one.metadata["numbers"]:
         return parse_values(given, name, whole)
     return parse_pairs(given or [], name) if one.metadata["pairs"] else given
+
+
+def is_advised(word: str) -> bool:
+    """True if ``--advice`` asks for some. Call it before anything is measured.
+
+    Raises:
+        BadInputError: If it is neither "brief" nor "none".
+    """
+    if word not in ("brief", "none"):
+        raise BadInputError(f"--advice {word}: brief or none")
+    return word == "brief"
 
 
 def check_before_program(command: str, device: list[str] | None, program: Sequence[str] | None) -> None:

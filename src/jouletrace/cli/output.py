@@ -50,6 +50,7 @@ def print_runs(
     more: str = "",
     tariff: Tariff | None = None,
     schema: int = 3,
+    advice: bool = True,
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
@@ -66,6 +67,7 @@ def print_runs(
         more: The command that shows more, which stands below a verdict.
         tariff: What a kWh costs and emits.
         schema: Of JSON.
+        advice: Say what could save energy.
 
     Raises:
         BadInputError: If there is no such format.
@@ -84,6 +86,7 @@ def print_runs(
         colour=sink.isatty(),
         tariff=tariff,
         schema=schema,
+        advice=advice,
     )
     text = text.rstrip("\n") + "\n"
     sink.write(text + (f"more: {plain(more)} -v\n" if more and form == "table" and not verbose else ""))

@@ -26,6 +26,7 @@ def profile(
     output: options.Output = None,
     top: options.Top = None,
     verbose: options.Verbose = False,
+    advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -42,14 +43,14 @@ def profile(
     from jouletrace.workloads import resolve
     from jouletrace.workloads.transformers_models import BuiltInModel
 
-    form = check_form(form, json)
+    form, advised = check_form(form, json), options.is_advised(advice)
     if settings.backend == "trtexec":
         from jouletrace.addons.toolchain.trtexec import profile_engine
 
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
             place.done(run, more=form == "table" and not verbose)
-            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)
+            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
         return
     with quiet_output():
         found = resolve(workload)
@@ -69,6 +70,6 @@ def profile(
                 run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
         if tally is None or tally.ended_by is None:
             place.done(run, more=form == "table" and not verbose)
-        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)
+        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
     if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
         conclude(tally, folder, "runs")

@@ -41,6 +41,7 @@ def run(
     output: options.Output = None,
     top: options.Top = None,
     verbose: options.Verbose = False,
+    advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -51,7 +52,7 @@ def run(
     """
     from jouletrace.profiler.program.command import program_of
 
-    form = check_form(form, json)
+    form, advised = check_form(form, json), options.is_advised(advice)
     options.check_before_program("run", device, program)
     chosen = program_of(program or [], module)  # before what is imported next changes the environment
     chosen.check()
@@ -69,7 +70,7 @@ def run(
             folder=place.folder,
         )
         place.done(made, more=form == "table" and not verbose)
-        print_runs([made], form=form, top=top, verbose=verbose)
+        print_runs([made], form=form, top=top, verbose=verbose, advice=advised)
 
 
 FIRST_S = 30.0

@@ -48,6 +48,7 @@ def show(
     ] = False,
     price: options.Price = None,
     carbon: options.Carbon = None,
+    advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
     schema: Annotated[int, typer.Option(metavar="N", min=2, max=3, help="Of the JSON; 2 for one release.")] = 3,
@@ -58,7 +59,7 @@ def show(
     from jouletrace.report.cost import cost_line, tariff
     from jouletrace.run.parts import Parts
 
-    form, given = check_form(form, json), tariff(price, carbon)
+    form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
     if schema != 3 and (form != "json" or by is not None or budget):
         raise BadInputError("--schema 2: of --json alone, without --by and --budget")
     if by is not None:
@@ -83,7 +84,17 @@ def show(
         return
     more = shlex.join(["jouletrace", "show", *runs])
     shown = [load(path) for path in runs]
-    print_runs(shown, form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given, schema=schema)
+    print_runs(
+        shown,
+        form=form,
+        detail=detail,
+        top=top,
+        verbose=verbose,
+        more=more,
+        tariff=given,
+        schema=schema,
+        advice=advised,
+    )
     for run, path in zip(shown, runs, strict=True):
         if own := _of_kernels(run, path):
             say(f"where its energy went: {own}")

@@ -7,6 +7,7 @@ Runs themselves. Modules are imported on request, so that listing the formats im
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ def render(
     colour: bool = False,
     tariff: Tariff | None = None,
     schema: int = 3,
+    advice: bool = True,
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -57,6 +59,7 @@ def render(
         colour: Colours and bars in a "table".
         tariff: What a kWh costs and emits, which adds a line (in JSON, "cost") to all formats but CSV.
         schema: Of JSON, 3 or 2.
+        advice: Say what could save energy, in all formats but CSV and JSON of schema 2.
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -76,7 +79,7 @@ def render(
         from jouletrace.report.contract import json_text, to_json_object
         from jouletrace.report.schema2 import to_schema_2
 
-        write = to_schema_2 if schema == 2 else to_json_object
+        write = to_schema_2 if schema == 2 else partial(to_json_object, advice=advice)
         return json_text(runs, compared=compared, write=write, top=top, tariff=tariff)
     if form == "csv":
         from jouletrace.report.csv import csv_text
@@ -86,7 +89,7 @@ def render(
     from jouletrace.report.text import typeset
 
     everything = verbose or form != "table"
-    found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff)
+    found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff, advice=advice)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
 
 

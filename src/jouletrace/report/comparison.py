@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from jouletrace.analysis.advice import Advice, advice_of
+from jouletrace.analysis.checks import outcomes
 from jouletrace.comparing.pairs import (
     BETTER,
     DIFFERENT,
@@ -23,6 +25,7 @@ from jouletrace.comparing.pairs import (
 from jouletrace.comparing.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import TITLES
+from jouletrace.report import advice as advised
 from jouletrace.report import trust
 from jouletrace.report import why as causes
 from jouletrace.report.comparison_words import (
@@ -45,16 +48,18 @@ from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
+from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import EACH, PROGRAM_TIME, metric
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Parts
 
 TOP = 10
 """Default number of listed parts per level."""
 
 
-def to_dict(found: Comparison) -> dict[str, Any]:
-    """The object that ``--format json`` prints."""
+def to_dict(found: Comparison, *, advice: bool = True) -> dict[str, Any]:
+    """The object that ``--format json`` prints, with advice on B."""
     rows = [row.to_dict() for row in found.rows]
     for row in rows:
         row |= {name: row[name].to_dict() for name in FIGURES}
@@ -77,10 +82,17 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
         "why": causes.to_dict(found.why),
+        "advice": advised.to_list(_advice(found), found.b.run.kind, Estimate.to_dict) if advice else [],
         "method": note(found.method),
         "trust": trust.to_dict(trusted(found)),
     }
     return dict(jsonable(stated))
+
+
+def _advice(found: Comparison) -> list[Advice]:
+    """Advice on the first Run of B."""
+    parts = Parts(found.b.run)
+    return advice_of(found.b.run, parts, outcomes(found.b.run, parts))
 
 
 def _check(one: Check) -> dict[str, Any]:
@@ -99,7 +111,13 @@ def _check(one: Check) -> dict[str, Any]:
 
 
 def render(
-    found: Comparison, form: str = "table", *, top: int = TOP, verbose: bool = False, colour: bool = False
+    found: Comparison,
+    form: str = "table",
+    *,
+    top: int = TOP,
+    verbose: bool = False,
+    colour: bool = False,
+    advice: bool = True,
 ) -> str:
     """A comparison as text; JSON and CSV have all rows.
 
@@ -109,6 +127,7 @@ def render(
         top: List so many parts of a level, those that differ first, and then by size.
         verbose: Everything in a "table"; else the verdict and the figures of the whole.
         colour: Colours in a "table".
+        advice: Say what could save energy on side B, in all formats but CSV.
 
     Raises:
         BadInputError: If there is no such format, or ``top`` is below 1.
@@ -117,10 +136,12 @@ def render(
     if top < 1:
         raise BadInputError(f"top {top}: must be at least 1")
     if form == "json":
-        return json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n"
+        return json.dumps(to_dict(found, advice=advice), indent=2, allow_nan=False) + "\n"
     if form == "csv":
         return _csv(found)
-    shown = document(found, top=top) if verbose or form != "table" else short(found, top=top)
+    shown = (document if verbose or form != "table" else short)(found, top=top)
+    if advice:
+        shown.verdict += advised.lines(_advice(found), found.b.run.kind, "B: ")
     return typeset(shown, form, colour=colour)
 
 

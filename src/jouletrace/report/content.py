@@ -8,6 +8,7 @@ from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
 from jouletrace.levels import TITLES
+from jouletrace.report import advice as advised
 from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
@@ -53,6 +54,7 @@ def document(
     top: int | None = None,
     marks: Footnotes | None = None,
     tariff: Tariff | None = None,
+    advice: bool = True,
 ) -> Document:
     """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
     results, marks = Parts(run), Footnotes(marks)
@@ -69,7 +71,7 @@ def document(
             shown = [level for level in shown if level != "range"]
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
         hidden = [f"{n} {_PLURAL[at][: -1 if n == 1 else None]} (--detail {at})" for at, n in count.items() if n]
-    found.verdict = verdict_lines(run, results, known, tariff)
+    found.verdict = verdict_lines(run, results, known, tariff, advice=advice)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     if results.units("load"):
@@ -96,13 +98,15 @@ def document(
     return found.printable()
 
 
-def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Tariff | None = None) -> Document:
+def short(
+    run: Run, *, detail: str = "model", top: int | None = None, tariff: Tariff | None = None, advice: bool = True
+) -> Document:
     """The verdict on one Run, and one table of its parts where it has some."""
     results = Parts(run)
     known = facts_of(run, results)
     found = Document(facts.headline(run))
     found.unfinished = _unfinished(known)
-    found.verdict = verdict_lines(run, results, known, tariff)
+    found.verdict = verdict_lines(run, results, known, tariff, advice=advice)
     level = _level_of_short(run, results, detail)
     if results.units("load"):
         found.sections = [serving.section(run, results, NoFootnotes(), brief=True)]
@@ -152,11 +156,14 @@ def summary(run: Run) -> str:
     return "\n".join(printable(line.replace(NBSP, " ")) for line in (f"{name}: {first}", *_unfinished(known), *rest))
 
 
-def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
-    """The verdict with what it costs, and how far it can be trusted."""
+def verdict_lines(
+    run: Run, results: Parts, known: Facts, tariff: Tariff | None = None, *, advice: bool = True
+) -> list[str]:
+    """The verdict with what it costs, how far it can be trusted, and advice."""
     costs = cost_line(run, results, known, tariff)
     late = [one.message for one in run.warnings if one.code == "recorded_late"]
-    return [*verdict(run, results, known), *late, *costs, *gain_line(run, results, known), *lines(known.checks)]
+    found = [*verdict(run, results, known), *late, *costs, *gain_line(run, results, known), *lines(known.checks)]
+    return found + (advised.lines(known.advice, run.kind) if advice else [])
 
 
 def comparison(
@@ -210,6 +217,7 @@ def documents(
     compared: Sequence[Comparison | None] = (),
     verbose: bool = True,
     tariff: Tariff | None = None,
+    advice: bool = True,
 ) -> list[Document]:
     """One Run, or several side by side; with a finer ``detail`` than "model", each by itself after that.
 
@@ -220,6 +228,7 @@ def documents(
         compared: By Run, what one of ``ab`` says of its two sides: that is what it was made for, so it comes first.
         verbose: Everything; else verdicts with one table each.
         tariff: What a kWh costs and emits, for a line of it; None for none.
+        advice: Say what could save energy.
     """
     marks = Footnotes() if verbose else NoFootnotes()
     sides = [one for one in compared if one is not None]
@@ -232,9 +241,9 @@ def documents(
         found.append(comparison(runs, marks, tariff, brief=not verbose))
     if detail != "model" or (len(runs) == 1 and (verbose or not found)):
         found += [
-            document(run, detail=detail, top=top, marks=marks, tariff=tariff)
+            document(run, detail=detail, top=top, marks=marks, tariff=tariff, advice=advice)
             if verbose
-            else short(run, detail=detail, top=top, tariff=tariff)
+            else short(run, detail=detail, top=top, tariff=tariff, advice=advice)
             for run in runs
         ]
     elif len(runs) == 1:

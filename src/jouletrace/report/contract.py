@@ -17,6 +17,7 @@ from typing import Any
 from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
+from jouletrace.report import advice as advised
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
@@ -54,6 +55,7 @@ def to_json_object(
     compared: Comparison | None = None,
     tariff: Tariff | None = None,
     divided: Mapping[str, list[Row]] | None = None,
+    advice: bool = True,
 ) -> dict[str, Any]:
     """The Run as a JSON-ready object.
 
@@ -63,6 +65,7 @@ def to_json_object(
         compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
         tariff: What a kWh costs and emits: the object has "cost".
         divided: Rows of divisions that take the place of all but the whole.
+        advice: Say what could save energy; else the list is empty.
 
     Returns:
         An object that ``schema.json`` describes and validates.
@@ -95,6 +98,7 @@ def to_json_object(
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
+        "advice": advised.to_list(known.advice, run.kind, stated) if advice else [],
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
     }
     if compared is not None:

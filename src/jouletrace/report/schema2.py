@@ -27,9 +27,10 @@ def to_schema_2(
     results = Parts(run)
     known = facts_of(run, results)
     stated = partial(_stated, results)
-    found = to_json_object(run, compared=compared)
+    found = to_json_object(run, compared=compared, advice=False)
     found |= {"schema": 2, "device": next(iter(found["devices"]), None), "model": model(results, known, stated)}
-    del found["parts"], found["devices"]
+    del found["parts"], found["devices"], found["advice"]
+    found.get("comparison", {}).pop("advice", None)
     for name, level in LISTS.items():
         units = results.units(level) if top is None else results.ranked(level)[:top]
         if level == "phase" and results.gpus and top is None:

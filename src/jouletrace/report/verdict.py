@@ -13,16 +13,13 @@ from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
 from jouletrace.run.parts import WORKLOAD, Part, Parts
-from jouletrace.run.recording_names import IDLE_NAME, recording_of
+from jouletrace.run.recording_names import recording_of
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
 
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
-
-_MOSTLY = 0.5
-"""Share of the time without a kernel, and of the energy that is idle power, from which advice is given."""
 
 _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
@@ -113,7 +110,7 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     absolute = _absolute(run, results, known)
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
-    return [*lines, *_shares(run, results, known, energy), *_of_waiting(run, results, known, energy)]
+    return [*lines, *_shares(run, results, known, energy)]
 
 
 def _stated_by_tool(results: Parts, energy: Estimate) -> str:
@@ -169,19 +166,6 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
         long = "all the time" if capped > _ALWAYS else f"{100 * capped:.0f}{NBSP}% of the time"
         parts.append(f"at the power cap{watts} {long}")
     return ["; ".join(parts)] if parts else []
-
-
-def _of_waiting(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
-    """Advice where an eager profile costs mostly idle power because the GPU waits for the host; else []."""
-    active = results.get("energy_active_over_context_idle_j").value
-    if run.kind != "profile" or run.settings.get("mode") != "eager" or active is None or energy.value is None:
-        return []
-    whole_s = results.time.value or 0.0
-    idle_s = sum(part.get("time_s").value or 0.0 for part in results.units("op") if part.name == IDLE_NAME)
-    waits = known.host_s is not None or idle_s > _MOSTLY * whole_s > 0
-    if not waits or active > (1 - _MOSTLY) * energy.value:
-        return []
-    return ["the GPU waits for the host: try --mode graph, or a larger --batch"]
 
 
 def _watched(run: Run, results: Parts, known: Facts) -> list[str]:

@@ -21,7 +21,7 @@ from jouletrace.run.names import short_name
 from jouletrace.run.paths import Path, Step, path_of, steps_of
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME, OUTSIDE, of_equal_layers
 
-_CAUSES = {
+CAUSES = {
     "host": "waiting for the host",
     "synchronisation": "after the host had waited for the GPU",
     "data loading": "waiting for the data loader",
@@ -394,4 +394,4 @@ _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", 
 def idle_by(about: Recording) -> dict[str, float]:
     """Shares of the time between kernels of a recording by its cause, as printed; empty where causes aren't known."""
     stored = about.get("idle_by", {})
-    return {words: share for key, words in _CAUSES.items() if (share := stored.get(key, 0.0)) > 0}
+    return {words: share for key, words in CAUSES.items() if (share := stored.get(key, 0.0)) > 0}

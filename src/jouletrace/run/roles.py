@@ -12,6 +12,7 @@ _ROLES = (
     ("attention", r"flash|fmha|sdpa|attention"),
     ("softmax", r"soft_?max"),
     ("norm", r"_norm|layer_?norm|group_?norm|\bbn_|batch_norm|rms"),
+    ("resampling", r"upsample|interpolate|pool"),
     ("convolution", r"fprop|dgrad|wgrad|conv|im2col|implicit"),
     ("product", r"gemm|nvjet|cutlass|wgmma|addmm|bmm|\bmm\b|matmul|linear|splitK"),
     ("activation", r"gelu|silu|relu|tanh|sigmoid"),
@@ -53,6 +54,13 @@ def format_of(kernel: str, shapes: str = "") -> str:
     """The number format in which a kernel computes: "bf16", "tf32", ...; that of its inputs or "" where unknown."""
     found = re.match(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2}_", kernel)
     return _NVJET.get(found[1], "") if found else _first(_FORMATS, kernel) or _first(_FORMATS, shapes)
+
+
+@lru_cache(maxsize=8192)
+def in_fp32(kernel: str) -> bool:
+    """True of products by whose own names, not inputs, they compute in fp32; cuBLAS's nvjet does so as tf32."""
+    product = role_of(kernel) in ("product", "convolution", "attention")
+    return product and format_of(kernel) == "fp32" and not kernel.startswith("nvjet")
 
 
 def _first(table: tuple[tuple[str, str], ...], text: str) -> str:

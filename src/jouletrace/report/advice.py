@@ -1,0 +1,45 @@
+"""Advice in words: the joules at stake, why, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jouletrace.analysis.advice import Advice
+from jouletrace.report.scale import NBSP, figure
+from jouletrace.run import Estimate
+
+WAYS = {
+    "host": "the GPU waits for the host: try CUDA graphs, torch.compile, a larger batch",
+    "data_loader": "the GPU waits for the data loader: try more workers, pinned memory, data prepared beforehand",
+    "synchronisation": "no kernel runs after the host waited for the GPU: try fewer .item(), .cpu(), synchronize()",
+    "ranks": "GPUs wait for other ranks, most often for {where}: try an even load",
+    "rank_at_cap": "GPUs wait most often for {where}, which its power cap holds: try an equal cap, or less load there",
+    "math_attention": "attention runs as products and softmax: try scaled_dot_product_attention with flash or cuDNN",
+    "fp32": "products in fp32: try tf32 (torch.set_float32_matmul_precision) or bf16",
+    "layout": "layouts are converted (NCHW, NHWC): try channels_last",
+    "copies": "copies and casts: try fewer .to(), .contiguous(), cat, or torch.compile",
+}
+"""Cause and remedy of each rule, by its code."""
+
+_OF_PROFILES = {"host": "the GPU waits for the host: try --mode graph, or a larger --batch"}
+"""The same of a profile, where the command has options for it."""
+
+
+def lines(found: Sequence[Advice], kind: str, whose: str = "") -> list[str]:
+    """A line each: "338.95 ± 0.48 mJ at stake (90 %), the GPU waits for the host: try ..."; ``whose`` stands before."""
+    return [
+        f"{whose}{figure(one.energy, 'J')} at stake ({100 * one.share:.0f}{NBSP}%), {_way(one, kind)}" for one in found
+    ]
+
+
+def _way(one: Advice, kind: str) -> str:
+    ways = WAYS | _OF_PROFILES if kind == "profile" else WAYS
+    return ways[one.code].format(where=one.where)
+
+
+def to_list(found: Sequence[Advice], kind: str, stated: Callable[[Estimate], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The list "advice" of JSON, energies as ``stated`` writes them."""
+    return [
+        {"code": one.code, "energy_j": stated(one.energy), "share": one.share, "says": _way(one, kind)} for one in found
+    ]
