@@ -311,7 +311,7 @@ def squares(rng: np.random.Generator, simulator: str) -> Rows:
     found = span_energies(
         clean(ns(at_s), value, response.period_s), calibrated(response), *ns(span)[:, None], bursts_ns=[]
     )
-    flagged = "equal_readings" in found.flags[0]
+    flagged = "aliased_with_log" in found.flags[0]
     rows = given(found, seen.energy(*span[:, None]))
     yield from ((np.nan,) * 3 + (row[3],) if flagged else row for row in rows)
 

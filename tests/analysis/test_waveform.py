@@ -27,9 +27,9 @@ def recorded(fits_once):
     """The Run that ships, and the powers of its analysis."""
     made = []
 
-    def kept(powers, bins_ns):
+    def kept(run, powers, iterations):
         made.append(powers)
-        return table_of(powers, bins_ns)
+        return table_of(run, powers, iterations)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "table_of", kept)

@@ -48,21 +48,6 @@ def test_energies_of_jobs_that_swing_hold(spacing_s, swing_s):
     assert np.median(half) < 3 * 1.96 * np.std(off)
 
 
-def test_jobs_in_the_rhythm_of_a_log_have_no_energy_or_a_flag_each_by_itself():
-    """Of one job readings are equal, of the next they change with the moments of the polls, the third swings."""
-    rng = np.random.default_rng(2)
-    times_s = np.arange(400.0) + 0.003 * rng.uniform(-1, 1, 400)
-    spans = np.array([[9.5, 99.5], [109.5, 309.5], [319.5, 389.5]])
-    equal, slipping, swinging = ((times_s > a) & (times_s < b) for a, b in spans)
-    cycles = ((times_s - 5e-5 * np.arange(-110, 290)) / 0.1 + 0.03) % 1
-    watts = np.select([equal, slipping, swinging], [400.0, np.where(cycles < 0.4, 500.0, 200.0), 300.0], 80.0)
-    watts = watts + np.where(swinging, rng.choice([-80.0, 80.0], 400), 0) + 0.3 * rng.standard_normal(400)
-    found = solved(times_s, watts, spans)
-    assert found.reason == [None, "aliased_with_log", None]
-    assert found.flags == [("equal_readings",), (), ()]
-    assert np.isfinite(found.sums([[1.0, 0.0, 1.0]])).all()
-
-
 def test_a_job_is_as_known_whatever_runs_beside_it():
     """The second job has no part in the interval of the first, nor have readings of it."""
     times_s, values_w, spans, _ = log(3, jobs=2)

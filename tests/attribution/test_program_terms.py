@@ -1,12 +1,10 @@
 """Terms of the model of a program with a timeline, one by one: without it, its test fails."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from jouletrace.attribution import program
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.prior import Prior
@@ -265,15 +263,3 @@ def test_finer_cuts_change_nothing():
     fine = np.vstack([[span], np.stack([edge_s[:-1], edge_s[1:]], axis=1)])
     plain, cut = program.found([span], prior=prior)[1], program.found(fine, prior=prior)[1]
     np.testing.assert_allclose(cut[[0, -2, -1]], plain, rtol=0.06)
-
-
-def test_the_best_chain_is_reached_beyond_one_that_is_better_where_the_walk_begins(monkeypatch):
-    """Much slow change explains roughly what little slow change and a wide spread explain well."""
-    spread, slow = np.arange(25.0)[:, None], np.arange(5.0)[None]
-    evidence = np.where(slow == 4, -30 - 0.05 * (spread - 10) ** 2, -8 * (spread - 17) ** 2 - slow)
-    monkeypatch.setattr(program, "solve", lambda chain, *_, **__: SimpleNamespace(log_evidence=evidence[chain]))
-    prior = np.full(evidence.shape, 1 / evidence.size)
-    prior[12] *= 1.01
-    chains, weights = program._likely(lambda d, s: (d, s), prior, None)
-    assert sorted(chains) == [(17, 0), (17, 1), (17, 2), (17, 3)]
-    assert weights == pytest.approx(np.full(4, 1 / evidence.size))

@@ -461,9 +461,9 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "_STRIDE = 4",
-        "_STRIDE = 2",
-        "Same: shorter strides find the same summit later.",
+        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()",
+        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-2, 1)} - tried.keys()",
+        "Slight: by steps of two downwards every other grid point of small spreads is left out.",
     ),
     Survivor(
         "attribution/program.py",

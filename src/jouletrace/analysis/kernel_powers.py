@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from jouletrace.analysis.kernel_times import IDLE, OTHERS, KernelTimes, by_operator
 from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
-from jouletrace.arrays import Floats, Ints
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import OF_PLACE, check_length, check_traced
@@ -192,7 +192,6 @@ class KernelPowers:
         place: Of each kind of the recording in them; those of unknown power are in none.
         pools: Names of operators whose energies are known together alone.
         possible: The check that the GPU can draw the powers.
-        rows: Energies of the recording, of the spans that were asked for, and of kinds.
     """
 
     recorded: Recorded
@@ -200,18 +199,17 @@ class KernelPowers:
     place: Mapping[int, int]
     pools: Sequence[tuple[str, ...]]
     possible: Outcome
-    rows: Rows
 
     @classmethod
-    def from_recorded(cls, recording: Recorded, times: KernelTimes, most_w: float, spans_ns: Ints) -> KernelPowers:
-        """The powers of a recording, none of which is above ``most_w``, and the energies of spans, shape (s, 2).
+    def from_recorded(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
+        """The powers of a recording, none of which is above ``most_w``.
 
         Raises:
             BadInputError: If more is drawn between kernels than a GPU draws that rests, or readings scatter less about
                 averages than samples do, or far more.
         """
         activity, sampler = recording.activity, recording.sampler
-        rows, rest_s = recording.rows(spans_ns), float(activity.seconds[-1])
+        rows, rest_s = recording.rows(), float(activity.seconds[-1])
         if recording.failed and sampler is not None and not recording.alike:
             used, idle_w = recording.readings, recording.idle_w[0]
             averages = check_averages(rows, activity, used, idle_w, recording.response, sampler)
@@ -219,7 +217,7 @@ class KernelPowers:
                 _trust([averages])
             if not averages.passed:
                 recording = replace(recording, failed=averages, alike=True)
-                rows = recording.rows(spans_ns)
+                rows = recording.rows()
         _trust([check_rest(rows, rest_s)])
         of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Floats] = {}
@@ -231,7 +229,7 @@ class KernelPowers:
         if rest_s > 0:
             place[IDLE] = len(of_kinds.watts) - 1
         several = [names for names in found if len(names) > 1]
-        return cls(recording, of_kinds, place, several, check_powers(rows, most_w), rows)
+        return cls(recording, of_kinds, place, several, check_powers(rows, most_w))
 
     def seconds(self, edges_s: Floats) -> Floats:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
@@ -242,10 +240,10 @@ class KernelPowers:
         return np.column_stack([each, rest]) / self.of_kinds.own
 
 
-def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: Ints) -> KernelPowers | str:
+def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | str:
     """Powers of a Run's kernels, or the code of the reason why there are none, of which the Run warns.
 
-    ``rest`` is what the GPU draws with a context and nothing running, W. ``spans_ns``, shape (s, 2), get energies too.
+    ``rest`` is what the GPU draws with a context and nothing running, W.
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
@@ -253,7 +251,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: Ints) -> K
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
     try:
-        found = KernelPowers.from_recorded(recorded(run, times, rest), times, most_w(run, times.device), spans_ns)
+        found = KernelPowers.from_recorded(recorded(run, times, rest), times, most_w(run, times.device))
     except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)

@@ -16,7 +16,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
-from jouletrace.analysis.waveform import bins_of, table_of
+from jouletrace.analysis.waveform import table_of
 from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
@@ -69,8 +69,7 @@ class Recorded:
         self.run, self.figures = run, figures
         self.times = times_of(run, about)
         self.top = self.times.top
-        self._bins_ns = bins_of(run, self.times.about["iterations"])
-        found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"), self._bins_ns)
+        found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
 
@@ -97,8 +96,8 @@ class Recorded:
         self.add_phases()
         self.add_layers()
         flags = ["traced_at_cap"] if factor != 1.0 else [] if scaled else ["traced_whole"]
-        if self.powers is not None and len(self._bins_ns):
-            self.run.waveform = table_of(self.powers, self._bins_ns)
+        if self.powers is not None and self.times.about["iterations"] > 1:
+            self.run.waveform = table_of(self.run, self.powers, self.times.about["iterations"])
         for name, table in tables_of(self.division).items():
             setattr(self.run, name, tables.concat([self.run.table(name), table], name))
         whole = whole or self.figures.get(MODEL_UNIT, "energy_total_j")

@@ -58,24 +58,21 @@ def waveform_of(run: Run) -> Waveform | None:
     return Waveform(np.append(start, end[-1]), power, low, high, kernels)
 
 
-def bins_of(run: Run, iterations: int) -> Ints:
-    """Bins of a typical plain iteration since the Unix epoch, shape (bins, 2); none if there aren't several."""
-    found = typical(run, iterations) if iterations > 1 else None
-    edges = edges_of(*found) if found else np.zeros(1, np.int64)
-    return np.stack([edges[:-1], edges[1:]], axis=1)
-
-
-def table_of(powers: KernelPowers, bins_ns: Ints) -> pa.Table:
-    """The waveform in these bins, shape (bins, 2), of which ``powers`` has the energies, as a table.
+def table_of(run: Run, powers: KernelPowers, iterations: int) -> pa.Table:
+    """The waveform of a typical plain iteration, as a table; empty if the recording has none.
 
     A bin's power is known where the readings determine that of its kernels, or the GPU rests: what it draws then is
     known beforehand.
     """
-    start, end = bins_ns.T
-    energies = powers.rows.energies
-    bins = np.eye(energies.mean_j.shape[1])[1 : len(start) + 1]
+    found = typical(run, iterations)
+    if found is None:
+        return tables.empty("waveform")
+    edges = edges_of(*found)
+    start, end = edges[:-1], edges[1:]
+    energies = powers.recorded.rows(np.stack([start, end], axis=1)).energies
+    bins = np.eye(energies.mean_j.shape[1])[1 : len(edges)]
     watts = [joules / ((end - start) / 1e9) for joules in energies.interval(bins)]
-    seconds = powers.seconds((np.append(start, end[-1]) - powers.recorded.readings.origin_ns) / 1e9)
+    seconds = powers.seconds((edges - powers.recorded.readings.origin_ns) / 1e9)
     known = [bool(busy[:-1].sum() < REST * busy.sum()) or powers.of_kinds.resolves(busy) for busy in seconds]
     columns = dict(zip(("power_w", "low_w", "high_w"), watts, strict=True))
     stated = {name: pa.array(values, mask=~np.array(known)) for name, values in columns.items()}

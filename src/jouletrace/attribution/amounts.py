@@ -117,7 +117,7 @@ def attribute_amounts(
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
-    return Units(value, found.covariance_by(around), every, residual_w)
+    return Units(value, solve(chain, problem, around=around).covariance, every, residual_w)
 
 
 def _idle_alone(chain: Chain, h: Floats) -> Chain:

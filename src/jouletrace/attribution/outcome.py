@@ -16,8 +16,9 @@ HOLES = "holes of the record"
 
 ALIASED_LOG = "aliased_with_log"
 """Its readings are as those of a load that repeats in the log's own rhythm. Where they change with the moments of the
-polls, it does, and there are no energies. Where they are equal but for fluctuations or one change, it may. Readings at
-uneven times, or an energy counter, would show what lies between."""
+polls, it does, and there are no energies. Where they are equal but for one change, it may: of all periods one in as
+many as there are readings gives such a log. Readings at uneven times, or an energy counter, would show what lies
+between."""
 
 REPEATED, LEAST = "repeated", 10
 """Method of means of short spans that repeat; spans of a kind, and readings, from which on there is one."""

@@ -30,11 +30,12 @@ from jouletrace.stats import regression
 SPREADS = np.geomspace(0.001, 1.0, 25)
 """Relative spreads of power between kernels of a kind: eight a decade, so that ± is off by 15 % at most."""
 
-_STRIDE = 4
-"""Steps in which the summit of their evidence is approached."""
 
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
+
+_KNOWN = 1e-9
+"""Factor of the variance of what counts as known."""
 
 _BLOCKS = 20
 """Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
@@ -132,14 +133,16 @@ def attribute_program(
         blocks=_BLOCKS,
     )
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds, shared = slice(len(spans), None), slice(-sensor.shared, None)
-    by_sensor = seen.link[kinds] @ seen.inverse[:, shared]
+    kinds, variance = powers.wanted[len(spans) :], problem.unknowns.variance.copy()
+    variance[-sensor.shared :] *= _KNOWN
+    settled = solve(chain, replace(problem, unknowns=replace(problem.unknowns, variance=variance)))
+    after, apart = (one.covariance[len(spans) :, len(spans) :] for one in (seen, settled))
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
-        before=(powers.wanted[kinds] * powers.variance) @ powers.wanted[kinds].T,
-        after=seen.covariance[kinds, kinds],
-        by_sensor=by_sensor @ np.linalg.solve(seen.inverse[shared, shared], by_sensor.T),
+        before=(kinds * powers.variance) @ kinds.T,
+        after=after,
+        by_sensor=after - apart,
     )
 
 
@@ -269,27 +272,17 @@ def _late(
 def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
     """Chains of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
 
-    The evidence has one summit along the first axis. Strides find that of the first place of the second axis and that
-    of the last, which explain power's changes in opposite ways; steps find all that is likely about them. Points beside
-    unlikely ones needn't be tried.
+    The evidence has one summit along the first axis, so that points beside unlikely ones needn't be tried.
     """
     tried: dict[tuple[int, int], float] = {}
     last, others = len(prior) - 1, range(prior.shape[1])
-    before = np.log(np.maximum(prior, 1e-300))
-
-    def beside(d: int, s: int, by: int) -> set[tuple[int, int]]:
-        return {(max(d - by, 0), s), (min(d + by, last), s)} - tried.keys()
-
-    new = {(int(prior.sum(axis=1).argmax()), s) for s in (others[0], others[-1])}
+    new = {(int(prior.sum(axis=1).argmax()), other) for other in others}
     while new:
         for point in new:
-            tried[point] = solve(chain(*point), problem, covariance=False).log_evidence + float(before[point])
+            evidence = solve(chain(*point), problem, covariance=False).log_evidence
+            tried[point] = evidence + float(np.log(prior[point]))
         least = max(tried.values()) + np.log(KEPT)
         near = [point for point, weight in tried.items() if weight > least]
-        tops = (
-            max((point for point in tried if point[1] == s), key=tried.__getitem__) for s in (others[0], others[-1])
-        )
-        new = {point for top in tops for point in beside(*top, _STRIDE)}
-        new = new or {point for one in near for point in beside(*one, 1)}
+        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()
         new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
     return [chain(*point) for point in near], np.array([prior[point] for point in near])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve_banded, cholesky_banded, solveh_banded
+from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import ndtr, stdtrit
@@ -61,12 +61,7 @@ class Solution:
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
     inverse: Floats  # shape (c, c): their covariance
-    link: Floats  # shape (spans, c): what errors of the unknowns make of the energies, in J per unit
     covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
-
-    def covariance_by(self, inverse: Floats) -> Floats:
-        """Covariance of the energies, (spans, spans), where that of the unknowns is ``inverse``, (c, c)."""
-        return np.asarray(self.covariance + self.link @ (inverse - self.inverse) @ self.link.T)
 
 
 @dataclass(frozen=True)
@@ -169,12 +164,25 @@ def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
-    """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border."""
+def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Floats | None = None) -> Solution:
+    """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
+
+    With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
+    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z. ``around`` is the
+    covariance of the unknowns, (c, c), if it isn't that of the chain.
+    """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
-    _, factor, state, weighed = _states(chain, problem)
-    inverse = np.asarray(np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:]))
+    at, band = chain.seen, chain.band.copy()
+    band[0, at] += 1 / problem.noise_w**2
+    factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
+    data = np.column_stack([values, unknowns.shown])
+    precision = 1 / problem.noise_w[:, None] ** 2
+    right = np.zeros((data.shape[1], (n + 1) * k)).T
+    right[at] = data * precision
+    state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
+    weighed = (data - state[at]) * precision
+    inverse = np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:])
     moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
     determined = inverse @ moment
     chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
@@ -184,31 +192,15 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     place = np.arange(n)[:, None] * k + np.arange(two)
     segment = (means[place] * chain.energy).sum(axis=1)
     mean = problem.spans @ segment + unknowns.wanted @ determined
-    link = joint = np.zeros((0, 0))
+    joint = np.zeros((0, 0))
     if covariance:
         rows = np.arange(0, n * two + 1, two)
-        lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(state)))
+        lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(right)))
         link = unknowns.wanted - lever @ state[:, 1:]
         joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray()
-        joint += link @ inverse @ link.T
+        joint += link @ (inverse if around is None else around) @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, link, joint)
-
-
-def _states(chain: Chain, problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
-    """Precision of the states after the readings, in bands, and its factor; means of states; data weighed by C^-1.
-
-    Data are the readings and what they show of the unknowns, 1 + c columns. With C the covariance of readings under the
-    chain, and Woodbury's identity, ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means for data z.
-    """
-    at, band, precision = chain.seen, chain.band.copy(), 1 / problem.noise_w[:, None] ** 2
-    band[0, at] += precision[:, 0]
-    factor = cholesky_banded(band, lower=True, check_finite=False)
-    data = np.column_stack([problem.values_w, problem.unknowns.shown])
-    right = np.zeros((data.shape[1], band.shape[1])).T
-    right[at] = data * precision
-    state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
-    return band, factor, state, (data - state[at]) * precision
+    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, joint)
 
 
 def left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
@@ -216,41 +208,14 @@ def left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> F
 
     The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
     sensor's response isn't quite the nominal one. The prior's part stays: priors are in no block.
-
-    Of data ``w = C^-1 z`` those without a block miss it by ``w noise² + state(w)``, the states without its readings.
-    Only the states of the block are solved for: what is before and after adds to the precision at its ends.
     """
-    band, factor, _, weighed = _states(chain, problem)
-    at, k, whole, away = chain.seen, len(band) // 2, np.linalg.inv(solved.inverse), []
-    turned = np.zeros_like(band)
-    for d, row in enumerate(band):
-        turned[d, : len(row) - d] = row[: len(row) - d][::-1]
-    after, states = cholesky_banded(turned, lower=True, check_finite=False), band.shape[1] // k
-    block = np.arange(len(at)) * blocks // len(at)
-    for rows in (np.flatnonzero(block == one) for one in np.unique(block)):
-        a, b = at[rows[0]] // k, at[rows[-1]] // k + 1
-        near, mine, own = band[:, a * k : b * k].copy(), at[rows] - a * k, weighed[rows]
-        near[0, mine] -= 1 / problem.noise_w[rows] ** 2
-        ends = _passed(factor, k, a), _passed(after, k, states - b)[::-1, ::-1]
-        for d in range(k):
-            near[d, : k - d] -= ends[0].diagonal(-d)
-            near[d, near.shape[1] - k : near.shape[1] - d] -= ends[1].diagonal(-d)
-        right = np.zeros((near.shape[1], own.shape[1]))
-        right[mine] = own
-        wrong = solveh_banded(near, right, lower=True, check_finite=False)[mine]
-        wrong += own * problem.noise_w[rows, None] ** 2
-        moment = own[:, 1:].T @ (wrong[:, 0] - wrong[:, 1:] @ solved.unknowns)
-        away.append(np.linalg.solve(whole - own[:, 1:].T @ wrong[:, 1:], moment))
+    block, away = np.arange(len(problem.values_w)) * blocks // len(problem.values_w), []
+    for one in range(blocks):
+        noise_w = np.where(block == one, 1e6, problem.noise_w)
+        left = solve(chain, replace(problem, noise_w=noise_w), covariance=False)
+        away.append(left.unknowns - solved.unknowns)
     spread = np.stack(away) * jackknife_width(blocks)
     return np.asarray(spread.T @ spread + solved.inverse / problem.unknowns.variance @ solved.inverse)
-
-
-def _passed(factor: Floats, k: int, a: int) -> Floats:
-    """What the precision at state a loses once those before it are eliminated, shape (k, k)."""
-    if a == 0:
-        return np.zeros((k, k))
-    left = np.stack([factor[k - j : 2 * k - j, (a - 1) * k + j] for j in range(k)])
-    return np.asarray(left.T @ left)
 
 
 def jackknife_width(blocks: int) -> float:
@@ -336,11 +301,10 @@ def mixture(
     weight = weight[kept] / weight[kept].sum()
     means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
     around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
-    solved = [solve(chains[g], problem) for g in kept.tolist()]
     return Energies(
         weight=weight,
         mean_j=means[kept],
-        covariance=np.array([one.covariance if around is None else one.covariance_by(around) for one in solved]),
+        covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
         unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
         kept=kept,

@@ -29,6 +29,9 @@ _LOG, _OWN = 4.0, 4
 """Times the longest swing of the prior, from which on the time between readings hides slower ones, too: then they are
 a log. Readings of such a log within a span from which on its energy is theirs alone."""
 
+_IN_OVERLAP = 0.01
+"""Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
+
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
 
@@ -183,7 +186,7 @@ def span_energies(
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
     place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
-    ok, energies, equal = np.flatnonzero([one is None for one in reason]), None, np.zeros(m, bool)
+    ok, energies = np.flatnonzero([one is None for one in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
@@ -191,15 +194,14 @@ def span_energies(
         if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
-        from jouletrace.attribution.means import mean_energies
         from jouletrace.attribution.solve import apart
 
-        every = np.arange(len(ok))
         if unknown and response.slow and not missing[ok].any():
-            parts = [(every, mean_energies(record, response, spans))]
+            energies = _of_means(record, response, spans)
         else:
             parts = [] if unknown else _by_own(record, response, spans, prior)
-            if len(rest := np.setdiff1d(every, [i for i, _ in parts])):
+            rest = np.setdiff1d(np.arange(len(ok)), [i for i, _ in parts])
+            if len(rest):
                 solved = attribute(
                     record.time_s[near],
                     record.value[near],
@@ -212,15 +214,12 @@ def span_energies(
                     known=known,
                 )
                 parts.append((rest, solved))
-        for n, (which, one) in enumerate(parts):
-            for i in ok[which].tolist() if np.isnan(one.mean_j).any() else ():
-                reason[i] = one.reason
-            equal[ok[which]] = one.reason == ALIASED_LOG
-            parts[n] = which, replace(one, mean_j=np.nan_to_num(one.mean_j))
-        energies = apart(parts)
+            energies = apart(parts)
         mean, low, high = energies.interval()
-        for i in np.flatnonzero((high - low) / 2 > _WIDEST * np.abs(mean)).tolist():
-            reason[ok[i]] = reason[ok[i]] or _too_wide(energies, i, period_s)
+        wide = (high - low) / 2 > _WIDEST * np.abs(mean)
+        for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
+            none = energies.reason if np.isnan(mean[i]) else ""  # that of equal readings qualifies an energy
+            reason[ok[i]] = none or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
@@ -228,7 +227,8 @@ def span_energies(
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal & (place >= 0)}
+    equal = (place >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, place, reason, flags, period_s, each)
 
@@ -320,7 +320,8 @@ def _summed(record: Readings, response: Response, far: Floats) -> Known:
     gap_s, value = np.diff(record.time_s), record.value
     between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
     covers = response.window_s + 2 * response.rise_s >= GAPLESS * response.period_s
-    off_s2 = gap_s**2 / (6 if covers else 2) * (not response.back_to_back)
+    off_s2 = 2 * response.jitter_s**2 if response.slow else gap_s**2 / (6 if covers else 2)
+    off_s2 = off_s2 * (not response.back_to_back)
     error = np.diff(value) ** 2 * off_s2 + (response.noise_w * gap_s) ** 2
     read_s = record.time_s - response.delay_s - (0.0 if response.back_to_back else response.middle_s)
     energies, variance = (
@@ -335,7 +336,7 @@ def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -
     What runs in a span has a level and a memory of its own. Readings that may show what is beside it don't count; spans
     with fewer than ``_OWN`` others are left out.
     """
-    from jouletrace.attribution.log_chain import log_energies
+    from jouletrace.attribution.log_chain import job_energies
 
     if not response.sparse or response.period_s < _LOG * prior.periods_s[1]:
         return []
@@ -345,6 +346,24 @@ def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -
     inside = spans + np.array([beside_s, -beside_s])
     for i, (first, last) in enumerate(np.searchsorted(read_s, inside).tolist()):
         if last - first >= _OWN:
-            own = log_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
+            own = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
             found.append((np.array([i]), own))
     return found
+
+
+def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
+    """Energies from means over windows that meet, of a load whose edges no one knows.
+
+    A window at the end of a span may have a change beside it in either part.
+    """
+    from jouletrace.attribution.solve import Energies
+
+    known, value, width_s = _summed(record, response, spans), record.value, response.window_s
+    middle_s, step_s = record.time_s - response.delay_s - response.middle_s, response.period_s
+    near = np.convolve(np.pad(np.diff(value) ** 2, 1), np.ones(3) / 3, "valid")
+    at_w, about_w = (np.interp(one, middle_s, value) for one in (spans, [spans - width_s, spans + width_s]))
+    ends = np.interp(spans, middle_s[1:] - step_s / 2, near) * step_s**2 / 12
+    ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
+    moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
+    covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
+    return Energies(np.ones(1), known.energies_j[None], covariance[None], np.zeros(0), known.energies_j[None])

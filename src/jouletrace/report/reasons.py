@@ -98,8 +98,8 @@ FLAGS: dict[str, str] = {
     "powers_doubtful": "some kernels come out at powers that no GPU draws: at its limits, this row would leave its ±",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or samples: one phase may weigh too much",
-    "equal_readings": "readings are equal but for fluctuations or one change: so would be those of a load that repeats "
-    "in the log's own rhythm, which is unlikely",
+    "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "
+    "the log's own rhythm, which is unlikely",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",
