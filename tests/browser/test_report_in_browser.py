@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from compare_runs import side
+from explained import USUAL, explained
 from jouletrace.comparing.compare import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
@@ -406,21 +407,20 @@ def test_on_a_phone_the_icicle_fits_and_a_tap_says_what_a_second_one_looks_into(
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_on_a_phone_change_and_verdict_are_in_sight_and_on_the_flame_graph(opened, dark):
-    runs = [
-        *side(1.0, 1.002, 0.998, parts={"up": 0.3, EVIL: 0.2}),
-        *side(0.9, 0.902, 0.898, parts={"up": 0.4, EVIL: 0.1}, mode="eager"),
-    ]
+    longer = USUAL[-1]._replace(seconds=3e-3)
+    runs = [(explained(), "a"), (explained((*USUAL[:-1], longer), mode="graph"), "b")]
     found, _ = against_first([[one] for one in runs])
     report = opened(*(run for run, _ in runs), comparisons=found, width=360, height=780, touch=True, dark=dark).drawn()
     canvas = report.page.locator(".compared canvas")
     canvas.scroll_into_view_if_needed()
     report.page.wait_for_timeout(200)
-    canvas.tap(position={"x": 60, "y": 36})
-    assert report.page.inner_text("#tip").startswith("up\nA 300")
-    assert "change +33.3 %" in report.page.inner_text("#tip").replace("\u00a0", " ")
-    assert "\nworse" in report.page.inner_text("#tip")
+    canvas.tap(position={"x": 60, "y": 60})
+    tip = report.page.inner_text("#tip").replace("\u00a0", " ")
+    assert tip.startswith("bf16 norms")
+    assert "+600" in tip
+    assert "longer" in tip
     red, _, blue, _ = report.page.evaluate(
-        "[...document.querySelector('.compared canvas').getContext('2d').getImageData(60, 27, 1, 1).data]"
+        "[...document.querySelector('.compared canvas').getContext('2d').getImageData(60, 51, 1, 1).data]"
     )
     assert red > blue + 50
     assert report.said == []
