@@ -123,6 +123,16 @@ def test_each_of_many_sites_is_matched_with_itself():
     assert {row.how for row in rows} == {"same", "idle"}
 
 
+def test_twice_the_steps_are_one_cause():
+    """Two programs of one code, one of which runs for longer."""
+    twice = tuple(one._replace(count=2 * one.count, seconds=2 * one.seconds) for one in USUAL)
+    found = both(explained(kind="program"), explained(twice, kind="program"))
+    first = found.why.first[0]
+    assert first.terms["count"] == pytest.approx(first.value)
+    assert first.value == pytest.approx(sum(one.seconds * one.watts for one in USUAL))
+    assert "more often" in said(found)
+
+
 def test_what_is_on_one_side_alone_is_listed_and_counts():
     more = Kernel("model.extra", "conv2d", "sm90_xmma_fprop_implicit_gemm_bf16", 1, 2e-3, 500.0)
     found = both(explained(), explained((*USUAL, more)))

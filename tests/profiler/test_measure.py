@@ -137,6 +137,14 @@ def test_without_power_the_reason_comes_at_once(no_rapl):
     assert m.time_s.value >= 0.05
 
 
+@pytest.mark.parametrize("function", [jt.measure, jt.record])
+def test_a_device_in_the_place_of_the_label_is_refused(function):
+    with pytest.raises(
+        BadInputError, match=f"{function.__name__}: 'sim:h100' is the label here: write device='sim:h100'"
+    ):
+        function("sim:h100")
+
+
 def test_wrong_devices_are_refused():
     with pytest.raises(NotPossibleError, match="no device was named"):
         jt.measure(device=[])

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Any
 
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, TOGETHER, WAITING, WHOLE, Cause, Why
@@ -34,6 +34,9 @@ ones on record it is at most 0.36, of a model and its compiled form 0.46 (docs/r
 
 _ALPHA = 0.025
 """Probability that any of the rows is reported to differ where none does: the whole has the other half of 5 %."""
+
+_OF_STEPS = 0.05
+"""Relative difference of launches from which on one side made more iterations, and up to which kernels agree in it."""
 
 _MANY = 0.4
 """Share of the whole that the largest causes must leave for all kernels together to be named instead."""
@@ -167,6 +170,10 @@ def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, kno
 
     So are those on one side alone: they may be on the other under another name.
     """
+    many = [row for row in rows if len(row.terms) == 3]
+    if not side.each and _equally_often(many):
+        others = _first(side, [row for row in rows if len(row.terms) != 3], whole, margin, known)
+        return [one for one in (_joined(side, ON_BOTH, many, 1, margin), *others) if one.certain][:MOST]
     by = defaultdict[Any, list[Cause]](list)
     for row in rows:
         if row.how != REST:
@@ -175,12 +182,21 @@ def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, kno
     joined.sort(key=lambda row: -abs(row.value))
     least = LEAST * abs(whole) if known else 0.0
     found = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
-    many = [row for row in rows if len(row.terms) == 3]
     if found and abs(whole - sum(row.value for row in found)) > _MANY * abs(whole) and len(many) > MOST:
         every = _joined(side, ON_BOTH, many, len(by), margin)
         if every.certain and abs(whole - every.value) < abs(whole - sum(row.value for row in found)):
             return [every]
     return found
+
+
+def _equally_often(rows: Sequence[Cause]) -> bool:
+    """True if nearly all that runs on both sides was launched more or less often by one factor, as in more steps."""
+    if len(rows) < 2:
+        return False
+    factors = [math.log(sum(x.count for x in row.b) / sum(x.count for x in row.a)) for row in rows]
+    middle = median(factors)
+    apart = sum(abs(row.value) for row, one in zip(rows, factors, strict=True) if abs(one - middle) > _OF_STEPS)
+    return abs(middle) > _OF_STEPS and apart < _OF_STEPS * sum(abs(row.value) for row in rows)
 
 
 def _joined(side: _Sides, how: str, some: Sequence[Cause], rows: int, margin: float) -> Cause:

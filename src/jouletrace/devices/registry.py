@@ -89,13 +89,15 @@ def in_real_time(spec: str) -> str:
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
 
 
-def one_or_several(function: str, device: object) -> list[str]:
+def one_or_several(function: str, device: object, label: object = None) -> list[str]:
     """The names given as ``device`` of a Python function, also as a ``torch.device``; "visible" if it is None.
 
     Raises:
-        BadInputError: If something else than names is given.
+        BadInputError: If something else than names is given, or one as the ``label``, which comes first.
         NotPossibleError: If no device is named.
     """
+    if device is None and isinstance(label, str) and label.startswith(("sim:", "cuda:")):
+        raise BadInputError(f"{function}: {label!r} is the label here: write device={label!r}")
     if device is None:
         return ["visible"]
     several = list(device) if isinstance(device, Sequence) and not isinstance(device, str) else [device]

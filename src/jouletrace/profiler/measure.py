@@ -212,7 +212,7 @@ def measure(
         BadInputError: If a device doesn't exist, or is a simulated GPU with ``realtime=0``.
         NotPossibleError: If no device can be recorded.
     """
-    return Measurement(label, one_or_several("measure", device))
+    return Measurement(label, one_or_several("measure", device, label))
 
 
 def idle_simulated(device: Device) -> str:

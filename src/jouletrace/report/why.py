@@ -116,6 +116,7 @@ def to_dict(why: Why | None) -> dict[str, Any] | None:
         return None
     return {
         "change_j": why.whole.to_dict(),
+        "stated": why.stated,
         "first": [_dict(row) for row in why.first],
         "others_j": why.others,
         "rows": [_dict(row) for row in why.rows],

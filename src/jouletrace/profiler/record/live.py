@@ -66,7 +66,7 @@ def record(
         BadInputError: If ``save_to`` exists, or an argument is invalid.
         NotPossibleError: If no device was named.
     """
-    wanted = one_or_several("record", device)
+    wanted = one_or_several("record", device, label)
     if not (is_seconds(update_s) and update_s > 0):
         raise BadInputError(f"record: update_s={update_s!r}: must be more than 0 s")
     if on_update is not None and not callable(on_update):
