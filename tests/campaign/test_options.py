@@ -14,8 +14,11 @@ def options(*command):
 @pytest.mark.parametrize(
     ("campaign", "own"),
     [
-        (("sweep",), {"--repeats", "--top", "--verbose"}),
-        (("fleet", "run"), {"--target-ci", "--max-time", "--backend", "--threads", "--streams", "--hint", "--format"}),
+        (("sweep",), {"--repeats", "--top", "--verbose", "--advice"}),
+        (
+            ("fleet", "run"),
+            {"--target-ci", "--max-time", "--backend", "--threads", "--streams", "--hint", "--format", "--advice"},
+        ),
     ],
 )
 def test_a_campaign_takes_the_options_of_profile(campaign, own):
