@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.checks import Outcomes
 from jouletrace.analysis.conditions import first
-from jouletrace.analysis.divided import summed
+from jouletrace.analysis.divided import added, summed
 from jouletrace.analysis.rules import NO
 from jouletrace.run import Estimate, Run
 from jouletrace.run.division import divisions_of
@@ -63,7 +63,7 @@ def _host(run: Run, parts: Parts, checks: Outcomes) -> Estimate:
         return _of_idle(run, parts, "host", "between launches")
     if run.settings.get("mode") not in _LAUNCHED:
         return ABSENT
-    idle = _added(part.get("energy_total_j") for part in parts.units("op") if part.name == IDLE_NAME)
+    idle = added(part.get("energy_total_j") for part in parts.units("op") if part.name == IDLE_NAME)
     return idle if idle.value is not None else _unlaunched(parts, first(checks.conditions)["power_limit_w"])
 
 
@@ -96,7 +96,7 @@ def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
         return cause.get("energy_total_j").scaled(left / whole if whole else 0.0)
 
     names = {CAUSES[one] for one in causes}
-    return _added(recurring(part) for part in parts.units("cause") if part.name in names)
+    return added(recurring(part) for part in parts.units("cause") if part.name in names)
 
 
 def _last(run: Run, checks: Outcomes) -> tuple[str, bool]:
@@ -114,7 +114,7 @@ def _last(run: Run, checks: Outcomes) -> tuple[str, bool]:
 def _waits(run: Run, parts: Parts, checks: Outcomes, *, capped: bool) -> Estimate:
     """Energy of waiting for other ranks, if the last one is at its power cap or if it isn't, J."""
     waits = (part.get("energy_total_j") for part in parts.units("phase") if part.name == WAITING)
-    return _added(waits) if _last(run, checks)[1] == capped else ABSENT
+    return added(waits) if _last(run, checks)[1] == capped else ABSENT
 
 
 RULES: dict[str, Callable[[Run, Parts, Outcomes], Estimate]] = {
@@ -167,15 +167,8 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, Estimate]:
         for code, seconds in division.grouped(codes[one] for one in some).items():
             found[code].append(division.energy(seconds, remainder=True))
     known = {code: [one for one in energies if one.value is not None] for code, energies in found.items()}
-    join = partial(summed, alike=True) if len(divisions) > 1 else _added
+    join = partial(summed, alike=True) if len(divisions) > 1 else added
     return {code: join(energies) for code, energies in known.items() if energies}
-
-
-def _added(energies: Iterable[Estimate]) -> Estimate:
-    """A sum of energies, whose errors count as alike, J; null without any."""
-    there = [one for one in energies if one.value is not None]
-    ends = ((one.value if end is None else end for end in (one.value, one.low, one.high)) for one in there)
-    return Estimate(*(sum(filter(None, some)) for some in zip(*ends, strict=True))) if there else ABSENT
 
 
 def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:

@@ -7,7 +7,7 @@ its rows is.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.model import draft_of
+from jouletrace.run.parts import ABSENT
 from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.stats.interval import Z95, total
@@ -186,6 +187,13 @@ def summed(energies: Sequence[Estimate], *, alike: bool = False) -> Estimate:
             budget[RESPONSE] = sum(own)
         energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
     return energy
+
+
+def added(energies: Iterable[Estimate]) -> Estimate:
+    """The sum of the known ones of energies whose errors are alike, as of one power, J; null without any."""
+    there = [one for one in energies if one.value is not None]
+    ends = ((one.value if end is None else end for end in (one.value, one.low, one.high)) for one in there)
+    return Estimate(*(sum(filter(None, some)) for some in zip(*ends, strict=True))) if there else ABSENT
 
 
 def _share(path: Path, count: int, seconds: float, energy: Estimate, whole: float | None) -> Share:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -50,10 +50,10 @@ class Cause:
     @property
     def role(self) -> str:
         """Its role, of several that with the most energy on both sides."""
-        by = Counter[str]()
+        joules = defaultdict[str, float](float)
         for leaf in (*self.a, *self.b):
-            by[leaf.role] += leaf.joules  # type: ignore[assignment]
-        return by.most_common(1)[0][0] if by else ""
+            joules[leaf.role] += leaf.joules
+        return max(joules, key=joules.__getitem__, default="")
 
     @property
     def module(self) -> str:
@@ -101,8 +101,10 @@ class Why:
 
 
 def _roles(leaves: Sequence[Leaf]) -> tuple[str, ...]:
-    by = Counter[tuple[str, str]]()
-    for leaf in (leaf for leaf in leaves if not leaf.idle):
-        by[leaf.format, leaf.role] += leaf.joules  # type: ignore[assignment]
-    known = {role for form, role in by if form}
-    return tuple(f"{form} {role}".strip() for (form, role), _ in by.most_common() if form or role not in known)
+    joules = defaultdict[tuple[str, str], float](float)
+    for leaf in leaves:
+        if not leaf.idle:
+            joules[leaf.format, leaf.role] += leaf.joules
+    with_format = {role for form, role in joules if form}
+    largest = sorted(joules, key=joules.__getitem__, reverse=True)
+    return tuple(f"{form} {role}".strip() for form, role in largest if form or role not in with_format)

@@ -252,8 +252,8 @@ def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str,
         reason = row.reason or unknown if row.measured else row.a.reason or row.b.reason
         return replace(row, verdict=INCONCLUSIVE, reason=reason)
     verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
-    if reason is not None and not {STORED_SCATTER, ONE_RUN}.isdisjoint(row.flags):
-        reason = ONE_RUN if reason == "spread_between_runs" or ONE_RUN in row.flags else reason
+    if (reason == "spread_between_runs" and STORED_SCATTER in row.flags) or (reason and ONE_RUN in row.flags):
+        reason = ONE_RUN
     below = ("below_margin",) if verdict in DIFFERENT and _within(row.change, margin) else ()
     return replace(row, verdict=verdict, reason=reason, flags=(*row.flags, *below))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jouletrace.analysis.analyse import analyse
-from jouletrace.analysis.divided import beside, summed
+from jouletrace.analysis.divided import added, beside, summed
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Side, Source
 from jouletrace.errors import JouletraceError
@@ -111,7 +111,7 @@ class Leaves:
             divisions[key] = leaf.division
             kinds = seconds.setdefault(key, np.zeros(len(leaf.division.powers.watts)))
             kinds[leaf.kind] += leaf.seconds
-        rows = [_shared(some) for some in alone.values()]
+        rows = [added(some) for some in alone.values()]
         rows += [divisions[key].energy(np.append(one, 0.0), remainder=True) for key, one in seconds.items()]
         if not rows:
             return Estimate(0.0, 0.0, 0.0)
@@ -194,12 +194,6 @@ def _stated(run: Run, weight: float) -> Iterator[Leaf]:
             yield replace(leaf, count=count, seconds=time * weight, energy=energy.scaled(weight))
 
 
-def _shared(energies: Sequence[Estimate]) -> Estimate:
-    """The sum of energies that share one power, and with it its error."""
-    value, half = sum(one.value or 0.0 for one in energies), sum(one.half_width or 0.0 for one in energies)
-    return Estimate(value, value - half, value + half)
-
-
 def _at(path: Path) -> Leaf:
     """A leaf at a path, without figures."""
     words = defaultdict[str, list[str]](list)
@@ -224,7 +218,7 @@ def _floor(source: Source, energy: Estimate, time: Estimate, weight: float) -> l
     floor = power.scaled(seconds)
     work = next((one for name in _WORKS if (one := parts.get(name)).value is not None), energy)
     above = (energy.value or 0.0) * weight - (floor.value or 0.0)
-    half = (work.half_width or 0.0) * weight if work is not energy else (energy.half_width or 0.0) * weight
+    half = (work.half_width or 0.0) * weight
     return [
         Leaf(op=FLOOR, seconds=seconds, energy=floor, idle=True),
         Leaf(op=WORK, seconds=seconds, energy=Estimate(above, above - half, above + half)),

@@ -72,8 +72,8 @@ def _by_itself(row: Row, gain: float, recorded: bool) -> Row:
         error, df = zip(*(group.error() for group in row.groups), strict=True)
         variances = [one**2 if math.isfinite(one) else 0.0 for one in error]
         free = satterthwaite(variances, df) if all(map(math.isfinite, error)) else math.inf
-        apart = replace(_contrast(row, variances, free, gain), gain=gain * (not row.metric.endswith("_s")) + largest)
-        return replace(row, contrast=apart, flags=(*row.flags, ONE_RUN))
+        contrast = _contrast(row, variances, free, gain)
+        return replace(row, contrast=replace(contrast, gain=contrast.gain + largest), flags=(*row.flags, ONE_RUN))
     return replace(row, contrast=contrast)
 
 

@@ -71,8 +71,8 @@ def why(
         return None, notes if energy is not None and energy.verdict in DIFFERENT else []
     groups = match(one.leaves, other.leaves)
     names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
-    if len(names) > 1 and _alike(groups) < UNLIKE:
-        return None, [*notes, Note("unlike", (100 * _alike(groups), _in_common(groups)))]
+    if len(names) > 1 and (alike := _alike(groups)) < UNLIKE:
+        return None, [*notes, Note("unlike", (100 * alike, _in_common(groups)))]
     side = _Sides(one, other, gain, _waiting_s(rows, one, other), scale[0] != scale[1])
     found = [side.cause(group) for group in groups]
     found.append(side.rest())
