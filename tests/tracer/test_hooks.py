@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import copy
+import ctypes
+import functools
 import gc
 import shutil
 import subprocess
@@ -28,7 +30,7 @@ import torch, threading
 here = dict(enter=lambda mark: 0, leave=lambda depth: None, mark=lambda *words: 1, cost=lambda: (0, 1), text=print)
 here.update(within=lambda module: 0, marked=lambda number: 1, remember=lambda *words: None)
 here["OPERATORS"] = here["RANGES"] = 1
-here.update(dict.fromkeys(("push", "pop", "span", "sampling", "pause", "resume"), lambda *words: None))
+here.update(dict.fromkeys(("push", "pop", "span", "sampling", "pause", "resume", "quicken"), lambda *words: None))
 exec(compile(open({str(TEXT)!r}).read(), "hooks", "exec"), here)
 here["STATE"] = "ITT"
 here["look"]()
@@ -46,6 +48,7 @@ class Library:
         self.said = []
         self.spent = (0, 1)
         self.marks = {}
+        self.quick = []
         self._here = threading.local()
 
     @property
@@ -77,6 +80,7 @@ class Library:
         plain = {word: saying(word) for word in ("push", "pop", "span", "sampling", "pause", "resume")}
         own = {"enter": enter, "leave": leave, "mark": mark, "text": self.lines.append, "cost": lambda: self.spent}
         own |= {"within": within, "marked": lambda key: self.marks.get(key, 0), "remember": self.marks.__setitem__}
+        own["quicken"] = self.quick.append
         return {**plain, **own, "OPERATORS": 1, "RANGES": 1}
 
     def starting(self, key):
@@ -99,6 +103,14 @@ def hooked(library, **more):
 @pytest.fixture
 def library():
     return Library()
+
+
+def native():
+    """The library's own functions for marks of modules: from Python 3.12 on C stands for the call of these."""
+    calls = ctypes.PyDLL(str(TEXT.with_name("native.so")))
+    calls.jt_functions.restype = ctypes.py_object
+    names = ("enter", "leave", "mark", "within", "marked", "remember", "quicken")
+    return {name: function for name, function in calls.jt_functions().items() if name in names}
 
 
 @pytest.fixture
@@ -252,6 +264,26 @@ def test_fault_of_the_program_leaves_no_mark(library, hooks):
     assert not library.stack
 
 
+def test_c_stands_for_torchs_own_call_of_modules(library, hooks):
+    assert library.quick == [nn.Module.__call__]
+
+
+def test_call_of_modules_that_the_program_has_replaced_goes_on(library, monkeypatch):
+    original, seen = nn.Module.__call__, []
+
+    @functools.wraps(original)
+    def programs(module, x):
+        seen.append(type(module).__name__)
+        return original(module, x)
+
+    monkeypatch.setattr(nn.Module, "__call__", programs)
+    with hooked(library):
+        Holder(inner=nn.ReLU())(X)
+    assert seen == ["Holder", "ReLU"]
+    assert library.called == ["Holder", "Holder.inner"]
+    assert not library.quick
+
+
 def test_model_whose_own_methods_fail_is_named_by_its_class(library, hooks):
     class Own(Holder):
         def named_modules(self, *args, **options):
@@ -354,7 +386,7 @@ def test_torch_compile_sees_one_graph(library, how, when):
                 compiled(X)
         return {name: dict(counters[name]) for name in ("stats", "graph_break")}
 
-    assert graphs(hooked(library)) == graphs(contextlib.nullcontext())
+    assert graphs(hooked(library, **native())) == graphs(contextlib.nullcontext())
     assert not library.starting("w")
 
 
@@ -382,7 +414,7 @@ def test_module_calls_use_up_no_compilations(library):
             torch.compile(Loop(), backend="eager")(X)
         return dict(counters["stats"])
 
-    assert graphs(hooked(library)) == graphs(contextlib.nullcontext())
+    assert graphs(hooked(library, **native())) == graphs(contextlib.nullcontext())
 
 
 class Ranged(Model):
@@ -409,7 +441,7 @@ class Ranged(Model):
 @pytest.mark.filterwarnings("ignore")
 def test_other_ways_of_going_through_a_model_are_as_without(library, of):
     without = of()
-    with hooked(library):
+    with hooked(library, **native()):
         assert of() == without
     assert not library.starting("w")
 

@@ -27,7 +27,7 @@ cuda.cuInit(0)
 def python(bench):
     """Runs code in a Python that can launch kernels, and returns what it printed; ``hooks`` are others than those."""
 
-    def run(code, version=130001, hooks=None, **extra):
+    def run(code, version=130001, hooks=None, interpreter=sys.executable, **extra):
         environment = bench.environment(version, TRACES=bench.traces, **extra)
         for variable in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
             del environment[variable]
@@ -35,7 +35,7 @@ def python(bench):
         if hooks:
             library = Path(shutil.copy(library, bench.folder))
             library.with_name("hooks.py").write_text(hooks)
-        command = [sys.executable, "-c", LAUNCH + code, str(library)]
+        command = [interpreter, "-c", LAUNCH + code, str(library)]
         done = subprocess.run(
             command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=100, check=False
         )
@@ -265,6 +265,67 @@ remember(id(module), number); assert within(module) == 0; launch(8); leave(0); l
 """)
     (traced,) = bench.traced()
     assert owners(traced) == {("", ""): 5, ("encoder", ""): 10}
+
+
+CALLS = """
+import threading
+start(); globals().update(library.jt_functions()); frames, seen = [], []
+class Module:
+    _compiled_call_impl = None
+    def _call_impl(self, *args, **options): return self.forward(*args, **options)
+    def forward(self, *inner, fault=None, **options):
+        launch()
+        for one in inner: one()
+        if fault: raise fault
+        launch()
+        seen.append(options)
+class Sub(Module):
+    def __call__(self, *args): return super().__call__(*args, sub=1)
+def call(self, *args, **options):
+    depth = within(self); frames.append(depth)
+    try: return (self._compiled_call_impl or self._call_impl)(*args, **options)
+    finally: depth < 0 or leave(depth)
+def pair(name, kind=Module):
+    made = Module(), kind()
+    for module, own in zip(made, (name, name + ".child")): remember(id(module), mark(0, "m", own))
+    return made
+def ran(quick, plain):
+    assert frames == (quick if sys.version_info >= (3, 12) else plain), frames
+    assert enter(0) == 0; leave(0); frames.clear()
+def fails(*args, **options):
+    try: child(*args, **options)
+    except (KeyError, TypeError, RecursionError) as error: seen.append(error)
+quicken(call); Module.__call__ = call
+
+root, child = pair("options"); root(lambda: child(a=1, b=[2])); ran([0], [0, 1]); assert seen[0] == {"a": 1, "b": [2]}
+root, child = pair("again"); root(lambda: child(root), child); ran([0], [0, 1, 2, 1])
+root, child = pair("bound"); root(child.__call__); ran([0], [0, 1])
+root, child = pair("super", Sub); root(child); ran([0], [0, 1]); assert seen[-2:] == [{"sub": 1}, {}]
+root, child = pair("unknown"); remember(id(child), 0); root(child); ran([0, -1], [0, -1])
+root, child = pair("compiled"); child._compiled_call_impl = lambda: launch(5); root(child); ran([0, 1], [0, 1])
+root, child = pair("own"); child._call_impl = launch; root(lambda: child(3)); ran([0], [0, 1])
+root, child = pair("thread"); one = threading.Thread(target=child); root(one.start, one.join); ran([0, 0], [0, 0])
+root, child = pair("fault"); root(lambda: fails(fault=KeyError("x"))); ran([0], [0, 1]); assert seen[-2].args == ("x",)
+root, child = pair("one more"); child._call_impl = lambda: 0; root(lambda: fails(1)); ran([0], [0, 1])
+assert isinstance(seen[-2], TypeError)
+child = Module.__call__; root(fails); ran([0], [0]); assert "self" in str(seen[-2])
+root, child = pair("deep"); child._call_impl = lambda: child(); root(fails); assert isinstance(seen[-2], RecursionError)
+frames.clear(); ran([], []); library.jt_stop()
+"""
+INTERPRETERS = [sys.executable, *sorted(map(str, Path(sys.base_prefix).parent.glob("*/bin/python3.1[2-9]")))]
+"""This one, and later ones beside it, if any."""
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=lambda path: Path(path).name)
+def test_modules_are_called_as_by_the_function_that_c_stands_for(python, bench, interpreter):
+    """From Python 3.12 on a marked module that is called within another has no frame of that function."""
+    python(CALLS, interpreter=interpreter)
+    (traced,) = bench.traced()
+    launched = {"options": 2, "again": 4, "bound": 2, "super": 2, "unknown": 4, "compiled": 2, "own": 2, "thread": 2}
+    launched |= {"fault": 2, "one more": 4, "deep": 2}
+    inner = {"options": 2, "again": 4, "bound": 2, "super": 2, "compiled": 5, "own": 3, "thread": 2, "fault": 1}
+    launched |= {f"{name}.child": count for name, count in inner.items()}
+    assert owners(traced) == {(name, ""): count for name, count in launched.items()}
 
 
 def test_a_graphs_kernels_belong_to_the_module_that_they_were_captured_in(python, bench):

@@ -381,7 +381,7 @@ def wrap_modules(module: Any) -> None:
     if hasattr(compiler, "_is_compiling_flag") and hasattr(compiler, "is_dynamo_compiling"):
         compiles, flags = compiler.is_dynamo_compiling, compiler  # both as is_compiling, and faster
     original, enter, within, leave = module.Module.__call__, library.enter, library.within, library.leave
-    known = getattr(original, "__name__", "") == "_wrapped_call_impl"  # torch's own, whose frame can be saved
+    known = original is getattr(module.Module, "_wrapped_call_impl", None)  # torch's own, whose frame can be saved
     named, outermost = safely(Names().mark), safely(operators[0].outermost)
 
     def call(self: Any, *args: Any, **options: Any) -> Any:
@@ -404,6 +404,8 @@ def wrap_modules(module: Any) -> None:
 
     if library.OPERATORS:
         put(module.Module, "__call__", call)
+        if known:
+            library.quicken(call)  # C calls the same two methods
 
 
 def wrap_loader(module: Any) -> None:

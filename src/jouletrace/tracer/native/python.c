@@ -11,6 +11,7 @@
 typedef struct Object Object;
 typedef struct { const char *name; void *function; int flags; const char *doc; } Method;
 typedef Object *const *Arguments;
+typedef Object *Called(Object *function, Arguments given, size_t n, Object *names); // by PEP 590
 enum { FASTCALL = 0x80, FILE_INPUT = 257, EARLY_MS = 20, EARLY = 250, SOON_MS = 100, LATE_MS = 1000 };
 
 static struct {
@@ -34,6 +35,8 @@ static struct {
   void (*Keep)(Object *);
   void (*Drop)(Object *);
   void (*Clear)(void);
+  Object *(*Interned)(const char *);
+  Object *(*Attribute)(Object *, Object *);
   Object *none;
 } python;
 
@@ -48,6 +51,7 @@ static bool resolve(void) {
       {"Py_BuildValue", (void **)&python.Value}, {"PyLong_AsLong", (void **)&python.AsLong},
       {"PyLong_AsUnsignedLongLong", (void **)&python.AsUnsigned}, {"PyUnicode_AsUTF8AndSize", (void **)&python.AsText},
       {"Py_IncRef", (void **)&python.Keep}, {"Py_DecRef", (void **)&python.Drop}, {"PyErr_Clear", (void **)&python.Clear},
+      {"PyUnicode_InternFromString", (void **)&python.Interned}, {"PyObject_GetAttr", (void **)&python.Attribute},
       {"_Py_NoneStruct", (void **)&python.none}};
   bool found = true;
   for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++)
@@ -76,6 +80,37 @@ static Object *remember(Object *self, Arguments given, intptr_t n) {
 }
 static Object *leave(Object *self, Arguments given, intptr_t n) { return (void)self, (void)n, code_leave(number(given[0])), nothing(); }
 static Object *pop(Object *self, Arguments given, intptr_t n) { return (void)self, (void)given, (void)n, range_pop(), nothing(); }
+
+static struct { Called *plain, *method; Object *compiled, *call; } modules;
+
+// Does what the function does that stands for the call of a module, if that has a mark and is called within another:
+// without a frame, which costs more than all the rest.
+static Object *call_module(Object *function, Arguments given, size_t n, Object *names) {
+  const size_t count = n & SIZE_MAX >> 1; // the first bit is a flag
+  const uint32_t found = count ? object_mark((uintptr_t)given[0]) : 0, depth = found ? code_enter(found) : 0;
+  Object *compiled = depth ? python.Attribute(given[0], modules.compiled) : NULL, *result = NULL;
+  const bool quick = compiled == python.none;
+  if (compiled) python.Drop(compiled);
+  else python.Clear();
+  if (quick) result = modules.method(modules.call, given, count, names);
+  if (found) code_leave(depth);
+  return quick ? result : modules.plain(function, given, n, names);
+}
+
+// Lets C stand for the function from Python 3.12 on. torch's compiler goes through the function's code all the same.
+static Object *quicken(Object *self, Arguments given, intptr_t n) {
+  (void)self, (void)n;
+  Called *(*get)(Object *);
+  void (*set)(Object *, Called *);
+  *(void **)&get = dlsym(RTLD_DEFAULT, "PyVectorcall_Function");
+  *(void **)&set = dlsym(RTLD_DEFAULT, "PyFunction_SetVectorcall");
+  *(void **)&modules.method = dlsym(RTLD_DEFAULT, "PyObject_VectorcallMethod");
+  if (get && set && modules.method) {
+    modules.compiled = python.Interned("_compiled_call_impl"), modules.call = python.Interned("_call_impl");
+    modules.plain = get(given[0]), set(given[0], call_module);
+  }
+  return nothing();
+}
 
 static const char *string(Object *object, intptr_t *length) {
   const char *found = python.AsText(object, length);
@@ -137,7 +172,7 @@ void *python_functions(void) {
       {"pop", (void *)pop, FASTCALL, NULL}, {"span", (void *)span, FASTCALL, NULL},
       {"text", (void *)line, FASTCALL, NULL}, {"cost", (void *)cost, FASTCALL, NULL},
       {"sampling", (void *)sampling, FASTCALL, NULL}, {"pause", (void *)hold, FASTCALL, NULL},
-      {"resume", (void *)release, FASTCALL, NULL}};
+      {"resume", (void *)release, FASTCALL, NULL}, {"quicken", (void *)quicken, FASTCALL, NULL}};
   if (!python.none && !resolve()) return NULL;
   Object *functions = python.NewDict();
   for (size_t k = 0; functions && k < sizeof methods / sizeof methods[0]; k++) {
