@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import done
-from explained import COPY, NORM, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
+from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace.comparing.compare import compare
 from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
@@ -98,6 +98,44 @@ def test_a_change_is_of_launches_of_time_or_of_power(kernel, term, words):
     assert first.terms[term] == pytest.approx(0.6, rel=1e-6)
     assert sum(abs(value) for name, value in first.terms.items() if name != term) < 1e-9
     assert words in said(found)
+
+
+def test_of_a_term_against_the_change_nothing_is_said():
+    found = both(explained(), explained(changed(Kernel("model.norm", "native_layer_norm", NORM, 3, 1.5e-3, 900.0))))
+    assert "norms more often, at more power" in said(found)
+    assert "shorter" not in said(found)
+
+
+def test_compiled_code_in_one_module_is_matched_by_what_its_kernels_do():
+    layers = [("", PRODUCT_FP32, 4e-3, 350.0), ("", SOFTMAX, 2e-3, 350.0), ("", COPY, 2e-3, 350.0)]
+    compiled = [Kernel("model", op, name, 2, seconds, watts) for op, name, seconds, watts in layers]
+    compiled += [Kernel("model", "", PRODUCT, 2, 4e-3, 600.0), Kernel("model", "", NORM, 1, 1e-3, 300.0)]
+    found = both(explained(), explained(tuple(compiled)))
+    assert "bf16 attention replaced by fp32 products, softmax, copies" in said(found)
+    assert len(found.why.first) == 1
+
+
+def test_a_product_in_another_format_under_another_name_is_the_same_product():
+    fp32 = [Kernel(f"other.{i}", "", PRODUCT_FP32, 1, 8e-3, 500.0) for i in range(2)]
+    found = both(explained(), explained(changed(*fp32, without=("model.layer.0.mlp", "model.layer.1.mlp"))))
+    assert [row.value for row in found.why.rows if row.role == "product"] == [pytest.approx(2 * 8e-3 * 500 - 2.4)]
+    assert "products bf16 → fp32 longer" in said(found)
+
+
+def test_programs_with_the_same_modules_are_alike_whatever_one_of_them_adds():
+    copies = Kernel("model.layer.0.attention", "repeat_interleave", COPY, 2, 50e-3, 500.0)
+    found = both(explained(name="a.py"), explained((*USUAL, copies), name="b.py"))
+    assert "copies only in B" in said(found)
+
+
+def test_copies_that_explain_more_than_the_difference_are_not_called_all_kernels():
+    def run(copies_s: float, watts: float) -> Run:
+        kernels = [one._replace(watts=watts * one.watts) for one in USUAL]
+        return explained((*kernels, Kernel("model.norm", "copy_", COPY, 1, copies_s, 400.0)))
+
+    found = both(run(1e-3, 1.0), run(4e-3, 0.8))
+    assert "copies longer" in said(found)
+    assert "kernels on both sides" not in said(found)
 
 
 @pytest.mark.parametrize(("idle_s", "words"), [(9e-3, "no kernel running longer"), (0.0, "no kernel running shorter")])

@@ -60,6 +60,9 @@ _BY_NAME: tuple[tuple[str, Key], ...] = (
 )
 """Before wider modules where a side has none, as compiled code, and of what these leave: modules may be renamed."""
 
+_LAST: tuple[tuple[str, Key], ...] = ((OPERATOR, lambda leaf: leaf.role if leaf.role in _WHOLE_ROLES else None),)
+"""What is left then does the same in another number format."""
+
 
 def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     """Groups of leaves that correspond, those of one side only, and those without a kernel by name."""
@@ -76,15 +79,15 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
         of_a, of_b = _keyed(left[0], key), _keyed(left[1], key)
         take([Group(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
 
-    without = any(side and not any(leaf.module for leaf in side) for side in left)
-    for how, key in (*_BY_PLACE, *(_BY_NAME if without else ())):
+    without = any(side and not any("." in leaf.module for leaf in side) for side in left)
+    for how, key in (*_BY_PLACE[:3], *(_BY_NAME if without else _BY_PLACE[3:])):
         by(how, key)
     groups = [_with_fused(group, left) for group in groups]
     for depth in range(max((len(leaf.module.split(".")) for side in left for leaf in side), default=0), 0, -1):
         by(REPLACED, partial(_around, depth))
     if without and all(left) and all(some := _in_each_layer(left)):
         take([Group(REPLACED, *some)])
-    for how, key in _BY_NAME:
+    for how, key in (*_BY_NAME, *_LAST):
         by(how, key)
     for n, how in enumerate((GONE, NEW)):
         alone = _keyed(left[n], lambda leaf: (leaf.module or leaf.role, leaf.op or leaf.kernel))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, median
 from typing import Any
@@ -39,7 +39,8 @@ _OF_STEPS = 0.05
 """Relative difference of launches from which on one side made more iterations, and up to which kernels agree in it."""
 
 _MANY = 0.4
-"""Share of the whole that the largest causes must leave for all kernels together to be named instead."""
+"""Share of the whole that the largest causes must leave for all kernels together to be named instead, of whose changes
+no larger share may be lost as they are summed."""
 
 
 def why(
@@ -182,9 +183,10 @@ def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, kno
     joined.sort(key=lambda row: -abs(row.value))
     least = LEAST * abs(whole) if known else 0.0
     found = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
-    if found and abs(whole - sum(row.value for row in found)) > _MANY * abs(whole) and len(many) > MOST:
+    named, all_j = sum(row.value for row in found), sum(abs(row.value) for row in many)
+    if found and named * whole < (1 - _MANY) * whole**2 and len(many) > MOST:
         every = _joined(side, ON_BOTH, many, len(by), margin)
-        if every.certain and abs(whole - every.value) < abs(whole - sum(row.value for row in found)):
+        if every.certain and abs(every.value) > (1 - _MANY) * all_j and abs(whole - every.value) < abs(whole - named):
             return [every]
     return found
 
@@ -213,13 +215,23 @@ def _joined(side: _Sides, how: str, some: Sequence[Cause], rows: int, margin: fl
 
 
 def _alike(groups: Sequence[Group]) -> float:
-    """Share of the joules of kernels that do the same on both sides: of each group the smaller of its two shares."""
-    found = {x: [sum(leaf.joules for leaf in side) for side in (x.a, x.b)] for x in groups if x.how != IDLE}
-    of_a, of_b = (sum(one[side] for one in found.values()) for side in (0, 1))
+    """Share of the joules of kernels that do the same on both sides, or that modules of one name launch.
+
+    Of each group it is the smaller of its two shares, of modules that of both sides.
+    """
+    work = [group for group in groups if group.how != IDLE]
+    sides = [leaf for group in work for leaf in group.a], [leaf for group in work for leaf in group.b]
+    of_a, of_b = (sum(leaf.joules for leaf in side) for side in sides)
     if of_a <= 0 or of_b <= 0:
         return 1.0
-    same = (one for x, one in found.items() if x.how not in (REPLACED, NEW, GONE))
-    return sum(max(min(a / of_a, b / of_b), 0.0) for a, b in same)
+
+    def shared(a: Iterable[Leaf], b: Iterable[Leaf]) -> float:
+        return max(min(sum(x.joules for x in a) / of_a, sum(x.joules for x in b) / of_b), 0.0)
+
+    modules = {leaf.module for leaf in sides[0]} & {leaf.module for leaf in sides[1]} - {""}
+    by_module = shared(*([leaf for leaf in side if leaf.module in modules] for side in sides))
+    same = (group for group in work if group.how not in (REPLACED, NEW, GONE))
+    return max(by_module, sum(shared(group.a, group.b) for group in same))
 
 
 def _in_common(groups: Sequence[Group]) -> tuple[str, ...]:

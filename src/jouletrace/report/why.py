@@ -25,7 +25,7 @@ _WAYS = {
 """Words for a term by its sign."""
 
 _TELLING = 0.2
-"""Share of a change from which on a term of it is named."""
+"""Share of a change from which on a term of it is named; those against it aren't."""
 
 _PLURAL = {
     "product": "products",
@@ -36,6 +36,7 @@ _PLURAL = {
     "collective": "collectives",
     "copy": "copies",
     "reduction": "reductions",
+    "sort": "sorts",
     "elementwise": "elementwise kernels",
     "optimizer": "optimizer steps",
     OTHER: "other kernels",
@@ -181,7 +182,7 @@ def _ways(cause: Cause) -> str:
         return NOT_SHOWN if abs(cause.value) <= (cause.change.half_width or 0.0) else BELOW_MARGIN
     if cause.how in (REPLACED, NEW, GONE):
         return cause.how
-    telling = [name for name, value in cause.terms.items() if abs(value) > _TELLING * abs(cause.value)]
+    telling = [name for name, value in cause.terms.items() if value / cause.value > _TELLING]
     ways = [_WAYS[name][cause.terms[name] < 0] for name in telling]
     return ", ".join([*(["fused"] if cause.how == FUSED else []), *ways])
 

@@ -20,7 +20,8 @@ _ROLES = (
     ("collective", r"nccl|all_?reduce|all_?gather|reduce_scatter"),
     ("copy", r"copy|clone|transpose|memcpy|memset|nchw|nhwc|\bcat\b|catarray|permute|contiguous|\b_to\b"),
     ("optimizer", r"adam|sgd|foreach|multi_tensor"),
-    ("reduction", r"reduce|cumsum|scan|\bsum\b|mean|topk|sort"),
+    ("sort", r"sort|topk"),
+    ("reduction", r"reduce|cumsum|scan|\bsum\b|mean"),
     ("elementwise", r"elementwise|add|mul|pow|sub|where|div"),
 )
 """Roles with a pattern of names each: the first whose pattern matches counts."""
