@@ -95,6 +95,7 @@ def test_without_kernels_at_most_the_time_that_the_power_limit_leaves_is_at_stak
         ({(SOFTMAX, ""): 30, (SGEMM, ""): 20, (BF16, ""): 50}, [("math_attention", 50)]),  # compiled
         ({(SOFTMAX, "_softmax"): 30, (BF16, "addmm"): 70}, []),  # of a classifier
         ({(SOFTMAX, "_softmax"): 30, (BF16, "bmm"): 40, (FLASH, ""): 30}, []),  # of a mixture of experts
+        ({("fmha_cutlassF_f32<AttentionKernel<float>>", "_efficient_attention_forward"): 100}, [("fp32_attention", 100)]),
         ({(LAYOUT, "convolution"): 20, ("copy_kernel", "copy_"): 15}, [("layout", 20), ("copies", 15)]),
         ({("max_pool_forward_nchw<float>", "max_pool2d_with_indices"): 100}, []),
     ],
@@ -102,6 +103,24 @@ def test_without_kernels_at_most_the_time_that_the_power_limit_leaves_is_at_stak
 def test_kernels_by_their_names_and_operators(kernels, said):
     found = advised(program(kernels))
     assert [(one.code, one.energy.value) for one in found] == [(code, pytest.approx(joules)) for code, joules in said]
+
+
+def test_what_stands_beside_products_and_softmax_in_their_module_is_of_attention():
+    run = program({(SOFTMAX, "_softmax"): 20, (BF16, "bmm"): 20, ("copy_kernel", "copy_"): 30, (BF16, "addmm"): 30})
+    units = run.units.to_pylist()
+    run.units = tables.from_rows(
+        [{**one, "module": "model.attention" if one["id"] in (1, 2, 3, 4) else None} for one in units], "units"
+    )
+    (found,) = advised(run)
+    assert (found.code, found.energy.value) == ("math_attention", pytest.approx(70))
+
+
+def test_idle_outside_of_the_recorded_part_is_no_waste():
+    run = program({(BF16, "mm"): 80}, idle_j=20, host=1.0)
+    starts = np.arange(50) * 0.01
+    edges = [{"start_ns": int(1e9 * start), "end_ns": int(1e9 * (start + 0.008)), "unit": 1} for start in starts]
+    run.activity = tables.from_rows(edges, "activity")
+    assert codes(run) == [], "0.1 s of the second is recorded"
 
 
 def ranks(held):

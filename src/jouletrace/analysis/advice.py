@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from jouletrace.analysis.checks import Outcomes
 from jouletrace.analysis.conditions import first
 from jouletrace.analysis.divided import added, summed
 from jouletrace.analysis.rules import NO
-from jouletrace.run import Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.division import divisions_of
 from jouletrace.run.forms import Recording
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
@@ -80,20 +81,24 @@ def _unlaunched(parts: Parts, limit_w: float | None) -> Estimate:
 def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
     """Energy of the time between kernels by these causes, without what sets up, J.
 
+    Idle before and after the part that was recorded is in no cause.
     The cause of single times isn't stored: they count to each into which they fit.
     """
     devices = {one.get("name", ""): one.get("device", "") for one in run.workload.get("recordings", ())}
 
     def recurring(cause: Part) -> Estimate:
-        device = devices.get(cause.gpu, "")
-        own = run.activity.filter(pc.fill_null(pc.equal(run.activity["device"], device), True))
+        own = run.activity.filter(pc.fill_null(pc.equal(run.activity["device"], devices.get(cause.gpu, "")), True))
         start, end = (own.sort_by("start_ns")[name].to_numpy() / 1e9 for name in ("start_ns", "end_ns"))
         until = np.maximum.accumulate(end)
-        longest = np.sort(start[1:] - until[:-1])[::-1][:_MOST_ONCE]
-        whole = left = cause.get("time_s").value or 0.0
-        for once in longest[longest > _ONCE * (until[-1] - start[0])] if len(own) else ():
+        gaps = np.sort(np.maximum(start[1:] - until[:-1], 0.0))[::-1]
+        whole, idle_s = (part.get("time_s").value or 0.0 for part in (cause, parts[cause.parent or MODEL_UNIT]))
+        if not whole or not gaps.any():
+            return cause.get("energy_total_j")
+        left = whole * min(float(gaps.sum()) / idle_s, 1.0)
+        longest = gaps[:_MOST_ONCE]
+        for once in longest[longest > _ONCE * (until[-1] - start[0])]:
             left -= float(once) if once <= left else 0.0
-        return cause.get("energy_total_j").scaled(left / whole if whole else 0.0)
+        return cause.get("energy_total_j").scaled(left / whole)
 
     names = {CAUSES[one] for one in causes}
     return added(recurring(part) for part in parts.units("cause") if part.name in names)
@@ -126,42 +131,64 @@ RULES: dict[str, Callable[[Run, Parts, Outcomes], Estimate]] = {
 }
 """Codes with the energy at stake while no kernel works, J."""
 
-SOFTMAX, BATCHED = "softmax", "product of attention"
-"""Kinds of kernels of attention that runs operator by operator."""
 
-OF_KERNELS: dict[str, Callable[[str, str, str], object]] = {
-    "math_attention": lambda name, op, attention: attention,
-    "fp32": lambda name, op, _: in_fp32(name),
-    "layout": lambda name, op, _: re.search(r"nchwToNhwc|nhwcToNchw", name, re.IGNORECASE),
-    "copies": lambda name, op, _: role_of(name, op) == "copy",
+class _Site(NamedTuple):
+    """A kernel with the operator and the module that launch it; "" where unknown."""
+
+    module: str
+    op: str
+    kernel: str
+
+    @property
+    def role(self) -> str:
+        return role_of(self.kernel, self.op)
+
+
+OF_KERNELS: dict[str, Callable[[_Site, bool], object]] = {
+    "math_attention": lambda site, attention: attention,
+    "fp32_attention": lambda site, _: in_fp32(site.kernel) and site.role == "attention",
+    "fp32": lambda site, _: in_fp32(site.kernel),
+    "layout": lambda site, _: re.search(r"nchwToNhwc|nhwcToNchw", site.kernel, re.IGNORECASE),
+    "copies": lambda site, _: site.role == "copy",
 }
-"""Codes with the kernels that they are of, by their names, operators, and kinds in attention; the first that applies
+"""Codes with the kernels that they are of, by their sites and whether these are of attention; the first that applies
 counts."""
+
+_BESIDE = ("copy", "elementwise")
+"""Roles of kernels beside the products and the softmax of attention: scaling, masks, conversions."""
+
+
+def _of_attention(sites: Collection[_Site]) -> set[_Site]:
+    """Those of attention that runs operator by operator; none beside an attention that is one kernel."""
+    products = [site for site in sites if site.role == "product"]
+    mixed = len({in_fp32(site.kernel) for site in products}) > 1
+    # compiled code names no operator of products: torch converts what is narrower to fp32 for those of attention
+    batched = [one for one in products if one.op.endswith("bmm") or (not one.op and mixed and in_fp32(one.kernel))]
+    softmax = [site for site in sites if site.role == "softmax"]
+    if not batched or not softmax or any(site.role == "attention" for site in sites):
+        return set()
+    modules = {site.module for site in batched} & {site.module for site in softmax} - {""}
+    return {*batched, *softmax, *(site for site in sites if site.module in modules and site.role in _BESIDE)}
 
 
 def _of_kernels(run: Run, parts: Parts) -> dict[str, Estimate]:
     """Energy of the kernels of each rule, J, with the covariance of their powers where the Run stores it."""
     divisions, found = divisions_of(run), defaultdict[str, list[Estimate]](list)
 
-    def names(path: Path) -> tuple[str, str]:
-        words = {step.kind: step.name for step in path}
-        return words.get("kernel", ""), words.get("op", "").removeprefix("aten.")
+    def site(path: Path) -> _Site:
+        words = defaultdict[str, list[str]](list)
+        for step in path:
+            words[step.kind].append(step.name)
+        module, op, kernel = (".".join(words[kind]) for kind in ("module", "op", "kernel"))
+        return _Site(module, op.removeprefix("aten."), kernel)
 
     listed = [] if divisions else parts.units("kernel")
-    rows = [[names(path) for path in one.path] for one in divisions] or [[names(part.path) for part in listed]]
-    kernels = {one for some in rows for one in some}
-    products = [one for one in kernels if role_of(one[0]) == "product"]
-    mixed = len({in_fp32(name) for name, _ in products}) > 1
-    # compiled code names no operator of products: torch converts what is narrower to fp32 for those of attention
-    kinds = {one: BATCHED for one in products if one[1].endswith("bmm") or (not one[1] and mixed and in_fp32(one[0]))}
-    kinds |= {one: SOFTMAX for one in kernels if role_of(*one) == "softmax"}
-    if len(set(kinds.values())) < 2 or any(role_of(*one) == "attention" for one in kernels):
-        kinds = {}
-    codes = {
-        one: [code for code, applies in OF_KERNELS.items() if applies(*one, kinds.get(one, ""))][:1] for one in kernels
-    }
+    rows = [[site(path) for path in one.path] for one in divisions] or [[site(part.path) for part in listed]]
+    sites = {one for some in rows for one in some}
+    attention = _of_attention(sites)
+    codes = {one: [code for code, applies in OF_KERNELS.items() if applies(one, one in attention)][:1] for one in sites}
     for part in listed:
-        for code in codes[names(part.path)]:
+        for code in codes[site(part.path)]:
             found[code].append(part.get("energy_total_j"))
     for division, some in zip(divisions, rows, strict=False):
         for code, seconds in division.grouped(codes[one] for one in some).items():

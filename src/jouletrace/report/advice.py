@@ -16,6 +16,7 @@ WAYS = {
     "ranks": "GPUs wait for other ranks, most often for {where}: try an even load",
     "rank_at_cap": "GPUs wait most often for {where}, which its power cap holds: try an equal cap, or less load there",
     "math_attention": "attention runs as products and softmax: try scaled_dot_product_attention with flash or cuDNN",
+    "fp32_attention": "attention in fp32: try bf16",
     "fp32": "products in fp32: try tf32 (torch.set_float32_matmul_precision) or bf16",
     "layout": "layouts are converted (NCHW, NHWC): try channels_last",
     "copies": "copies and casts: try fewer .to(), .contiguous(), cat, or torch.compile",
