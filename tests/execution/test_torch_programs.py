@@ -131,6 +131,19 @@ def step_of(work, mode="eager"):
     return SimpleNamespace(mode=mode, launch=lambda: work.call(0))
 
 
+@pytest.mark.parametrize("traceable", [CpuTraceable, lambda work: GpuTraceable(work, step_of(work), CPU)])
+def test_calls_state_their_flops_and_bytes(on_cpu, traceable):
+    product, gelu, _, *_ = traceable(built()).listing().calls
+    assert (product.flops, product.bytes_moved) == (2 * 4 * 8 * 8, 4 * (4 * 8 + 8 * 8 + 8 + 4 * 8))
+    assert (gelu.flops, gelu.bytes_moved) == (0, 4 * 2 * 4 * 8)
+
+
+def test_an_operator_that_cant_be_counted_is_listed():
+    table, numbers = torch.eye(8).to_sparse(), torch.randn(8, 4)
+    calls = CpuTraceable(built(call=lambda _: table @ numbers)).listing().calls
+    assert [(call.flops, call.bytes_moved) for call in calls if call.op == "aten.mm"] == [(0, 0)]
+
+
 def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     work = built()
     listing = GpuTraceable(work, step_of(work), CPU).listing()

@@ -31,6 +31,8 @@ class Call:
         number: Its position among all operator calls of the iteration, including those that launch nothing.
         inner: Its position among the operator calls of its module's call; ``UNKNOWN`` where no module's forward makes
             it.
+        flops: Floating-point operations by torch's formulas; 0 for operators without one.
+        bytes_moved: Bytes of its inputs read and of its outputs written.
     """
 
     op: str
@@ -43,6 +45,8 @@ class Call:
     repeatable: bool = True
     number: int = UNKNOWN
     inner: int = UNKNOWN
+    flops: float = 0.0
+    bytes_moved: float = 0.0
 
 
 @dataclass(frozen=True)

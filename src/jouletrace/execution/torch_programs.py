@@ -172,7 +172,7 @@ class CpuTraceable:
         iteration: list[int] = []
         iterations = 0
         while last < end or not iterations:
-            seen, here = self._once()
+            seen, here = self._once(counted=False)  # which takes longer than a short operator
             ops += [one.op for one in seen]
             edges += here
             iteration += [iterations] * len(seen)
@@ -187,7 +187,7 @@ class CpuTraceable:
         call = listing.owners(work, unmarked, copy, turn)
         return Recorded(work, call, copy, turn, iterations, Interval(began, time.time_ns()))
 
-    def _once(self) -> tuple[list[Seen], list[tuple[int, int]]]:
+    def _once(self, *, counted: bool = True) -> tuple[list[Seen], list[tuple[int, int]]]:
         """The operator calls of an iteration, and when each ran, ns."""
         edges: list[tuple[int, int]] = []
 
@@ -199,6 +199,6 @@ class CpuTraceable:
                 edges.append((began, time.time_ns()))
 
         with user_code(self._built, failure=BrokenOffError):
-            with listing(self._built.module, torch.device("cpu"), self._phase, timed) as seen:
+            with listing(self._built.module, torch.device("cpu"), self._phase, timed, counted=counted) as seen:
                 self._built.call(0)
             return seen, edges

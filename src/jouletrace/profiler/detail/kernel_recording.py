@@ -191,7 +191,8 @@ def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
         for kernel in call.kernels:
             name = listing.names[kernel]
             kernels[place, kernel] = units.once(("kernel", *key, name), "kernel", name, op, 1, **row)
-        here = {"module": call.module or None, "call": call.site or None, **about}
+        work = {"flops": call.flops or None, "bytes": call.bytes_moved or None}
+        here = {"module": call.module or None, "call": call.site or None, **work, **about}
         sites[place] = units.add("site", call.op, op, count=1, **here)
     return kernels, sites
 
