@@ -47,6 +47,7 @@ METRICS: dict[str, Metric] = {
     "work_done": Metric("Work counted", "1", "work"),
     "work_per_s": Metric("Rate of work", "1/s", "work"),
     "energy_per_token_j": Metric("Energy per new token", "J", "per token"),
+    "energy_per_step_j": Metric("Energy per step", "J", "per step"),
     "energy_per_work_j": Metric("Energy per unit of work", "J", "per unit of work"),
     "cost": Metric("Cost, at the given price", "1", "cost"),
     "co2_g": Metric("CO2, at the given factor", "g", "CO2"),
