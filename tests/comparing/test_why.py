@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import done
-from explained import COPY, NORM, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
+from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace.comparing.compare import compare
 from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
@@ -157,6 +157,25 @@ def test_programs_whose_steps_are_not_known_or_equal_are_compared_in_all(of_b):
     found = both(explained(kind="program", steps=of_a), explained(kind="program", **({"steps": of_b} if of_b else {})))
     assert found.steps is None
     assert found.row("energy_total_j").a.value == found.a.run.result("energy_total_j").value
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("mul+native_layer_norm", "triton_per_fused_native_layer_norm_3"),
+        ("", "triton_per_fused_mul_native_layer_norm_3"),
+    ],
+    ids=["stored", "by its name"],
+)
+def test_operators_that_a_compiler_fused_are_part_of_its_kernel(op, name):
+    product = Kernel("", "", PRODUCT, 2, 4e-3, 600.0)
+    norm, add = Kernel("model.norm", "native_layer_norm", NORM, 2, 1e-3, 300.0), "vectorized_elementwise"
+    eager = (product._replace(module="model.mlp"), norm, Kernel("model.scale", "mul", add, 2, 5e-4, 250.0))
+    found = both(explained(eager), explained((product, Kernel("", op, name, 2, 1e-3, 300.0)), mode="compile"))
+    (fused,) = (row for row in found.why.rows if row.how == "fused")
+    assert {leaf.op for leaf in fused.a} == {"native_layer_norm", "mul"}
+    assert [leaf.kernel for leaf in fused.b] == [name]
+    assert fused.value == pytest.approx(-5e-4 * 250)
 
 
 def test_what_is_on_one_side_alone_is_listed_and_counts():

@@ -92,13 +92,14 @@ def listing(
         yield lister.seen
 
 
-def calls_of(seen: Sequence[Seen], work: Launched, number: Ints) -> list[Call]:
+def calls_of(seen: Sequence[Seen], work: Launched, number: Ints, fused: Sequence[str]) -> list[Call]:
     """Operator calls of an iteration with their kernels, in launch order; kernels without one are separate calls.
 
     Args:
         seen: The calls, by their numbers.
         work: What they launched.
         number: Number of the call of each launch, ``UNKNOWN`` for none, shape (n,).
+        fused: Operators that a compiler's kernel fuses, of each launch; "" for other kernels.
     """
     mine: dict[int, list[int]] = {}
     for at, one in enumerate(number.tolist()):
@@ -107,7 +108,7 @@ def calls_of(seen: Sequence[Seen], work: Launched, number: Ints) -> list[Call]:
     calls = []
     for one, rows in mine.items():
         kernels, seconds = tuple(work.name[rows].tolist()), float(length[rows].sum())
-        unknown = Call("", "", "", "", "forward", kernels, seconds, repeatable=False)
+        unknown = Call(fused[rows[0]], "", "", "", "", kernels, seconds, repeatable=False)
         calls.append(seen[one].call(kernels, seconds, one, inner[one]) if one >= 0 else unknown)
     return calls
 
