@@ -62,6 +62,9 @@ _FLOPS: dict[Any, Callable[..., int]] = {
 }
 
 
+MOST = 2**62
+"""FLOPs of a call that a Run can state."""
+
 _EIGHT_BITS = {aten._int_mm: "int8", aten._scaled_mm: "fp8"}
 """Products of 8 bits, and their pipes."""
 
@@ -202,8 +205,9 @@ def bytes_of(
 def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> tuple[float, float]:
     """FLOPs and bytes of a call that has run; 0 where they can't be counted."""
     try:
-        inputs, written_ = list(tensors_in((args, kwargs))), list(written(func, args, kwargs))
-        return flops_of(func, args, kwargs, out), bytes_of(func, inputs, list(tensors_in(out)), written_)
+        inputs, overwritten = list(tensors_in((args, kwargs))), list(written(func, args, kwargs))
+        flops = flops_of(func, args, kwargs, out)
+        return flops if 1 <= flops <= MOST else 0.0, bytes_of(func, inputs, list(tensors_in(out)), overwritten)
     except Exception:  # formulas may be anyone's, and sparse tensors have no storage: a count breaks off no profile
         return 0.0, 0.0
 

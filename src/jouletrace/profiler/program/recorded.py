@@ -58,7 +58,8 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
         run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
     if gpus:
         units, activity = recorded(run, gpus, waits)
-        if steps := steps_of([part for gpu in gpus for part in gpu.parts]):
+        alone = all(len(np.unique(traced.work.device)) == 1 for traced in found)  # else replicas of a module count, too
+        if alone and (steps := steps_of([part for gpu in gpus for part in gpu.parts])):
             run.workload["steps"] = steps
         session.add_units(units)
         session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
