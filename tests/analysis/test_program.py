@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
+from jouletrace.report import render
 from jouletrace.run import load, tables
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import Parts
@@ -43,6 +44,22 @@ def test_a_cupy_program_by_kernel_and_idle(cupy):
     busy = run.result("energy_total_j", unit(run, "layer", "(outside of modules)")).value
     assert before == pytest.approx(71, abs=5)
     assert before + idle + busy == pytest.approx(whole, rel=0.005)
+
+
+@pytest.mark.parametrize("calls", [1, 40])
+def test_a_program_states_the_energy_of_a_step(calls):
+    run = load(RUNS / "cupy-run-h200.zip")
+    run.workload = {"name": "train.py", "steps": {"module": "Net", "calls": calls}}
+    analyse(run)
+    each, whole = run.result("energy_per_step_j"), run.result("energy_total_j")
+    said = render([run]).replace("\u00a0", " ")
+    if calls == 1:  # which the whole is
+        assert each.value is None
+        assert "steps of" not in said
+        return
+    assert (each.value, each.half_width) == pytest.approx((whole.value / 40, whole.half_width / 40))
+    assert "\n40 steps of Net, 93.5" in said
+    assert " J each\n" in said
 
 
 @pytest.mark.slow  # another recording for the same analysis

@@ -11,6 +11,7 @@ from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel,
 from jouletrace.comparing.compare import compare
 from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
+from jouletrace.report.comparison_words import note
 from jouletrace.report.why import table
 from jouletrace.run import Run
 from make_runs import gpu
@@ -169,6 +170,50 @@ def test_twice_the_steps_are_one_cause():
     assert first.terms["count"] == pytest.approx(first.value)
     assert first.value == pytest.approx(sum(one.seconds * one.watts for one in USUAL))
     assert "more often" in said(found)
+
+
+def test_programs_of_other_numbers_of_steps_are_compared_per_step():
+    twice = tuple(one._replace(count=2 * one.count, seconds=2 * one.seconds) for one in USUAL)
+    of_a, of_b = ({"module": "Model", "calls": calls} for calls in (100, 200))
+    found = both(explained(kind="program", steps=of_a), explained(twice, idle_s=2e-3, kind="program", steps=of_b))
+    energy = found.row("energy_total_j")
+    assert energy.change.value == pytest.approx(0, abs=1e-9)
+    assert energy.a.value == pytest.approx(found.a.run.result("energy_total_j").value / 100)
+    assert "energy per step: inconclusive, equal in these runs" in said(found)
+    assert "as a whole: A 3.6000 ± 0.0071 J in 100 steps, B 7.200 ± 0.015 J in 200 steps" in said(found)
+    assert "numbers of steps differ" in " ".join(map(note, found.notes))
+    assert not any(abs(row.value) > 1e-9 for row in found.why.rows)
+    slower = tuple(one._replace(count=2 * one.count, seconds=4 * one.seconds) for one in USUAL)
+    (first, *_) = both(explained(kind="program", steps=of_a), explained(slower, kind="program", steps=of_b)).why.first
+    assert first.terms["count"] == pytest.approx(0, abs=1e-9)
+    assert first.terms["time"] > 0
+
+
+@pytest.mark.parametrize("of_b", [None, {"module": "Other", "calls": 200}, {"module": "Model", "calls": 100}])
+def test_programs_whose_steps_are_not_known_or_equal_are_compared_in_all(of_b):
+    of_a = {"module": "Model", "calls": 100}
+    found = both(explained(kind="program", steps=of_a), explained(kind="program", **({"steps": of_b} if of_b else {})))
+    assert found.steps is None
+    assert found.row("energy_total_j").a.value == found.a.run.result("energy_total_j").value
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("mul+native_layer_norm", "triton_per_fused_native_layer_norm_3"),
+        ("", "triton_per_fused_mul_native_layer_norm_3"),
+    ],
+    ids=["stored", "by its name"],
+)
+def test_operators_that_a_compiler_fused_are_part_of_its_kernel(op, name):
+    product = Kernel("", "", PRODUCT, 2, 4e-3, 600.0)
+    norm, add = Kernel("model.norm", "native_layer_norm", NORM, 2, 1e-3, 300.0), "vectorized_elementwise"
+    eager = (product._replace(module="model.mlp"), norm, Kernel("model.scale", "mul", add, 2, 5e-4, 250.0))
+    found = both(explained(eager), explained((product, Kernel("", op, name, 2, 1e-3, 300.0)), mode="compile"))
+    (fused,) = (row for row in found.why.rows if row.how == "fused")
+    assert {leaf.op for leaf in fused.a} == {"native_layer_norm", "mul"}
+    assert [leaf.kernel for leaf in fused.b] == [name]
+    assert fused.value == pytest.approx(-5e-4 * 250)
 
 
 def test_what_is_on_one_side_alone_is_listed_and_counts():

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from jouletrace.execution.marks import Marks  # noqa: E402
 from jouletrace.execution.operator_marks import repeated  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
 from jouletrace.execution.torch_programs import CpuTraceable, GpuTraceable  # noqa: E402
+from jouletrace.profiler.detail.kernel_recording import rows_of  # noqa: E402
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace  # noqa: E402
 from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
 
@@ -129,6 +131,19 @@ def on_cpu(monkeypatch):
 
 def step_of(work, mode="eager"):
     return SimpleNamespace(mode=mode, launch=lambda: work.call(0))
+
+
+@pytest.mark.parametrize("traceable", [CpuTraceable, lambda work: GpuTraceable(work, step_of(work), CPU)])
+def test_calls_state_their_flops_and_bytes(on_cpu, traceable):
+    product, gelu, _, *_ = traceable(built()).listing().calls
+    assert (product.flops, product.bytes_moved) == (2 * 4 * 8 * 8, 4 * (4 * 8 + 8 * 8 + 8 + 4 * 8))
+    assert (gelu.flops, gelu.bytes_moved) == (0, 4 * 2 * 4 * 8)
+
+
+def test_an_operator_that_cant_be_counted_is_listed():
+    table, numbers = torch.eye(8).to_sparse(), torch.randn(8, 4)
+    calls = CpuTraceable(built(call=lambda _: table @ numbers)).listing().calls
+    assert [(call.flops, call.bytes_moved) for call in calls if call.op == "aten.mm"] == [(0, 0)]
 
 
 def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
@@ -257,6 +272,29 @@ def test_compiled_code_has_kernels_without_operators(on_cpu):
     assert {call.op for call in listing.calls} == {""}
     assert "compiler" in listing.note
     assert variants(listing.calls, np.random.default_rng(0))[1:] == []
+
+
+def test_kernels_of_a_compiler_state_the_operators_that_they_fuse(on_cpu, monkeypatch):
+    def compiled(call):
+        made = traced(call)
+        gelu = np.array([name == "aten.gelu" for name in made.work.names])[made.work.name]
+        owners = replace(made.owners, labels=[("", ""), ("add+gelu", "")], label=gelu.astype(int))
+        return replace(made, owners=owners)
+
+    monkeypatch.setattr(torch_programs, "trace", compiled)
+    work = built()
+    program, excitation = GpuTraceable(work, step_of(work, "compile"), CPU), Excitation(0.02)
+    listing = program.listing()
+    assert {call.op for call in listing.calls} == {"", "add+gelu"}
+    rows = rows_of(listing, program.record(listing, excitation, 1e-3, lambda seconds: None), excitation)
+    units = rows.units.table().to_pylist()
+    (op,) = (unit for unit in units if unit["op"] and unit["level"] == "op")
+    assert (op["name"], op["count"], op["module"], op["shapes"], op["phase"]) == ("add+gelu", 2, None, None, None)
+    kernels = {unit["name"]: unit for unit in units if unit["level"] == "kernel"}
+    assert kernels["aten.gelu"]["parent"] == op["id"]
+    assert kernels["aten.addmm"]["op"] is None
+    assert "site" not in {unit["level"] for unit in units}
+    assert rows.activity["site"].null_count == len(rows.unit)
 
 
 def test_an_exception_in_the_model_ends_in_one_line(on_cpu):

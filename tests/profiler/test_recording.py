@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.divided import divided
 from jouletrace.devices import open_device
 from jouletrace.profiler import profile as profiling
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.by import render
 from jouletrace.run import load
 from step_truth import mean_step
 
@@ -107,6 +109,39 @@ def test_operators_of_equal_layers_are_one_row_and_layers_are_known_each(profile
     assert all(block.value is not None and block.half_width < 0.1 * block.value for block in blocks)
     inside = sum(block.value for block in blocks)
     assert run.result("energy_total_j", layers["deit.layers"]).value == pytest.approx(inside, rel=1e-9)
+
+
+def test_operators_state_their_counted_work_and_their_energy_by_it(profiled):
+    """DeiT-T: 12 layers of width 192 and 768 in the MLP, 198 tokens, batch 32, half precision."""
+    run, _, _ = profiled
+    fc1 = next(unit for unit in rows(run, "op") if unit["module"].endswith("mlp.fc1"))
+    flops, moved, energy = (run.result(name, fc1["id"]) for name in ("flops", "bytes_moved", "energy_total_j"))
+    tokens = 32 * 198
+    assert flops.value == 12 * 2 * tokens * 192 * 768
+    assert moved.value == 12 * 2 * (tokens * 192 + tokens * 768 + 192 * 768 + 768)
+    for metric, amount in (("energy_per_flop_j", flops.value), ("energy_per_byte_j", moved.value)):
+        each = run.result(metric, fc1["id"])
+        found, expected = ((one.value, one.low, one.high) for one in (each, energy.scaled(1 / amount)))
+        assert found == pytest.approx(expected, rel=1e-9)
+    gelu = next(unit for unit in rows(run, "op") if unit["op"] == "aten.gelu")
+    assert run.result("flops", gelu["id"]).reason == "no_formula"
+    assert run.result("bytes_moved", gelu["id"]).value == 12 * 2 * 2 * tokens * 768
+    kernel = next(unit for unit in rows(run, "kernel") if unit["parent"] == fc1["id"])
+    assert run.result("flops", kernel["id"]).value == flops.value
+
+
+def test_a_division_by_operator_sums_their_work(profiled, monkeypatch):
+    run, _, _ = profiled
+    by_op = {one.path[0].name: one for one in divided(run, ["op"])}
+    ops = [unit for unit in rows(run, "op") if unit["op"] == "aten.addmm"]
+    flops = by_op["addmm"].counted["flops"].value
+    assert flops == sum(run.result("flops", unit["id"]).value for unit in ops)
+    assert by_op["addmm"].counted["energy_per_flop_j"].value == pytest.approx(by_op["addmm"].energy.value / flops)
+    assert not by_op["idle"].counted
+    assert not any(one.counted for one in divided(run, ["kernel"]))
+    assert render(run, divided(run, ["op"]), ["op"], "csv").startswith("op,time_s,")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "pJ/FLOP" in render(run, divided(run, ["op"]), ["op"], "table")
 
 
 def test_a_saved_run_gives_the_same_figures_again(profiled):

@@ -451,6 +451,15 @@ def test_a_request_that_can_not_be_is_refused(tmp_path, column, value, said):
         load(save(run, tmp_path / "run"))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e-320])
+@pytest.mark.parametrize("column", ["flops", "bytes"])
+def test_work_that_can_not_be_is_refused(column, value):
+    rows = [{"id": 1, "level": "site", "name": "mm", "flops": 2.0, "bytes": 8.0}]
+    sound.check(tables.from_rows(rows, "units"), "units")
+    with pytest.raises(ValueError, match=f"row 0: {column} is less than 1, or no number"):
+        sound.check(tables.from_rows([{**rows[0], column: value}], "units"), "units")
+
+
 @pytest.mark.parametrize("name", ["spans", "units", "windows", "requests"])
 def test_a_row_that_is_there_twice_is_named(name):
     table = next(run.table(name) for run in all_runs().values() if len(run.table(name)))

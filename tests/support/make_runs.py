@@ -356,6 +356,7 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
                 row["first_ns"] = (row["sent_ns"] + row["last_ns"]) // 2
         if name == "units":  # a tree: each lies within one that came before, if within any
             row["id"] = len(found)
+            row |= {column: 1 + abs(float(rng.normal())) for column in ("flops", "bytes") if column in row}
             if not found:
                 row.pop("parent", None)
             elif "parent" in row:

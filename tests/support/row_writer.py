@@ -110,6 +110,10 @@ class Writer:
         """State which operators a compiler's kernel stands for."""
         self._line(f"k {kernel} {operators}".encode().translate(_SPACES))
 
+    def calls(self, mark: int, calls: int) -> None:
+        """State how often a module was called outside of others."""
+        self._line(f"r {mark} {calls}".encode())
+
     def warn(self, code: str, text: str) -> None:
         """Say that something is missing."""
         self._line(f"w {code} {text}".encode(errors="surrogateescape").translate(_SPACES))

@@ -232,6 +232,22 @@ def owners(traced):
     return found
 
 
+def test_calls_of_modules_outside_of_others_are_counted(python, bench):
+    python("""
+import time; start(); globals().update(library.jt_functions()); model, block = object(), object()
+names = mark(0, "m", "Model"), mark(0, "m", "Model.block")
+remember(id(model), names[0]); remember(id(block), names[1])
+def step(times):
+    for _ in range(times): depth = within(model); within(block); launch(1); leave(depth)
+leave(enter(names[0])); step(2); time.sleep(1.5); step(3); leave(within(block)); library.jt_stop()
+start(); step(4); library.jt_stop()
+""")
+    first, second = bench.traced()
+    assert [line for line in first.said("r") if line.startswith("1 ")][-1] == "1 6"
+    assert first.said("r")[-1] == "2 1"
+    assert second.said("r") == ["1 4"]
+
+
 def test_a_launch_says_whether_operators_were_marked(python, bench):
     python("""
 start(); globals().update(library.jt_functions()); launch(1); sampling(True); launch(2); sampling(False); launch(3)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC
 from row_writer import Writer
@@ -131,6 +132,19 @@ def test_kernels_of_a_compiler_are_of_the_operators_that_they_stand_for(tmp_path
     operators = ["add+relu", "native_layer_norm"]
     assert labels_of(found)[:4] == [(op, "model") for op in (*operators, *2 * ["Torch-Compiled Region: 0/0"])]
     assert labels_of(found)[4:] == [(op, "model") for op in (*operators, "", "")]
+
+
+def test_calls_of_a_module_are_those_that_were_written_last(tmp_path):
+    with Writer(tmp_path, 7) as writer:
+        marks = [writer.mark(0, "m", name) for name in ("Model", "Model.block")]
+        marks.append(writer.mark(0, "r", "step"))
+        for mark, calls in (*zip(marks, (1, 2, 3), strict=True), (marks[0], 50), (99, 1), (0, 1)):
+            writer.calls(mark, calls)
+        writer.row(10, 20, "gemm")
+    (traced,) = read(tmp_path)
+    assert traced.calls == {"Model": 50, "Model.block": 2}
+    traced.save(tmp_path / "saved.npz")
+    assert ProcessTrace.load(tmp_path / "saved.npz").calls == traced.calls
 
 
 def test_rows_that_never_ended_are_counted_and_left_out(tmp_path):

@@ -7,12 +7,14 @@ its rows is.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
+from jouletrace.analysis import efficiency
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, PROFILE, STEPS, check, taken
@@ -47,6 +49,7 @@ class Share:
         energy: In joules, with its budget; null where the powers of some of its kernels aren't known. That of paths
             which aren't listed is of their kernels of known power.
         share: Of the energy of the whole.
+        counted: Work and its energy by that, by metric (``analysis.efficiency``); only of operators.
     """
 
     path: Path
@@ -54,6 +57,7 @@ class Share:
     seconds: float
     energy: Estimate
     share: Estimate
+    counted: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 def check_levels(levels: Sequence[str]) -> None:
@@ -98,6 +102,11 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
         for one in divisions
     ]
 
+    sites, units = defaultdict[Path, set[int]](set), {row["id"]: row for row in run.units.to_pylist()}
+    for division in divisions if "op" in kinds and "kernel" not in kinds else ():
+        for path, site in zip(division.path, division.column("site"), strict=True):
+            sites[_reduced(names.get(division.device, division.device), kinds, path)[0]].add(site)
+
     def share(paths: Collection[Path], *, remainder: bool = False) -> Share:
         seconds, energies = 0.0, []
         for division, groups in sums:
@@ -106,7 +115,9 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
                 seconds += float(of_kinds.sum())
                 energies.append(division.energy(of_kinds, remainder=remainder))
         path = next(iter(paths)) if len(paths) == 1 else ()
-        return _share(path, len(paths), seconds, summed(energies, alike=alike), whole)
+        found = _share(path, len(paths), seconds, summed(energies, alike=alike), whole)
+        work = efficiency.summed(units[id] for id in sites[path] if id is not None)
+        return replace(found, counted=efficiency.efficiency(work, found.energy))
 
     whole, alike = run.result("energy_total_j").value, _alike(run, {one.device for one in divisions})
     paths = dict.fromkeys(path for _, groups in sums for path in groups)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.efficiency import efficiency, work_of
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
@@ -69,6 +70,7 @@ class Recorded:
         self.run, self.figures = run, figures
         self.times = times_of(run, about)
         self.top = self.times.top
+        self._work = work_of(self.times.units.values())
         found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
@@ -261,6 +263,7 @@ class Recorded:
         if self.division.powers is not None and energy.value is not None and baseline.value is not None:
             idle = baseline.scaled(float(seconds[:-1] @ self.division.powers.own))
             self.figures.add(unit, "energy_active_j", difference(energy, idle, METHOD), flags)
+        self.figures.add_each(unit, efficiency(self._work.get(unit, (0.0, 0.0)), stated))
         power = energy.scaled(1 / time.value) if time.value else Estimate.null(energy.reason or "no_time", METHOD)
         self.figures.add(unit, "power_w", power, flags)
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from jouletrace.analysis.kernel_times import recorded_units
@@ -30,6 +32,8 @@ def add_program(run: Run, figures: Figures) -> None:
     energy = whole[0] if len(whole) == 1 else total(whole)
     figures.add(MODEL_UNIT, PROGRAM_TIME, Estimate(seconds, None, None, 1, "clock"))
     figures.add_energy(MODEL_UNIT, energy, seconds)
+    if (steps := run.workload.get("steps")) and steps["calls"] > 1:
+        figures.add(MODEL_UNIT, "energy_per_step_j", replace(energy, budget={}).scaled(1 / steps["calls"]))
     known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
     figures.units.after(known.values())
     for rows in recorded_units(run).values():

@@ -116,11 +116,13 @@ def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
 
 
 def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
-    """A group with the operators that a fused kernel of its other side names beside its own; ``left`` loses these."""
+    """A group with the operators that a fused kernel of its other side holds beside its own; ``left`` loses these."""
     sides = [list(group.a), list(group.b)]
     for n, other in enumerate((group.b, group.a)):
-        names = " ".join(leaf.kernel for leaf in other if leaf.kernel.startswith("triton"))
-        joined = [leaf for leaf in left[n] if leaf.op and f"_{leaf.op}_" in names] if names else []
+        made = [leaf for leaf in other if leaf.kernel.startswith("triton")]
+        stated = {op for leaf in made for op in leaf.op.split("+")}
+        names = " ".join(leaf.kernel for leaf in made if not leaf.op)  # as in Runs of older versions
+        joined = [leaf for leaf in left[n] if leaf.op and (leaf.op in stated or f"_{leaf.op}_" in names)]
         if joined and sum(leaf.count for leaf in joined) <= 2 * sum(leaf.count for leaf in other):
             sides[n] += joined
             left[n] = _without(left[n], joined)

@@ -44,7 +44,7 @@ LOAD: Final = "load"
 LEVELS = taken(FAIL_IF)[1:]
 """Levels of parts that are compared, as they are listed: all but the whole."""
 
-PER_SAMPLE = "per_sample"
+PER_SAMPLE, PER_STEP = "per_sample", "per_step"
 """Code of the note that the sides have different numbers of samples in an iteration."""
 
 SAME_RUN, SHARED_RUN, REPEATED = "same_run", "run_on_both_sides", "repeated_by_seed"
@@ -344,6 +344,12 @@ class Comparison(Shown):
     def per_sample(self) -> bool:
         """True if times back to back and energies are those of a sample."""
         return Note(PER_SAMPLE) in self.notes
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Steps of A and of B, where times and energies are those of a step of programs that made other numbers."""
+        values = next((one.values for one in self.notes if one.code == PER_STEP), None)
+        return None if values is None else values[1:]
 
     @property
     def single_loads(self) -> bool:

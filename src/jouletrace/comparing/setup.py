@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.conditions import Spread, conditions
-from jouletrace.comparing.pairs import PER_SAMPLE, Note
+from jouletrace.comparing.pairs import PER_SAMPLE, PER_STEP, Note
 from jouletrace.comparing.source import Side
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -60,16 +60,27 @@ to another version, or to a library that isn't installed."""
 def differences(a: Side, b: Side) -> tuple[list[Note], tuple[float, float]]:
     """Notes on how the runs of the sides differ, and factors that make their figures refer to the same work.
 
-    Where iterations hold different numbers of samples, time and energy are compared per sample.
+    Where iterations hold different numbers of samples, time and energy are compared per sample; where programs call one
+    module a different number of times, per step.
     """
     found = _differing(a, b)
     of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
-    scale, of_samples = scaled(a.run.workload, b.run.workload)
+    scale, of_samples = _per_step(a, b) or scaled(a.run.workload, b.run.workload)
     notes = [*(one for one in found if one not in (*of_board, *of_software)), *of_samples]
     first, second = tuple(a.boards), tuple(b.boards)
     if set(first) != set(second):
         notes.append(Note("gpus", (first, second)))
     return [*notes, *of_board, *_clocks(a, b), *of_software], scale
+
+
+def _per_step(a: Side, b: Side) -> tuple[tuple[float, float], list[Note]] | None:
+    """As ``scaled``, of programs of one module, each side of which states its number of steps; None of others."""
+    sides = [[source.run.workload.get("steps") for source in side.sources] for side in (a, b)]
+    first, second = (side[0] if all(one == side[0] for one in side) else None for side in sides)
+    if not first or not second or first["module"] != second["module"] or first["calls"] == second["calls"]:
+        return None
+    counts = first["calls"], second["calls"]
+    return (1 / counts[0], 1 / counts[1]), [Note(PER_STEP, (first["module"], *counts))]
 
 
 def scaled(a: WorkloadFacts, b: WorkloadFacts) -> tuple[tuple[float, float], list[Note]]:

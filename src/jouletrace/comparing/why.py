@@ -74,7 +74,8 @@ def why(
     names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
     if len(names) > 1 and (alike := _alike(groups)) < UNLIKE:
         return None, [*notes, Note("unlike", (100 * alike, _in_common(groups)))]
-    side = _Sides(one, other, gain, _waiting_s(rows, one, other), scale[0] != scale[1])
+    of_samples = scale[0] != scale[1] and a.run.kind != "program"  # what launches in a step are of may be compared
+    side = _Sides(one, other, gain, _waiting_s(rows, one, other), of_samples)
     found = [side.cause(group) for group in groups]
     found.append(side.rest())
     least = margin * (one.whole.value or 0.0)

@@ -20,17 +20,20 @@ class Call:
     """One call of an operator in an iteration.
 
     Attributes:
-        op: Operator with its namespace ("aten.addmm"); "" for kernels that no operator of torch launches.
+        op: Operator with its namespace ("aten.addmm"); those that a compiler's kernel fuses ("add+gelu"); "" for
+            kernels that no operator of torch launches.
         shapes: Types and shapes of its tensor inputs.
         module: Qualified name of the innermost module; "" outside of all.
         site: Call of its module that contains it, as of ``module_names.CallSite``.
-        phase: Phase of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...).
+        phase: Phase of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...); "" where unknown.
         kernels: The kernels that it launches, as indices into the names of the listing, in launch order.
         seconds: Time for which these run.
         repeatable: Whether two runs leave the same state as one.
         number: Its position among all operator calls of the iteration, including those that launch nothing.
         inner: Its position among the operator calls of its module's call; ``UNKNOWN`` where no module's forward makes
             it.
+        flops: Floating-point operations by torch's formulas; 0 for operators without one.
+        bytes_moved: Bytes of its inputs read and of its outputs written.
     """
 
     op: str
@@ -43,6 +46,8 @@ class Call:
     repeatable: bool = True
     number: int = UNKNOWN
     inner: int = UNKNOWN
+    flops: float = 0.0
+    bytes_moved: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from jouletrace.arrays import Ints
 from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.marks import Marks
+from jouletrace.execution.steps.counting import work_of
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, paths_of, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
 from jouletrace.tracer.process_trace import Launched
@@ -33,15 +34,17 @@ class Seen:
     phase: str
     backward: bool
     repeatable: bool
+    flops: float = 0.0
+    bytes_moved: float = 0.0
 
     def call(self, kernels: tuple[int, ...], seconds: float, number: int, inner: int = UNKNOWN) -> Call:
         """The call with the kernels that it launches."""
         named = self.op, self.shapes, self.module, self.site, self.phase
-        return Call(*named, kernels, seconds, self.repeatable, number, inner)
+        return Call(*named, kernels, seconds, self.repeatable, number, inner, self.flops, self.bytes_moved)
 
 
 class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Lists operator calls, each of which runs by ``run`` with its number."""
+    """Lists operator calls, each of which runs by ``run`` with its number, and their work if ``counted``."""
 
     def __init__(
         self,
@@ -49,27 +52,22 @@ class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
         device: torch.device,
         phase: Phase,
         run: Callable[[int, Callable[[], Any]], Any] = lambda _, call: call(),
+        *,
+        counted: bool = True,
     ) -> None:
         super().__init__(device)
         self.seen: list[Seen] = []
+        self._counted = counted
         self._names, self._phase, self._run = names, phase, run
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See ``OperatorMode``."""
         site, backward = self._names.locate()
-        number = len(self.seen)
-        self.seen.append(
-            Seen(
-                op_name(func),
-                describe(tensors_in((args, kwargs))),
-                site.module,
-                site.call,
-                self._phase(site, backward),
-                backward,
-                repeatable(func, args, kwargs),
-            )
-        )
-        return self._run(number, lambda: func(*args, **kwargs))
+        shapes, phase = describe(tensors_in((args, kwargs))), self._phase(site, backward)
+        out = self._run(len(self.seen), lambda: func(*args, **kwargs))
+        again, work = repeatable(func, args, kwargs), work_of(func, args, kwargs, out) if self._counted else (0.0, 0.0)
+        self.seen.append(Seen(op_name(func), shapes, site.module, site.call, phase, backward, again, *work))
+        return out
 
 
 def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -86,19 +84,22 @@ def listing(
     device: torch.device,
     phase: Phase = phase_of_step,
     run: Callable[[int, Callable[[], Any]], Any] = lambda _, call: call(),
+    *,
+    counted: bool = True,
 ) -> Iterator[list[Seen]]:
     """List the calls made inside, in order; see ``Lister``."""
-    with ModuleNames(module) as names, Lister(names, device, phase, run) as lister:
+    with ModuleNames(module) as names, Lister(names, device, phase, run, counted=counted) as lister:
         yield lister.seen
 
 
-def calls_of(seen: Sequence[Seen], work: Launched, number: Ints) -> list[Call]:
+def calls_of(seen: Sequence[Seen], work: Launched, number: Ints, fused: Sequence[str]) -> list[Call]:
     """Operator calls of an iteration with their kernels, in launch order; kernels without one are separate calls.
 
     Args:
         seen: The calls, by their numbers.
         work: What they launched.
         number: Number of the call of each launch, ``UNKNOWN`` for none, shape (n,).
+        fused: Operators that a compiler's kernel fuses, of each launch; "" for other kernels.
     """
     mine: dict[int, list[int]] = {}
     for at, one in enumerate(number.tolist()):
@@ -107,7 +108,7 @@ def calls_of(seen: Sequence[Seen], work: Launched, number: Ints) -> list[Call]:
     calls = []
     for one, rows in mine.items():
         kernels, seconds = tuple(work.name[rows].tolist()), float(length[rows].sum())
-        unknown = Call("", "", "", "", "forward", kernels, seconds, repeatable=False)
+        unknown = Call(fused[rows[0]], "", "", "", "", kernels, seconds, repeatable=False)
         calls.append(seen[one].call(kernels, seconds, one, inner[one]) if one >= 0 else unknown)
     return calls
 

@@ -46,6 +46,8 @@ class SimulatedTraceable:
                 (names.index(kernel.name),),
                 kernel.time_s,
                 number=place,
+                flops=kernel.flops,
+                bytes_moved=kernel.bytes_moved,
             )
             for place, kernel in enumerate(kernels)
         ]

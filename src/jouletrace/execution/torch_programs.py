@@ -33,6 +33,9 @@ _AHEAD_S = 0.1
 _LISTED = 2
 """Iterations run under the tracer before the listed one, in which the tracer and libraries initialise themselves."""
 
+_HOOKED_S = 0.1
+"""Time in which the tracer writes the operators of compiled kernels: its thread waits for the interpreter's lock."""
+
 _MOST_NODES = 400_000
 """Kernels of all graphs together: the tracer remembers a million nodes."""
 
@@ -45,7 +48,7 @@ class GpuTraceable:
         self._phase = phases_of(built)
 
     def listing(self) -> Listing:
-        """See ``Traceable``; the operators behind the kernels of a compiled workload are unknown."""
+        """See ``Traceable``; kernels that a compiler made have the operators that they fuse, its others have none."""
         seen: list[Seen] = []
         note = "compiled code: kernels have the compiler's names" if self._step.mode == "compile" else ""
 
@@ -62,15 +65,18 @@ class GpuTraceable:
                 self._step.launch()
             marks.iteration(self._step.launch if note else partial(listed, marks))
             torch.cuda.synchronize(self._device)
+            if note:
+                time.sleep(_HOOKED_S)
 
         with torch.cuda.device(self._device), user_code(self._built, " while its operators were listed"):
             traced = trace(lambda tracer: once(Marks(tracer)))
         number, _, iteration = marked(traced.owners)
         rows = np.flatnonzero(iteration == 0)
-        work = traced.work.take(rows)
+        work, label = traced.work.take(rows), traced.owners.label[rows]
         if not len(work):
             raise NotPossibleError("kernel tracing: the workload ran nothing on the GPU")
-        return Listing(calls_of(seen, work, number[rows]), work.names, note)
+        fused = np.where(number[rows] == UNKNOWN, np.array([op for op, _ in traced.owners.labels])[label], "")
+        return Listing(calls_of(seen, work, number[rows], fused.tolist()), work.names, note)
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
@@ -172,7 +178,7 @@ class CpuTraceable:
         iteration: list[int] = []
         iterations = 0
         while last < end or not iterations:
-            seen, here = self._once()
+            seen, here = self._once(counted=False)  # which takes longer than a short operator
             ops += [one.op for one in seen]
             edges += here
             iteration += [iterations] * len(seen)
@@ -187,7 +193,7 @@ class CpuTraceable:
         call = listing.owners(work, unmarked, copy, turn)
         return Recorded(work, call, copy, turn, iterations, Interval(began, time.time_ns()))
 
-    def _once(self) -> tuple[list[Seen], list[tuple[int, int]]]:
+    def _once(self, *, counted: bool = True) -> tuple[list[Seen], list[tuple[int, int]]]:
         """The operator calls of an iteration, and when each ran, ns."""
         edges: list[tuple[int, int]] = []
 
@@ -199,6 +205,6 @@ class CpuTraceable:
                 edges.append((began, time.time_ns()))
 
         with user_code(self._built, failure=BrokenOffError):
-            with listing(self._built.module, torch.device("cpu"), self._phase, timed) as seen:
+            with listing(self._built.module, torch.device("cpu"), self._phase, timed, counted=counted) as seen:
                 self._built.call(0)
             return seen, edges

@@ -15,6 +15,7 @@ from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
+from jouletrace.run.metrics import WORK, metric, ordered
 from jouletrace.run.paths import Step
 
 _HEADINGS = {"op": "operator"}
@@ -34,11 +35,21 @@ def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, r
         Column("energy", unit="J", key="energy_total_j", ends=True),
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
+    counted = ordered({name for one in found for name in one.counted})
+    columns += [
+        Column(metric(name).short, unit=metric(name).unit, key=name, ends=name not in WORK, wide=n)
+        for n, name in enumerate(counted, 1)
+    ]
     rows = [
-        [*_named(one, kinds, short if form != "csv" else {}), one.seconds or None, one.energy, one.share]
+        [
+            *_named(one, kinds, short if form != "csv" else {}),
+            *(one.seconds or None, one.energy, one.share),
+            *(one.counted.get(name, "") for name in counted),
+        ]
         for one in found
     ]
-    why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
+    stated = [figure for one in found for figure in (one.energy, *one.counted.values())]
+    why = dict.fromkeys(figure.reason for figure in stated if figure.reason)
     marks = Footnotes()
     remarked = [NBSP.join(marks.mark(flag(code)) for code in one.energy.flags) for one in found]
     if form == "csv":
@@ -75,5 +86,5 @@ def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[
 
 def _row(one: Share) -> Row:
     """The row of JSON: several paths together are a pool."""
-    figures = {"time_s": Estimate(one.seconds), "energy_total_j": one.energy, "share": one.share}
+    figures = {"time_s": Estimate(one.seconds), "energy_total_j": one.energy, "share": one.share, **one.counted}
     return Row(one.path or (Step("pool", f"{one.count} more, together"),), figures, None if one.path else one.count)

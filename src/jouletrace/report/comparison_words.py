@@ -14,6 +14,7 @@ from jouletrace.comparing.pairs import (
     LOAD,
     ONE_RUN,
     PER_SAMPLE,
+    PER_STEP,
     SAME,
     UNMEASURED,
     Check,
@@ -26,7 +27,7 @@ from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
 
@@ -34,6 +35,7 @@ PER_ITERATION = "per iteration"
 
 _NOTES = {
     PER_SAMPLE: "times back to back and energies are compared per sample, latency per iteration",
+    PER_STEP: "numbers of steps differ, and figures are compared per step: of {} A made {}, B {}",
     "no_batch": "{} states no batch: iterations are compared",
     "no_figures": "{} holds no figures and is left out of {}",
     "incomplete": "{} is incomplete: its figures rest on the data recorded until it ended",
@@ -222,6 +224,11 @@ def verdict(found: Comparison) -> list[str]:
         differs = "nothing differs, whatever it measured" if alike else "what differs is how it was analysed"
         return [f"A and B are the same Run: {differs}; give two Runs", *checks]
     lines = [_said(rows["energy_total_j"], "energy", found)] if "energy_total_j" in rows else []
+    if lines and found.steps:
+        row = rows["energy_total_j"]
+        wholes = (figure(one.scaled(n), "J") for one, n in zip((row.a, row.b), found.steps, strict=True))
+        of_each = (f"{side} {whole} in {n} steps" for side, whole, n in zip("AB", wholes, found.steps, strict=True))
+        lines.append(f"as a whole: {', '.join(of_each)}")
     if found.watched and "power_w" in rows:
         lines.append(_said(rows["power_w"], "power", found, "on average"))
     lines += [_said(rows["energy_work_j"], "work", found)] if "energy_work_j" in rows else []
@@ -240,6 +247,8 @@ def joint(found: Comparison) -> list[str]:
 
 def each(found: Comparison) -> str:
     """The unit of work that energies and times back to back are of."""
+    if found.steps:
+        return "per step"
     return "per sample" if found.per_sample else "in all" if found.watched or found.programs else PER_ITERATION
 
 

@@ -170,6 +170,18 @@ class Recording(TypedDict, total=False):
     note: str
 
 
+class Steps(TypedDict):
+    """``workload["steps"]``: how often a program called the module in which most of its kernels' time lies.
+
+    Attributes:
+        module: Its name.
+        calls: How often it was called outside of other modules.
+    """
+
+    module: str
+    calls: Annotated[int, Meta(gt=0, le=2**63 - 1)]
+
+
 class Totals(TypedDict):
     """The answers between the start and the end of a load whose single requests aren't known."""
 
@@ -328,6 +340,7 @@ class WorkloadFacts(TypedDict, total=False):
     size_tried: Facts
     source: str | None
     step: Facts
+    steps: Steps
     task: str | None
     threads: Integer | None
     tokens: Integer | None

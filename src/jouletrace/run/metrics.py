@@ -47,10 +47,15 @@ METRICS: dict[str, Metric] = {
     "work_done": Metric("Work counted", "1", "work"),
     "work_per_s": Metric("Rate of work", "1/s", "work"),
     "energy_per_token_j": Metric("Energy per new token", "J", "per token"),
+    "energy_per_step_j": Metric("Energy per step", "J", "per step"),
     "energy_per_work_j": Metric("Energy per unit of work", "J", "per unit of work"),
     "cost": Metric("Cost, at the given price", "1", "cost"),
     "co2_g": Metric("CO2, at the given factor", "g", "CO2"),
     "share": Metric("Share", "%", "share"),
+    "flops": Metric("FLOPs, by torch's formulas", "FLOP", ""),
+    "bytes_moved": Metric("Bytes of inputs and outputs", "B", ""),
+    "energy_per_flop_j": Metric("Energy per FLOP", "J/FLOP", ""),
+    "energy_per_byte_j": Metric("Energy per byte of inputs and outputs", "J/B", ""),
     "requests_offered_per_s": Metric("Requests, offered", "1/s", "offered"),
     "requests_per_s": Metric("Requests, answered", "1/s", "answered"),
     "requests_open": Metric("Open requests, mean", "1", "open"),
@@ -118,6 +123,9 @@ this table, which has one name for the time of the whole (``Parts.time``)."""
 
 EACH = {"time_s": "time_mean_s", "energy_total_j": "energy_each_j"}
 """Metrics of all occurrences of a part together, and those of each."""
+
+WORK = {"flops": "energy_per_flop_j", "bytes_moved": "energy_per_byte_j"}
+"""Metrics of an operator's counted work in an iteration, and those of its energy by that."""
 
 OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""

@@ -159,7 +159,7 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
     if name in _ONCE:
         yield _twice(table, _ONCE[name]), "it is there twice"
     if name == "units":
-        yield from _tree(table)
+        yield from _units(table)
     if name == "windows":
         yield _beyond(table, "multiplicity", -_MOST_COPIES, _MOST_COPIES), "multiplicity is no number of copies"
         yield _beyond(table, "replays", 1, _MOST_ID, null=1), "replays is none: a window has an iteration"
@@ -218,8 +218,10 @@ def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) ->
     return np.asarray(~((values >= low) & (values <= high)))  # true for NaN
 
 
-def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    """Parents exist, and there is no cycle. The analysis adds the whole, which may be missing."""
+def _units(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """Work is counted; parents exist, and there is no cycle. The analysis adds the whole, which may be missing."""
+    for column in ("flops", "bytes"):
+        yield _beyond(table, column, 1, _MOST_ID, null=1), f"{column} is less than 1, or no number"
     ids, parent = table["id"].to_numpy(), pc.fill_null(table["parent"], -_MOST_ID - 1).to_numpy()
     order = np.argsort(ids, kind="stable")
     if not len(ids):

@@ -94,6 +94,10 @@ UNITS = _schema(
         "",
         "for a site: index of the call of each module in the qualified name; null where unknown",
     ),
+    _field(
+        "flops", pa.float64(), "1/iteration", "for a site: floating-point operations by torch's formulas; else null"
+    ),
+    _field("bytes", pa.float64(), "B/iteration", "for a site: bytes of inputs read and outputs written; else null"),
 )
 
 
@@ -110,6 +114,8 @@ class UnitRow(TypedDict):
     phase: str | None
     call: str | None
     count: int | None
+    flops: float | None
+    bytes: float | None
 
 
 WINDOWS = _schema(

@@ -59,6 +59,17 @@ def owners_of(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -
     )
 
 
+def calls_of(text: Text) -> dict[str, int]:
+    """How often each module was called outside of others, by its name."""
+    found: dict[str, int] = {}
+    for mark, calls in text.calls.items():
+        _, kind, named = text.marks[mark - 1] if 0 < mark <= len(text.marks) else (0, "", 0)
+        if kind == MODULE and named < len(text.names):
+            name = plain(text.names[named])
+            found[name] = found.get(name, 0) + calls
+    return found
+
+
 def _marks(text: Text) -> tuple[list[_Place], list[tuple[str, ...]]]:
     """Operator and module, and path of ranges, of each mark; those of the mark 0, which is none, are first."""
     places, paths = [_Place()], [tuple[str, ...]()]

@@ -124,6 +124,7 @@ class ProcessTrace:
         notes: Codes and messages about what is missing.
         unsampled: Why no operators are known; "" if they are.
         dropped: Records that are missing: CUPTI dropped them, or they have no end.
+        calls: How often a module was called outside of others, by its name.
     """
 
     pid: int
@@ -138,6 +139,7 @@ class ProcessTrace:
     notes: list[tuple[str, str]] = field(default_factory=list)
     unsampled: str = ""
     dropped: int = 0
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     def weights(self) -> Floats:
         """For how many of its like each kernel stands, shape (n,).
@@ -157,7 +159,7 @@ class ProcessTrace:
         owners = self.owners
         about = {
             **{name: getattr(self, name) for name in ("pid", "name", "rank", "devices", "segments", "loads", "notes")},
-            **{name: getattr(self, name) for name in ("unsampled", "dropped")},
+            **{name: getattr(self, name) for name in ("unsampled", "dropped", "calls")},
             "names": self.work.names,
             "shapes": self.work.shapes,
             "labels": owners.labels,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run.unrecorded import RECORDS_DROPPED, WITHOUT_KERNEL, without_work
-from jouletrace.tracer.marks import owners_of
+from jouletrace.tracer.marks import calls_of, owners_of
 from jouletrace.tracer.names import demangle, process_name
 from jouletrace.tracer.process_trace import Launched, ProcessTrace, Segment
 from jouletrace.tracer.rows import (
@@ -99,6 +99,7 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
         notes=notes,
         unsampled="" if owners.known else facts.get("operators", ""),
         dropped=lost,
+        calls=calls_of(text),
     )
 
 

@@ -85,6 +85,7 @@ class Text:
         edges: Whether tracing began, and when, ns.
         facts: Keys and values.
         fused: Operators by the kernel of a compiler.
+        calls: How often a module was called outside of others, by its mark.
         warnings: Codes and messages about what is missing.
     """
 
@@ -94,6 +95,7 @@ class Text:
     edges: list[tuple[bool, int]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     fused: dict[str, str] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -179,6 +181,8 @@ def _line(text: Text, letter: bytes, key: str, value: str) -> None:
         text.facts.append((key, value))
     elif letter == b"k":
         text.fused[key] = value
+    elif letter == b"r" and (mark := number(key)) is not None and (calls := number(value)) is not None:
+        text.calls[mark] = calls
     elif letter == b"w":
         text.warnings.append((key, value))
 

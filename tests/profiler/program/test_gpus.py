@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.recorded import recorded, recording_facts
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of, steps_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
 from jouletrace.run.units import Units
@@ -34,6 +34,50 @@ def rank(number, *, late=0, count=4):
         since = 1000 * step
         rows += [("gemm", since, since + 100 + late), (SUM, since + 100 + late, since + 400)]
     return traced(number, rows, device=number)
+
+
+def stepping(labels, calls, *, number=0, graphs=1):
+    """A process whose kernels of 1 us are of these modules, and which called modules so often."""
+    made = traced(number, [("gemm", at, at + 1) for at in range(len(labels))], device=number)
+    known = list(dict.fromkeys(["", *labels]))
+    label = np.array([known.index(one) for one in labels])
+    owners = dataclasses.replace(made.owners, labels=[("", one) for one in known], label=label)
+    owners = dataclasses.replace(owners, unmarked=np.arange(len(known)), sampled=np.ones(len(labels), bool))
+    work = dataclasses.replace(made.work, correlation=1 + np.arange(len(labels)) // graphs)
+    return dataclasses.replace(made, owners=owners, work=work, calls=calls)
+
+
+def steps_in(*found):
+    gpus, _ = gpus_of(found, ["GPU-a", "GPU-b"])
+    return steps_of([part for gpu in gpus for part in gpu.parts])
+
+
+MOST = ["Net.layer", "Net", "Net.layer", "", "Loss"]
+
+
+def test_steps_are_calls_of_the_module_in_which_most_of_the_time_lies():
+    assert steps_in(stepping(MOST, {"Net": 7, "Loss": 9})) == {"module": "Net", "calls": 7}
+    both = (stepping(MOST, {"Net": 7}, number=number) for number in (0, 1))
+    assert steps_in(*both) == {"module": "Net", "calls": 7}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [stepping([*MOST, "Loss"], {"Net": 7, "Loss": 7})],
+        [stepping(["", "", "Net"], {"Net": 7})],
+        [stepping(MOST, {"Loss": 7})],
+        [stepping(MOST, {"Net": 7}), stepping(MOST, {"Net": 8}, number=1)],
+        [stepping(30 * ["Net"], {"Net": 3}, graphs=5)],
+    ],
+    ids=["half", "outside", "not called", "ranks differ", "graph"],
+)
+def test_a_program_without_one_such_module_has_no_steps(found):
+    assert steps_in(*found) is None
+
+
+def test_a_module_that_launches_graphs_itself_has_steps():
+    assert steps_in(stepping(30 * ["Net"], {"Net": 6}, graphs=5)) == {"module": "Net", "calls": 6}
 
 
 def test_ranks_wait_for_the_last_one():

@@ -62,6 +62,9 @@ _FLOPS: dict[Any, Callable[..., int]] = {
 }
 
 
+MOST = 2**62
+"""FLOPs of a call that a Run can state."""
+
 _EIGHT_BITS = {aten._int_mm: "int8", aten._scaled_mm: "fp8"}
 """Products of 8 bits, and their pipes."""
 
@@ -139,7 +142,6 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
         if not has_kernel(func, [*outputs, *overwritten]):
             return out
         inputs = list(tensors_in((args, kwargs)))
-        formula = _FLOPS.get(func.overloadpacket)
         self.operators.append(
             Operator(
                 # the CPU's attention represents the GPU's
@@ -148,8 +150,8 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
                 module=site.module,
                 call=site.call,
                 backward=backward,
-                flops=float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0,
-                bytes_moved=_bytes(func, inputs, outputs, overwritten),
+                flops=flops_of(func, args, kwargs, out),
+                bytes_moved=bytes_of(func, inputs, outputs, overwritten),
                 dtype=_arithmetic(func, [*inputs, *outputs]),
                 host_calls=self._host_calls,
             )
@@ -177,9 +179,16 @@ def _arithmetic(func: Any, tensors: list[torch.Tensor]) -> str:
     return next((short_name(t.dtype) for t in tensors if t.is_floating_point() and t.element_size() > 1), "fp32")
 
 
-def _bytes(
+def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    """Floating-point operations of a call by torch's formulas: products, convolutions, attention; 0 for others."""
+    formula = _FLOPS.get(func.overloadpacket)
+    return float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
+
+
+def bytes_of(
     func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], overwritten: list[torch.Tensor]
 ) -> float:
+    """Bytes of a call's inputs read and of its outputs written, each once."""
     write, read = _by_storage((*outputs, *overwritten)), _by_storage(inputs)
     if func.overloadpacket in _LOOK_UP:
         most = max(write.values(), default=0)
@@ -191,6 +200,16 @@ def _bytes(
         for tensor in overwritten:
             read.pop(storage_key(tensor), None)
     return float(sum(read.values()) + sum(write.values()))
+
+
+def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> tuple[float, float]:
+    """FLOPs and bytes of a call that has run; 0 where they can't be counted."""
+    try:
+        inputs, overwritten = list(tensors_in((args, kwargs))), list(written(func, args, kwargs))
+        flops = flops_of(func, args, kwargs, out)
+        return flops if 1 <= flops <= MOST else 0.0, bytes_of(func, inputs, list(tensors_in(out)), overwritten)
+    except Exception:  # formulas may be anyone's, and sparse tensors have no storage: a count breaks off no profile
+        return 0.0, 0.0
 
 
 def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[Any, int]:

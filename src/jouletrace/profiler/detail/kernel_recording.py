@@ -184,14 +184,18 @@ def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
         of = (call.op, of_equal_layers(call.module), call.phase)
         pattern = of[1] if len(alike[of]) > 1 else call.module
         several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
-        about: dict[str, Any] = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
+        shapes_ = None if several else call.shapes or None
+        about: dict[str, Any] = {"op": call.op, "shapes": shapes_, "phase": call.phase or None}
         key = (call.op, about["shapes"], pattern, call.phase)
         row = {"module": pattern or None, **about}
         op = units.once(("op", *key), "op", call.op, MODEL_UNIT, 1, **row)
         for kernel in call.kernels:
             name = listing.names[kernel]
             kernels[place, kernel] = units.once(("kernel", *key, name), "kernel", name, op, 1, **row)
-        here = {"module": call.module or None, "call": call.site or None, **about}
+        if call.number == UNKNOWN:
+            continue  # nothing is known of where a compiler's kernel is launched
+        work = {"flops": call.flops or None, "bytes": call.bytes_moved or None}
+        here = {"module": call.module or None, "call": call.site or None, **work, **about}
         sites[place] = units.add("site", call.op, op, count=1, **here)
     return kernels, sites
 

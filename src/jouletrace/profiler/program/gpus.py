@@ -124,6 +124,7 @@ def _part(traced: ProcessTrace, wait_ns: Ints) -> Part:
         path=owners.path,
         wait_ns=wait_ns,
         segments=traced.segments,
+        calls=traced.calls,
     )
 
 

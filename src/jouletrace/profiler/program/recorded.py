@@ -14,7 +14,7 @@ from jouletrace.devices.base import Device
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.launcher import Launcher
-from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, rows_of
+from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, rows_of, steps_of
 from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
@@ -58,6 +58,9 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
         run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
     if gpus:
         units, activity = recorded(run, gpus, waits)
+        alone = all(len(np.unique(traced.work.device)) == 1 for traced in found)  # else replicas of a module count, too
+        if alone and (steps := steps_of([part for gpu in gpus for part in gpu.parts])):
+            run.workload["steps"] = steps
         session.add_units(units)
         session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
     session.finish()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import Recording, Steps
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
@@ -50,6 +51,7 @@ class Part:
         prefix: Ranges around all, where several processes share the GPU.
         away: When another process had the GPU within kernels of this one, ns, disjoint, shape (m, 2).
         segments: When the process was traced.
+        calls: How often the process called a module outside of others, by its name.
     """
 
     work: Launched
@@ -63,6 +65,7 @@ class Part:
     prefix: tuple[str, ...] = ()
     away: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     segments: Sequence[tuple[int, int]] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, rows: Mask) -> Part:
         """A selection of its kernels."""
@@ -104,6 +107,29 @@ def rows_of(
     about = Recording(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
     about["unmatched"] = 1 - known / labelled if labelled else None  # None where none was sampled
     return activity, about, pooled
+
+
+def steps_of(parts: Sequence[Part]) -> Steps | None:
+    """The module in which most of the kernels' time lies, and how often it was called; None unless it is one of all.
+
+    A graph that is launched more often than the module in which it was captured is called says nothing of its steps.
+    """
+    found: set[tuple[str, int]] = set()
+    for part in parts:
+        seconds, work = defaultdict[str, float](float), part.work
+        own_s = np.bincount(part.label, (work.end_ns - work.start_ns) * part.weight, len(part.labels))
+        for (_, module), own in zip(part.labels, own_s.tolist(), strict=True):
+            seconds[module.partition(".")[0]] += own
+        name = max(seconds, key=seconds.__getitem__)
+        calls = part.calls.get(name, 0)
+        inside = np.array([module.partition(".")[0] == name for _, module in part.labels])[part.label]
+        _, launched = np.unique(work.correlation[inside], return_counts=True)
+        graphs, in_graphs = int((launched > 1).sum()), int(launched[launched > 1].sum())
+        if seconds[name] <= 0.5 * sum(seconds.values()) or (graphs > calls and in_graphs > 0.5 * inside.sum()):
+            return None
+        found.add((name, calls))
+    (name, calls), *others = found or {("", 0)}
+    return {"module": name, "calls": calls} if name and calls and not others else None
 
 
 def _place(

@@ -14,7 +14,7 @@ enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 2
 enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
 enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, SHAPES = 1 << 14, TRIES = 256, HELD = 39 };
 enum { SMALL = 64 << 10, FEW = 16, MANY = 16384, RECORD = 256, POOL = 8, DEVICES = 64 };
-enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2, FINISH_S = 3 };
+enum { FLUSH_MS = 250, CALLS_MS = 1000, TICK_MS = 50, SETTLE_S = 2, FINISH_S = 3 };
 
 typedef int (*Callback)(void *, int, uint32_t, const void *);
 static struct {
@@ -522,6 +522,7 @@ static void *follow(void *mine) {
       if (recording && ticks % (FLUSH_MS / TICK_MS) == 0) cupti.ActivityFlushAll(0), rows_flushed(now_ns());
       duty_follow();
     }
+    if (go && ticks % (CALLS_MS / TICK_MS) == 0) calls_write(); // a program that is killed ends here
     pthread_mutex_unlock(&state);
     if (!go) return NULL;
   }
@@ -622,6 +623,7 @@ static void *finish(void *nothing) {
   pthread_mutex_lock(&state);
   on = false;
   detach(1);
+  calls_write();
   if (cupti.ActivityGetNumDroppedRecords && !cupti.ActivityGetNumDroppedRecords(NULL, 0, &dropped)) rows_dropped(dropped);
   rows_flushed(now_ns());
   files_close(true);

@@ -15,6 +15,8 @@ static Mark marks[MOST];
 static _Atomic uint32_t name_table[TABLE], mark_table[TABLE]; // numbers plus one
 static uint32_t names_used, marks_used = 1;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t calls[MOST]; // of modules outside of others, by mark
+static uint32_t calls_said[MOST];
 
 static uint64_t mixed(uint64_t h) {
   h ^= h >> 32, h *= 0xD6E8FEB86659FD93u, h ^= h >> 32;
@@ -98,7 +100,7 @@ bool marks_open(const char *folder) {
   pthread_mutex_lock(&mutex); // what others intern meanwhile comes after what is known
   bool open = files_open(folder);
   for (uint32_t at = 0; at < names_used; at++) write_name(at);
-  for (uint32_t at = 1; at < marks_used; at++) write_mark(at);
+  for (uint32_t at = 1; at < marks_used; at++) write_mark(at), calls[at] = calls_said[at] = 0;
   pthread_mutex_unlock(&mutex);
   return open;
 }
@@ -153,7 +155,16 @@ static uint32_t code_push(Code code) {
   return thread.depth++;
 }
 
-uint32_t code_enter(uint32_t mark) { return code_push((Code){mark, mark}); }
+uint32_t code_enter(uint32_t mark) {
+  if (!thread.depth) atomic_fetch_add_explicit(&calls[mark], 1, memory_order_relaxed);
+  return code_push((Code){mark, mark});
+}
+void calls_write(void) {
+  for (uint32_t at = 1; at < marks_used; at++) {
+    uint32_t now = calls[at];
+    if (now != calls_said[at] && marks[at].kind == 'm') text("r %u %u", at, calls_said[at] = now);
+  }
+}
 void code_leave(uint32_t depth) {
   if (depth < thread.depth) thread.depth = depth;
 }

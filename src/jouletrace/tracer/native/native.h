@@ -67,6 +67,7 @@ typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;
 Owner owner_now(void);
 uint32_t code_enter(uint32_t mark);         // returns the depth before
 void code_leave(uint32_t depth);
+void calls_write(void);                     // how often each module has been called outside of others, where that changed
 uint32_t object_mark(uintptr_t object);     // 0 if it has none
 void object_remember(uintptr_t object, uint32_t mark);
 extern bool ranges_from_outside;            // whether those of NVTX count
