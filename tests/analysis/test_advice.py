@@ -95,7 +95,10 @@ def test_without_kernels_at_most_the_time_that_the_power_limit_leaves_is_at_stak
         ({(SOFTMAX, ""): 30, (SGEMM, ""): 20, (BF16, ""): 50}, [("math_attention", 50)]),  # compiled
         ({(SOFTMAX, "_softmax"): 30, (BF16, "addmm"): 70}, []),  # of a classifier
         ({(SOFTMAX, "_softmax"): 30, (BF16, "bmm"): 40, (FLASH, ""): 30}, []),  # of a mixture of experts
-        ({("fmha_cutlassF_f32<AttentionKernel<float>>", "_efficient_attention_forward"): 100}, [("fp32_attention", 100)]),
+        (
+            {("fmha_cutlassF_f32<AttentionKernel<float>>", "_efficient_attention_forward"): 100},
+            [("fp32_attention", 100)],
+        ),
         ({(LAYOUT, "convolution"): 20, ("copy_kernel", "copy_"): 15}, [("layout", 20), ("copies", 15)]),
         ({("max_pool_forward_nchw<float>", "max_pool2d_with_indices"): 100}, []),
     ],

@@ -101,7 +101,7 @@ def test_a_change_is_of_launches_of_time_or_of_power(kernel, term, words):
     assert words in said(found)
 
 
-def test_of_a_term_against_the_change_nothing_is_said():
+def test_a_term_against_the_change_is_not_named():
     found = both(explained(), explained(changed(Kernel("model.norm", "native_layer_norm", NORM, 3, 1.5e-3, 900.0))))
     assert "norms more often, at more power" in said(found)
     assert "shorter" not in said(found)
