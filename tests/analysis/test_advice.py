@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.analysis.advice import OF_KERNELS, RULES, Advice, advice_of
 from jouletrace.analysis.checks import outcomes
-from jouletrace.report.advice import WAYS
+from jouletrace.report.advice import WAYS, lines
 from jouletrace.run import Estimate, Run, load, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, gpu, result
@@ -116,6 +116,9 @@ def test_what_stands_beside_products_and_softmax_in_their_module_is_of_attention
     )
     (found,) = advised(run)
     assert (found.code, found.energy.value) == ("math_attention", pytest.approx(70))
+    assert found.where == "model.attention"
+    (line,) = lines([found], run.kind)
+    assert "softmax, most in model.attention: try scaled_dot" in line
 
 
 def test_idle_outside_of_the_recorded_part_is_no_waste():

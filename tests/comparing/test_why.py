@@ -129,6 +129,30 @@ def test_programs_with_the_same_modules_are_alike_whatever_one_of_them_adds():
     assert "copies only in B" in said(found)
 
 
+def test_kernels_of_programs_are_compared_without_what_sets_up():
+    longer = tuple(one._replace(seconds=1.5 * one.seconds) for one in USUAL)
+    sides = [explained(some, kind="program", idle_s=idle_s) for some, idle_s in ((USUAL, 50e-3), (longer, 20e-3))]
+    found = both(*sides)
+    assert found.why.work.value == pytest.approx(0.5 * 3.5)
+    assert "kernels alone: 3.50 → 5.25 J, +50.0 ±" in said(found)
+    assert "kernels alone" not in said(both(explained(), explained(longer)))
+
+
+def test_a_wait_of_a_program_is_judged_by_its_own_length():
+    """One run a side: two runs of one program waited for up to 1.81 times as long (docs/results/compare-h100.md)."""
+    for idle_s, named in ((1.9e-3, False), (20e-3, True)):
+        found = both(explained(kind="program", idle_s=1e-3), explained(kind="program", idle_s=idle_s))
+        (idle,) = (row for row in found.why.rows if row.how == "idle")
+        assert idle.certain is named
+
+
+def test_a_second_run_of_a_side_makes_no_interval_wider():
+    runs = [explained(kind="program", idle_s=idle_s) for idle_s in (1e-3, 4e-3)]
+    more = explained(tuple(one._replace(seconds=3 * one.seconds) for one in USUAL), kind="program")
+    one, two = compare([(runs[0], "a")], [(more, "b")]), compare([(run, "a") for run in runs], [(more, "b")])
+    assert [found.whole["energy_total_j"].verdict for found in (one, two)] == ["worse", "worse"]
+
+
 def test_copies_that_explain_more_than_the_difference_are_not_called_all_kernels():
     def run(copies_s: float, watts: float) -> Run:
         kernels = [one._replace(watts=watts * one.watts) for one in USUAL]

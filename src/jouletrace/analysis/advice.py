@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from jouletrace.run.division import divisions_of
 from jouletrace.run.forms import Recording
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
 from jouletrace.run.paths import Path
-from jouletrace.run.recording_names import IDLE_NAME, WAITING
+from jouletrace.run.recording_names import IDLE_NAME, WAITING, of_equal_layers
 from jouletrace.run.roles import in_fp32, role_of
 
 LEAST, MOST = 0.1, 3
@@ -49,7 +48,7 @@ class Advice:
         code: Of the rule.
         energy: That a change could save at most, J.
         share: Of the energy of the whole.
-        where: The GPU that others wait for; "" of other rules.
+        where: The GPU that others wait for, or the module that launches most of the kernels; "" where there is none.
     """
 
     code: str
@@ -132,24 +131,16 @@ RULES: dict[str, Callable[[Run, Parts, Outcomes], Estimate]] = {
 """Codes with the energy at stake while no kernel works, J."""
 
 
-class _Site(NamedTuple):
-    """A kernel with the operator and the module that launch it; "" where unknown."""
+Site = tuple[str, str, str, str, bool]
+"""A kernel with what launches it: module, equal layers as one, and operator ("" where unknown), the name of the kernel,
+its role, and whether it computes in fp32."""
 
-    module: str
-    op: str
-    kernel: str
-
-    @property
-    def role(self) -> str:
-        return role_of(self.kernel, self.op)
-
-
-OF_KERNELS: dict[str, Callable[[_Site, bool], object]] = {
+OF_KERNELS: dict[str, Callable[[Site, bool], object]] = {
     "math_attention": lambda site, attention: attention,
-    "fp32_attention": lambda site, _: in_fp32(site.kernel) and site.role == "attention",
-    "fp32": lambda site, _: in_fp32(site.kernel),
-    "layout": lambda site, _: re.search(r"nchwToNhwc|nhwcToNchw", site.kernel, re.IGNORECASE),
-    "copies": lambda site, _: site.role == "copy",
+    "fp32_attention": lambda site, _: site[4] and site[3] == "attention",
+    "fp32": lambda site, _: site[4],
+    "layout": lambda site, _: re.search(r"nchwToNhwc|nhwcToNchw", site[2], re.IGNORECASE),
+    "copies": lambda site, _: site[3] == "copy",
 }
 """Codes with the kernels that they are of, by their sites and whether these are of attention; the first that applies
 counts."""
@@ -158,44 +149,59 @@ _BESIDE = ("copy", "elementwise")
 """Roles of kernels beside the products and the softmax of attention: scaling, masks, conversions."""
 
 
-def _of_attention(sites: Collection[_Site]) -> set[_Site]:
-    """Those of attention that runs operator by operator; none beside an attention that is one kernel."""
-    products = [site for site in sites if site.role == "product"]
-    mixed = len({in_fp32(site.kernel) for site in products}) > 1
-    # compiled code names no operator of products: torch converts what is narrower to fp32 for those of attention
-    batched = [one for one in products if one.op.endswith("bmm") or (not one.op and mixed and in_fp32(one.kernel))]
-    softmax = [site for site in sites if site.role == "softmax"]
-    if not batched or not softmax or any(site.role == "attention" for site in sites):
-        return set()
-    modules = {site.module for site in batched} & {site.module for site in softmax} - {""}
-    return {*batched, *softmax, *(site for site in sites if site.module in modules and site.role in _BESIDE)}
+def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
+    """Energy of the kernels of each rule, J, and the module inside another that launches half and more of them.
 
-
-def _of_kernels(run: Run, parts: Parts) -> dict[str, Estimate]:
-    """Energy of the kernels of each rule, J, with the covariance of their powers where the Run stores it."""
+    The energy has the covariance of their powers where the Run stores it; equal layers are one module.
+    """
     divisions, found = divisions_of(run), defaultdict[str, list[Estimate]](list)
+    spent = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
 
-    def site(path: Path) -> _Site:
+    def at(path: Path) -> Site:
         words = defaultdict[str, list[str]](list)
         for step in path:
             words[step.kind].append(step.name)
         module, op, kernel = (".".join(words[kind]) for kind in ("module", "op", "kernel"))
-        return _Site(module, op.removeprefix("aten."), kernel)
+        op = op.removeprefix("aten.")
+        return of_equal_layers(module), op, kernel, role_of(kernel, op), in_fp32(kernel)
+
+    def of_attention(sites: Collection[Site]) -> set[Site]:
+        """Those of attention that runs operator by operator; none beside an attention that is one kernel."""
+        by_role = defaultdict[str, list[Site]](list)
+        for site in sites:
+            by_role[site[3]].append(site)
+        products, softmax = by_role["product"], by_role["softmax"]
+        mixed = len({fp32 for *_, fp32 in products}) > 1
+        # compiled code names no operator of products: torch converts what is narrower to fp32 for those of attention
+        batched = [site for site in products if site[1].endswith("bmm") or (not site[1] and mixed and site[4])]
+        if not batched or not softmax or by_role["attention"]:
+            return set()
+        modules = {site[0] for site in batched} & {site[0] for site in softmax} - {""}
+        return {*batched, *softmax, *(site for role in _BESIDE for site in by_role[role] if site[0] in modules)}
 
     listed = [] if divisions else parts.units("kernel")
-    rows = [[site(path) for path in one.path] for one in divisions] or [[site(part.path) for part in listed]]
+    rows = [[at(path) for path in one.path] for one in divisions] or [[at(part.path) for part in listed]]
     sites = {one for some in rows for one in some}
-    attention = _of_attention(sites)
+    attention = of_attention(sites)
     codes = {one: [code for code, applies in OF_KERNELS.items() if applies(one, one in attention)][:1] for one in sites}
     for part in listed:
-        for code in codes[site(part.path)]:
+        site = at(part.path)
+        for code in codes[site]:
             found[code].append(part.get("energy_total_j"))
+            spent[code][site[0]] += part.get("time_s").value or 0.0
     for division, some in zip(divisions, rows, strict=False):
+        for one, seconds in zip(some, division.column("seconds"), strict=True):
+            for code in codes[one]:
+                spent[code][one[0]] += seconds
         for code, seconds in division.grouped(codes[one] for one in some).items():
             found[code].append(division.energy(seconds, remainder=True))
     known = {code: [one for one in energies if one.value is not None] for code, energies in found.items()}
     join = partial(summed, alike=True) if len(divisions) > 1 else added
-    return {code: join(energies) for code, energies in known.items() if energies}
+    where = {}
+    for code, modules in spent.items():
+        name = max(modules, key=modules.__getitem__)
+        where[code] = name if "." in name and modules[name] >= sum(modules.values()) / 2 else ""
+    return {code: (join(energies), where[code]) for code, energies in known.items() if energies}
 
 
 def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:
@@ -206,10 +212,12 @@ def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:
     whole = parts.get("energy_total_j").value
     if run.kind not in ("profile", "program") or not whole or checks.level == NO:
         return []
-    stakes = {code: stake(run, parts, checks) for code, stake in RULES.items()} | _of_kernels(run, parts)
-    shares = {code: energy.scaled(1 / whole) for code, energy in stakes.items()}
+    last = {code: _last(run, checks)[0] for code in (RANKS, RANK_AT_CAP)}
+    stakes = {code: (stake(run, parts, checks), last.get(code, "")) for code, stake in RULES.items()}
+    stakes |= _of_kernels(run, parts)
+    shares = {code: energy.scaled(1 / whole) for code, (energy, _) in stakes.items()}
     found = [
-        Advice(code, stakes[code], share.value, _last(run, checks)[0] if code in (RANKS, RANK_AT_CAP) else "")
+        Advice(code, stakes[code][0], share.value, stakes[code][1])
         for code, share in shares.items()
         if share.value is not None and share.value >= LEAST and (share.low or 0.0) >= 0
     ]

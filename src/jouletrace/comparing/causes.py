@@ -85,6 +85,7 @@ class Why:
         first: Those to name first: rows of one role are one.
         kernels: True if both sides have kernels.
         stated: True if the whole differs, or a cause is certain: else nothing is reported.
+        work: All kernels together, of single runs of programs, whose wholes differ by how long they set up.
     """
 
     whole: Estimate
@@ -93,6 +94,7 @@ class Why:
     first: tuple[Cause, ...] = ()
     kernels: bool = False
     stated: bool = False
+    work: Cause | None = None
 
     @property
     def others(self) -> float:

@@ -32,6 +32,10 @@ MOST_SCATTER = 0.01
 """Standard deviation between runs up to which single runs with a stored scatter aren't said to differ: on real GPUs
 runs scatter by 0.1 to 1 %, and a stored scatter is that of another workload."""
 
+WAITS = 0.5
+"""Share of the longer of two waits of two runs of one program, before its first kernel or between kernels, by which
+they differed at most (docs/results/compare-h100.md)."""
+
 SINGLE_RUNS = {"latency_s": 0.5, "iteration_time_s": 0.4, "time_s": 0.4, "power_w": 0.25, "energy_total_j": 0.25}
 """By metric, the largest relative difference of two runs of one thing that is recorded, rounded up
 (docs/results/compare-h100.md): single runs without a scatter differ for certain where they differ by more."""
@@ -47,7 +51,7 @@ def solve(rows: Sequence[Row], gain: float, *, recorded: bool = False) -> list[R
 
     Single runs are compared by their intervals where these hold the scatter between runs, and loads by the chance
     within each; ``gain`` is as of ``Contrast``. Others are compared with ``SINGLE_RUNS`` where that is ``recorded`` of
-    their kind.
+    their kind, as are those against several whose scatter is known worse.
     """
     found = [_by_itself(row, gain, recorded) if row.measured else row for row in rows]
     parts = [i for i, row in enumerate(rows) if row.level != "model" and row.measured and _complete(row)]
@@ -68,12 +72,15 @@ def _by_itself(row: Row, gain: float, recorded: bool) -> Row:
         if stored and contrast is not None:
             return replace(row, contrast=contrast, flags=(*row.flags, STORED_SCATTER))
     largest = SINGLE_RUNS.get(row.metric) if recorded and row.level == "model" else None
-    if contrast is None and largest and all(len(group.figures) == 1 for group in row.groups):
-        error, df = zip(*(group.error() for group in row.groups), strict=True)
-        variances = [one**2 if math.isfinite(one) else 0.0 for one in error]
-        free = satterthwaite(variances, df) if all(map(math.isfinite, error)) else math.inf
-        contrast = _contrast(row, variances, free, gain)
-        return replace(row, contrast=replace(contrast, gain=contrast.gain + largest), flags=(*row.flags, ONE_RUN))
+    if largest and any(len(group.figures) == 1 for group in row.groups):
+        single = [group.error() if len(group.figures) == 1 else (0.0, math.inf) for group in row.groups]
+        variances = [error**2 if math.isfinite(error) else 0.0 for error, _ in single]
+        free = satterthwaite(variances, [df if math.isfinite(error) else math.inf for error, df in single])
+        known = _contrast(row, variances, free, gain)
+        known = replace(known, gain=known.gain + largest)
+        # what few runs show of their scatter may say less than all runs on record
+        if contrast is None or (known.detectable(0.05) or 0.0) < (contrast.detectable(0.05) or 0.0):
+            return replace(row, contrast=known, flags=(*row.flags, ONE_RUN))
     return replace(row, contrast=contrast)
 
 

@@ -19,7 +19,7 @@ from jouletrace.comparing.leaves import TIMES, WORK, Leaf, Leaves, leaves_of
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, Group, match
 from jouletrace.comparing.pairs import DIFFERENT, Note, Row
 from jouletrace.comparing.source import Side
-from jouletrace.comparing.spread import MOST_SCATTER
+from jouletrace.comparing.spread import MOST_SCATTER, WAITS
 from jouletrace.run import Estimate
 from jouletrace.run.division import RESPONSE
 from jouletrace.run.recording_names import has_recording
@@ -75,14 +75,16 @@ def why(
     if len(names) > 1 and (alike := _alike(groups)) < UNLIKE:
         return None, [*notes, Note("unlike", (100 * alike, _in_common(groups)))]
     of_samples = scale[0] != scale[1] and a.run.kind != "program"  # what launches in a step are of may be compared
-    side = _Sides(one, other, gain, _waiting_s(rows, one, other), of_samples)
+    alone = a.run.kind == "program" and min(a.count, b.count) == 1
+    side = _Sides(one, other, gain, None if alone else _waiting_s(rows, one, other), of_samples)
     found = [side.cause(group) for group in groups]
+    work = _joined(side, ON_BOTH, [row for row in found if row.how != IDLE], 1, 0.0) if kernels and alone else None
     found.append(side.rest())
     least = margin * (one.whole.value or 0.0)
     found = sorted((_judged(row, len(found), least) for row in found), key=lambda row: -abs(row.value))
     value, half = (other.whole.value or 0.0) - (one.whole.value or 0.0), energy.difference.half_width
     whole = Estimate(value) if half is None else Estimate(value, value - half, value + half)
-    divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels)
+    divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels, work=work)
     known = energy.verdict in DIFFERENT
     if known and abs(next(row.value for row in found if row.how == REST)) > abs(value) / 2:
         return replace(divided, stated=True), [*notes, Note("most_in_no_part")]
@@ -104,7 +106,7 @@ class _Sides:
     a: Leaves
     b: Leaves
     gain: float
-    waiting_s: float  # half-width of the difference of times
+    waiting_s: float | None  # half-width of the difference of times; None where each wait is judged by itself
     each: bool  # figures of a sample: launches are of other things
 
     def cause(self, group: Group) -> Cause:
@@ -116,7 +118,9 @@ class _Sides:
             shared = 2 * (Z95**2) * ea.budget.get(RESPONSE, 0.0) * eb.budget.get(RESPONSE, 0.0)
         squares = sum((one.half_width or 0.0) ** 2 for one in (ea, eb))
         if group.how == IDLE:
-            scatter = self.waiting_s * max(_watts(group.a), _watts(group.b))
+            longer_s = max(sum(leaf.seconds for leaf in some) for some in (group.a, group.b))
+            off_s = WAITS * longer_s if self.waiting_s is None else self.waiting_s
+            scatter = off_s * max(_watts(group.a), _watts(group.b))
         else:
             scatter = Z95 * MOST_SCATTER * math.hypot(ea.value or 0.0, eb.value or 0.0)
         half = math.sqrt(max(squares - shared, 0.0) + scatter**2 + (self.gain * (ea.value or 0.0)) ** 2)

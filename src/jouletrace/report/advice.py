@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jouletrace.analysis.advice import Advice
+from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import Estimate
 
@@ -36,7 +37,11 @@ def lines(found: Sequence[Advice], kind: str, whose: str = "") -> list[str]:
 
 def _way(one: Advice, kind: str) -> str:
     ways = WAYS | _OF_PROFILES if kind == "profile" else WAYS
-    return ways[one.code].format(where=one.where)
+    way = ways[one.code]
+    if one.where and "{where}" not in way:
+        cause, _, remedy = way.partition(": ")
+        return f"{cause}, most in {printed(one.where)}: {remedy}"
+    return way.format(where=printed(one.where))
 
 
 def to_list(found: Sequence[Advice], kind: str, stated: Callable[[Estimate], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 _ROLES = (
     ("attention", r"flash|fmha|sdpa|attention"),
     ("softmax", r"soft_?max"),
-    ("norm", r"_norm|layer_?norm|group_?norm|\bbn_|batch_norm|rms"),
+    ("norm", r"_norm|\bnorm(?:_|\b)|layer_?norm|group_?norm|\bbn_|batch_norm|rms"),
     ("resampling", r"upsample|interpolate|pool"),
     ("convolution", r"fprop|dgrad|wgrad|conv|im2col|implicit"),
     ("product", r"gemm|nvjet|cutlass|wgmma|addmm|bmm|\bmm\b|matmul|linear|splitK"),
