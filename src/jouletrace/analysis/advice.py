@@ -16,7 +16,7 @@ from jouletrace.analysis.checks import Outcomes
 from jouletrace.analysis.conditions import first
 from jouletrace.analysis.divided import added, summed
 from jouletrace.analysis.rules import NO
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.division import divisions_of
 from jouletrace.run.forms import Recording
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
@@ -90,7 +90,8 @@ def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
         start, end = (own.sort_by("start_ns")[name].to_numpy() / 1e9 for name in ("start_ns", "end_ns"))
         until = np.maximum.accumulate(end)
         gaps = np.sort(np.maximum(start[1:] - until[:-1], 0.0))[::-1]
-        whole, idle_s = (part.get("time_s").value or 0.0 for part in (cause, parts[cause.parent or MODEL_UNIT]))
+        whole = cause.get("time_s").value or 0.0
+        idle_s = sum(one.get("time_s").value or 0.0 for one in parts.units("cause") if one.gpu == cause.gpu)
         if not whole or not gaps.any():
             return cause.get("energy_total_j")
         left = whole * min(float(gaps.sum()) / idle_s, 1.0)
