@@ -437,8 +437,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "near = [point for point, weight in tried.items() if weight > least]",
-        "near = [point for point, weight in tried.items() if weight >= least]",
+        "near = [point for point in tried if weight(point) > weight(best) + np.log(KEPT)]",
+        "near = [point for point in tried if weight(point) >= weight(best) + np.log(KEPT)]",
         "Slight: a weight at the limit to the last bit.",
     ),
     Survivor(
@@ -461,8 +461,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-2, 1)} - tried.keys()",
+        "beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-1, 1)} - tried.keys()",
+        "beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-2, 1)} - tried.keys()",
         "Slight: by steps of two downwards every other grid point of small spreads is left out.",
     ),
     Survivor(
@@ -542,12 +542,6 @@ SURVIVORS = [
         "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
         "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
-    ),
-    Survivor(
-        "attribution/log_chain.py",
-        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)",
-        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(1), each, reason=ALIASED_LOG)",
-        "Slight: energies that aren't known have no unknowns, or one of 0.",
     ),
     Survivor(
         "attribution/log_chain.py",

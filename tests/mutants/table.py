@@ -111,7 +111,7 @@ MUTANTS = [
         ["attribution/test_solve.py"],
         ("normal quantile for few blocks", " * stdtrit(blocks - 1, 0.975) / 1.96", ""),
         ("blocks taken for independent samples", "np.sqrt((blocks - 1) / blocks)", "np.sqrt(1 / blocks)"),
-        ("prior in blocks", " + solved.inverse / problem.unknowns.variance @ solved.inverse)", ")"),
+        ("prior in blocks", " + self.inverse / self.problem.unknowns.variance @ self.inverse)", ")"),
     ),
     *_of(
         "attribution/activity.py",

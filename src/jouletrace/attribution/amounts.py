@@ -20,7 +20,7 @@ from jouletrace.attribution.cuts import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, left_out, solve
+from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, solve
 from jouletrace.sensor.shares import Response, Timeline, shares, slopes
 from jouletrace.stats.one_thread import one_thread
 
@@ -107,17 +107,17 @@ def attribute_amounts(
     runs = cuts.inside | part.any(axis=1)  # others may send requests before and after
     look.swing = np.where(runs, np.average(load_w**2, weights=cuts.h * runs), 0.0)
     chains = [look.chain(density, _STILL, 0.0) for density in _DENSITIES_S.tolist()]
-    evidence = [solve(chain, problem, covariance=False).log_evidence for chain in chains]
+    evidence = [solve(chain, problem).log_evidence for chain in chains]
     chain = _idle_alone(chains[int(np.argmax(evidence))], cuts.h)
     found = solve(chain, problem)
-    around = left_out(chain, problem, found, _BLOCKS)
+    around = found.left_out(_BLOCKS)
     for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
-        moved = solve(chain, replace(problem, values_w=slope_w), covariance=False).unknowns
+        moved = solve(chain, replace(problem, values_w=slope_w)).unknowns
         around += np.outer(moved, moved)
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
-    return Units(value, solve(chain, problem, around=around).covariance, every, residual_w)
+    return Units(value, found.around(around), every, residual_w)
 
 
 def _idle_alone(chain: Chain, h: Floats) -> Chain:

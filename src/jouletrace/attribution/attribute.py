@@ -22,7 +22,7 @@ from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Known, Prior
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.attribution.swing import CHANCES, swing_prior
 from jouletrace.sensor.shares import Response, Timeline, shares
 
@@ -166,11 +166,11 @@ class _Case:
         grid = grid if some is None else [grid[i] for i in some.tolist()]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        chains = [look.chain(self.prior.densities_s[d], slow, local) for d, slow, local, _ in grid]
-        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+        tried = [solve(look.chain(self.prior.densities_s[d], slow, local), problem) for d, slow, local, _ in grid]
+        result = mixture(tried, np.array([weight for *_, weight in grid]), unseen)
         more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
         covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
-        return replace(result, mean_j=result.mean_j + more_j, tried_j=result.tried_j + more_j, covariance=covariance)
+        return replace(result, mean_j=result.mean_j + more_j, covariance=covariance)
 
     def _within(self) -> csr_matrix:
         """Seconds of each span in each burst, shape (spans, bursts); known ones count to the burst before them."""

@@ -108,7 +108,6 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         found,
         mean_j=found.mean_j + own_j,
         covariance=found.covariance + own,
-        tried_j=found.tried_j + own_j,
         unseen=Unseen(part[:, holes].multiply(hole_j[holes]).tocsr(), size, np.ones(1), HOLES) if len(holes) else None,
         reason=ALIASED_LOG if few else "",
     )
@@ -117,7 +116,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
 def _alike(energy_j: float, count: int) -> Energies:
     """So many spans of one known energy; the reason is of those that are NaN."""
     each = np.full((1, count), energy_j)
-    return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)
+    return Energies(np.ones(1), each, np.zeros((1, count, count)), reason=ALIASED_LOG)
 
 
 def _jobs(moves: Mask) -> list[tuple[int, int]]:
@@ -196,18 +195,17 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
         first = np.linspace(0, len(times_s) - _ENOUGH // _BLOCKS, _BLOCKS).astype(np.intp)
         some = (first[:, None] + np.arange(_ENOUGH // _BLOCKS)).ravel()
         part, cut = problem(some, np.array([[times_s[0], times_s[-1]]]))
-        tried = [(solve(chain(cut, times_s[some], one), part, False).log_evidence + one[3], one) for one in points]
+        tried = [(solve(chain(cut, times_s[some], one), part).log_evidence + one[3], one) for one in points]
         best = max(evidence for evidence, _ in tried)
         points = [one for evidence, one in tried if evidence > best - 12]
     whole, time_s = problem(slice(None), spans)
-    chains = [chain(time_s, times_s, point) for point in points]
-    found = mixture(chains, np.exp([one[3] for one in points]), whole)
+    each = [solve(chain(time_s, times_s, point), whole) for point in points]
+    found = mixture(each, np.exp([one[3] for one in points]))
     add = level_w * np.diff(spans)[:, 0]
     return replace(
         found,
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
-        tried_j=found.tried_j + add,
     )
 
 

@@ -93,7 +93,7 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     look = Look(cuts, response, prior, height_w, np.zeros(n), anything, np.zeros(n), none, none, none)
     for _ in range(_ROUNDS):
         chain = look.chain(*_FIRST)
-        result = solve(chain, problem, covariance=False)
+        result = solve(chain, problem)
         idle, excess = result.state.T[-2:]
         if part_s is None:
             common = np.where(cuts.inside, result.unknowns.sum(), 0.0)

@@ -17,13 +17,12 @@ from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
+from jouletrace.attribution.solve import KEPT, Energies, Problem, Solution, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Response, averaged, shares, slopes
 from jouletrace.stats import regression
 
@@ -33,9 +32,6 @@ SPREADS = np.geomspace(0.001, 1.0, 25)
 
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
-
-_KNOWN = 1e-9
-"""Factor of the variance of what counts as known."""
 
 _BLOCKS = 20
 """Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
@@ -116,29 +112,25 @@ def attribute_program(
     powers = replace(powers, variance=columns.sds(look.power_w) ** 2)
     if sampled is None:
         noise_w = _late(cuts, activity, look, above_w, shown, response, unsure_s)
-    for round_ in range(_ROUNDS):
+    for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
         sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
         by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
         problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
         chain = look.chain(prior.spread[0] ** 2, *prior.slow[0][:2])
-        seen = solve(chain, problem, covariance=round_ == _ROUNDS - 1)
+        seen = solve(chain, problem)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
     middle, factor = prior.spread
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
     sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
-    found = mixture(
-        *_likely(lambda d, s: look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), sizes, problem),
-        problem,
-        blocks=_BLOCKS,
-    )
+    likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
+    found = mixture(*likely, blocks=_BLOCKS)
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds, variance = powers.wanted[len(spans) :], problem.unknowns.variance.copy()
-    variance[-sensor.shared :] *= _KNOWN
-    settled = solve(chain, replace(problem, unknowns=replace(problem.unknowns, variance=variance)))
-    after, apart = (one.covariance[len(spans) :, len(spans) :] for one in (seen, settled))
+    kinds, by = powers.wanted[len(spans) :], seen.inverse[:, -sensor.shared :]
+    settled = seen.inverse - by @ np.linalg.solve(by[-sensor.shared :], by.T)  # if what sensors share were known
+    after, apart = (one[len(spans) :, len(spans) :] for one in (seen.covariance, seen.around(settled)))
     return Rows(
-        energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
+        energies=replace(found, mean_j=found.mean_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
@@ -269,20 +261,26 @@ def _late(
     return np.asarray(noise_w)
 
 
-def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
-    """Chains of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
+def _likely(solved: Callable[[int, int], Solution], prior: Floats) -> tuple[list[Solution], Floats]:
+    """Solutions of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
 
     The evidence has one summit along the first axis, so that points beside unlikely ones needn't be tried.
     """
-    tried: dict[tuple[int, int], float] = {}
+    tried: dict[tuple[int, int], Solution] = {}
     last, others = len(prior) - 1, range(prior.shape[1])
+
+    def weight(point: tuple[int, int]) -> float:
+        return tried[point].log_evidence + float(np.log(prior[point]))
+
+    def untried(points: list[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Those next to these along the first axis, then along the second one."""
+        beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-1, 1)} - tried.keys()
+        return beside or {(d, s) for d, _ in points for s in others} - tried.keys()
+
     new = {(int(prior.sum(axis=1).argmax()), other) for other in others}
     while new:
-        for point in new:
-            evidence = solve(chain(*point), problem, covariance=False).log_evidence
-            tried[point] = evidence + float(np.log(prior[point]))
-        least = max(tried.values()) + np.log(KEPT)
-        near = [point for point, weight in tried.items() if weight > least]
-        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()
-        new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
-    return [chain(*point) for point in near], np.array([prior[point] for point in near])
+        tried |= {point: solved(*point) for point in new}
+        best = max(tried, key=weight)  # the summit before its surroundings
+        near = [point for point in tried if weight(point) > weight(best) + np.log(KEPT)]
+        new = untried([best]) or untried(near)
+    return [tried[point] for point in near], np.array([prior[point] for point in near])

@@ -63,10 +63,9 @@ def of_each(rows: Rows, seconds: Floats, sd_w: float) -> Rows:
     made = block_diag(np.eye(spans), share[:, None])
     seen = WIDER**2 * (made @ rows.energies.covariance @ made.T)
     seen[:, spans:, spans:] += apart
-    mean_j, tried_j = rows.energies.mean_j @ made.T, rows.energies.tried_j @ made.T
     common = np.outer(share, share)
     return Rows(
-        energies=replace(rows.energies, mean_j=mean_j, covariance=seen, tried_j=tried_j),
+        energies=replace(rows.energies, mean_j=rows.energies.mean_j @ made.T, covariance=seen),
         seconds=rows.seconds[0] * share,
         before=common * rows.before[0, 0] + np.diag(variance),
         after=common * WIDER**2 * rows.after[0, 0] + apart,

@@ -366,4 +366,4 @@ def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
     ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
     moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
     covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
-    return Energies(np.ones(1), known.energies_j[None], covariance[None], np.zeros(0), known.energies_j[None])
+    return Energies(np.ones(1), known.energies_j[None], covariance[None])

@@ -102,4 +102,4 @@ def _posterior(excess_w: float, log: Floats, information: Floats, moment: Floats
     log = log + ((moment * mean).sum(axis=1) + np.linalg.slogdet(covariance)[1]) / 2
     weight = np.exp(log - log.max())
     kept = weight > KEPT * weight.sum()
-    return Energies(weight[kept] / weight[kept].sum(), mean[kept], covariance[kept], np.zeros(0), mean)
+    return Energies(weight[kept] / weight[kept].sum(), mean[kept], covariance[kept])
