@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.errors import BadInputError
@@ -110,20 +111,20 @@ class Activity:
         """
         first = np.searchsorted(self.end_s, at_s - response.latest_s)
         count = np.searchsorted(self.start_s, at_s - response.earliest_s) - first
-        sample = np.repeat(np.arange(len(at_s)), count)
-        which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
-        at = np.repeat(at_s, count)
+        upto = np.append(0, np.cumsum(count))
+        which, at = np.arange(upto[-1]) + np.repeat(first - upto[:-1], count), np.repeat(at_s, count)
         (weight, change), (later, later_change) = (response.at(at - edge[which]) for edge in (self.start_s, self.end_s))
         weight -= later
         change -= later_change
+        total, slope = (
+            csr_matrix((by, which, upto), (len(at_s), len(of))) @ of for by, of in ((weight, value), (change, watts))
+        )
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
         place = np.repeat(row * width, count) + self.column[which]
         table = np.bincount(place, weight * np.repeat(factor, count), rows * width).reshape(rows, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
-        total = np.bincount(sample, weight * value[which], len(at_s))
-        slope = np.bincount(sample, change * watts[which], len(at_s))
-        return table.astype(float), total.astype(float), slope.astype(float)
+        return table.astype(float), total, slope
 
     def table(self, edges_s: Floats, most: int) -> Floats:
         """Share of each of the ``most`` columns with most time in each bin of a regular grid, edges of shape (m + 1,).
