@@ -149,8 +149,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 0.002)) * spread",
+        "ENDS, ALIKE = 0.4, 1e-3",
+        "ENDS, ALIKE = 0.4, 0.002",
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(

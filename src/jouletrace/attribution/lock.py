@@ -113,9 +113,8 @@ def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float)
     """From the fit of a part to that of the whole recording, by turns of track and powers."""
     chosen: Fit | None = None
     for _ in range(3):
-        sensor, power = _tuned(best).sensor, best.power_w
-        above = (power[:-1] - power[-1])[activity.column] * (1 + best.clock_exponent * activity.slowness)
-        track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
+        sensor, above_w = _tuned(best).sensor, replace(best, activity=activity).above_w()
+        track = follow(sensor, activity, readings, rate_hz, float(best.power_w[-1]), above_w)
         best = fit(activity, Sampled(sensor, track), readings)
         if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:
             break

@@ -24,7 +24,6 @@ from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Solution, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Response, averaged, shares, slopes
-from jouletrace.stats import regression
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
 """Relative spreads of power between kernels of a kind: eight a decade, so that ± is off by 15 % at most."""
@@ -92,7 +91,9 @@ def attribute_program(
     whole = np.array([[activity.begin_s, activity.finish_s]])
     # Kernels show what is faster than readings
     cuts = Cuts.from_readings(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
-    columns = _Columns.from_activity(activity, prior)
+    columns = Columns.from_activity(
+        activity, prior.power_w, prior.power_w[0] * np.array([prior.ends, prior.repeats, 0.0])
+    )
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ activity.shares / cuts.h[:, None]).T)]).tocsr()
     # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
@@ -139,7 +140,7 @@ def attribute_program(
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """Powers above idle of an activity's columns by independent unknowns.
 
     Columns of the same kinds have a power in common. Heads and tails of kernels differ from it, and so do repetitions
@@ -152,17 +153,22 @@ class _Columns:
     like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
-    def from_activity(cls, activity: Activity, prior: Prior) -> _Columns:
+    def from_activity(cls, activity: Activity, power_w: tuple[float, float], apart_w: ArrayLike) -> Columns:
+        """Unknowns of ``power_w``, mean and standard deviation, and of what columns have apart.
+
+        ``apart_w`` are standard deviations: of heads and tails, of repetitions, and of others; none of those of 0.
+        """
+        ends_w, repeats_w, others_w = np.asarray(apart_w, np.float64).tolist()
         count = len(activity.members)
         together = {one: place for place, one in enumerate(dict.fromkeys(activity.originals))}
-        apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
-        some, (mean_w, sd_w) = apart > 0, prior.power_w
+        apart = np.where(np.array(activity.part) > 0, ends_w, np.where(activity.repeated, repeats_w, others_w))
+        some, (mean_w, sd_w) = apart > 0, power_w
         own = np.array([together[one] for one in activity.originals])
         like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
         return cls(
             made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
-            sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
+            sd_w=np.append(np.full(len(together), sd_w), apart[some]),
             like=np.append(np.arange(len(together)), like),
         )
 
@@ -228,17 +234,14 @@ def _sensor(
         shown, mean, shared = by_sensor, np.zeros(2), 2
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
-        place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
-        shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
-        value_w, shown = seen.value, np.column_stack([place, shape, by_sensor[:, 1:]])
-        mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
+        now, before = sampled.unknowns(shape=True)
+        # by independent unknowns of variance 1, in place of changes from now
+        orthogonal, triangle = np.linalg.qr(before.rows)
+        value_w, by_place = seen.value, seen.shift @ np.linalg.inv(triangle)
+        shown = np.column_stack([by_place, by_sensor[:, 1:]])
+        mean = np.append(orthogonal.T @ (before.target - before.rows @ now), 0.0)
+        shared = len(sampled.change) + 1
     return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
-
-
-def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:
-    """Derivatives by independent unknowns of variance 1, in place of changes from ``now``, and their means."""
-    orthogonal, triangle = np.linalg.qr(prior.rows)
-    return slopes @ np.linalg.inv(triangle), orthogonal.T @ (prior.target - prior.rows @ now)
 
 
 def _late(
