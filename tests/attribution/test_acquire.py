@@ -24,14 +24,9 @@ class Window:
         self.watts = spread_w * np.resize([1.0, -1.0], readings)
         self.squares = squares
 
-    def least(self, rates_hz):
-        wells = [square + 50 * np.abs(rates_hz - rate) for rate, square in self.squares.items()]
-        return np.minimum(np.min(wells, axis=0), 100.0)
-
-    def best(self, rates_hz):
-        square = self.least(rates_hz)
-        k = int(np.argmin(square))
-        return _Fit(float(square[k]), float(rates_hz[k]), self.start_s + 1e-4)
+    def fitted(self, rate_hz, phases):
+        wells = [square + 50 * abs(rate_hz - rate) for rate, square in self.squares.items()]
+        return _Fit(min(*wells, 100.0), rate_hz, self.start_s + 1e-4)
 
 
 def timeline(*spans, gap_s=0.01):
@@ -167,6 +162,6 @@ def test_the_best_phase_is_that_of_the_samples(later):
     window = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
     # readings of the first 0.12 s contain what was before the window
     assert len(window.watts) == np.sum((time >= 0.62) & (time < 1.995))
-    _, rate, one_s = window.best(np.array([1224.0, 1225.0]))
-    assert rate == 1225.0
+    other, (square, _, one_s) = (window.fitted(rate, 16) for rate in (1224.0, 1225.0))
+    assert square < other.square
     assert one_s == pytest.approx(0.5 + later / 1225.0, abs=1 / 16 / 1225.0)

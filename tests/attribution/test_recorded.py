@@ -246,12 +246,13 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
     asked, known = [], Known()
-    compute = acquire._Window._mean_squares
-    monkeypatch.setattr(
-        acquire._Window,
-        "_mean_squares",
-        lambda window, rate, offsets: asked.append((id(window), rate, len(offsets))) or compute(window, rate, offsets),
-    )
+    compute = acquire.designs
+
+    def designs(sensor, seen, first, rate, offsets, places):
+        asked.append((id(seen), rate, len(offsets)))
+        return compute(sensor, seen, first, rate, offsets, places)
+
+    monkeypatch.setattr(acquire, "designs", designs)
     first, second = (
         lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
         for rates in ((1221.0, 1227.0), (1215.0, 1230.0))

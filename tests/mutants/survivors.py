@@ -185,14 +185,14 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
-        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
+        "rates = (rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
+        "rates = (rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
         "attribution/acquire.py",
-        "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]",
-        "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best.fits, parts, strict=True)]",
+        "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]",
+        "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best, parts, strict=True)]",
         "Slight: it keeps a window of equal readings from a division by zero.",
     ),
     Survivor(
