@@ -12,12 +12,11 @@ from gpu_recordings import load
 from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution import acquire
-from jouletrace.attribution import attempts as trying
 from jouletrace.attribution import checks as judging
+from jouletrace.attribution import checks as trying
 from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.checks import checks
+from jouletrace.attribution.checks import attempts, checks, trusted
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import EVIDENCE, Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR

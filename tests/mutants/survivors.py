@@ -154,7 +154,7 @@ SURVIVORS = [
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(
-        "attribution/follow.py",
+        "attribution/lock.py",
         "edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)",
         "edges = np.arange(zero - 0.002, begin + BLOCK_S, GRID_S)",
         "Same: the table begins a millisecond earlier, where no sample is looked up.",
@@ -424,7 +424,7 @@ SURVIVORS = [
         "Slight: a scatter at the limit to the last bit.",
     ),
     Survivor(
-        "attribution/attempts.py",
+        "attribution/checks.py",
         "best = max(tried, key=lambda one: one[:2])",
         "best = max(tried, key=lambda one: one[:4])",
         "Slight: two fits of the same evidence to the last bit.",

@@ -13,8 +13,7 @@ from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, po
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import OF_PLACE, check_length, check_traced
+from jouletrace.attribution.checks import OF_PLACE, check_length, check_traced, trusted
 from jouletrace.attribution.fit import LEAD_S, Fit, enough, explained
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome

@@ -125,7 +125,8 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     first = begin + LEAD_S
     last = max(finish - WINDOW_S - 0.1, first)
     starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
-    since, middle, until = (activity.busy_s(starts + part * WINDOW_S) for part in (0, 0.5, 1))
+    ran = np.ones(len(activity.column))
+    since, middle, until = (activity.integral(starts + part * WINDOW_S, ran) for part in (0, 0.5, 1))
     busy = until - since >= 0.5 * (until - since).max()
     starts, middle = starts[busy], middle[busy]
     count = max(1, min(WINDOWS, int((finish - begin - 0.5) / WINDOW_S)))

@@ -136,7 +136,7 @@ class Activity:
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.originals, self.part, strict=True)])
         column = like[self.column]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
-        *shares, slow = self._powers(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
+        *shares, slow = self.power(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
         return np.column_stack([*shares, 1 - np.sum(shares, axis=0), slow])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
@@ -163,19 +163,11 @@ class Activity:
         none = np.zeros_like(self.column)
         return replace(self, column=none, kinds=(Kind("kernels"),), members=((0,),), part=(0,))
 
-    def power(self, edges_s: Floats, value: Floats | Mask) -> Floats:
-        """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
-        return self._powers(edges_s, value)[0]
-
-    def _powers(self, edges_s: Floats, *values: Floats | Mask) -> list[Floats]:
-        """``power`` of several values."""
+    def power(self, edges_s: Floats, *values: Floats | Mask) -> list[Floats]:
+        """Mean over each bin of a regular grid of values, given per interval and 0 between them; each of shape (m,)."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
         return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
-
-    def busy_s(self, at_s: Floats) -> Floats:
-        """Time up to each time in which kernels ran."""
-        return self.integral(at_s, np.ones(len(self.column)))
 
     def integral(self, at_s: Floats, value: Floats) -> Floats:
         """Integral up to each time of ``value``, given per interval and 0 between them."""

@@ -99,24 +99,11 @@ class Course:
         )
 
 
-def sensor_chain(time_s: Floats, windows: Windows, response: Response, course: Course, jolt: Floats) -> Chain:
-    """The chain of a sensor; n segments between ``time_s``, (n + 1,).
-
-    Args:
-        time_s: Instants, increasing; all readings' and all edges' are among them, and those at which windows begin.
-        windows: Of the readings.
-        response: Of the sensor.
-        course: Of the power.
-        jolt: Variance in W² that enters an exponential memory without energy, shape (n,): edges fall anywhere between
-            two samples.
-    """
-    if response.window_s:
-        return window_chain(time_s, windows, course)
-    return low_pass_chain(time_s, windows.seen, response, course, jolt)
-
-
 def low_pass_chain(time_s: Floats, seen: Indices, response: Response, course: Course, jolt: Floats) -> Chain:
-    """States (y, idle, excess) of a sensor with an exponential memory; for arguments see ``sensor_chain``.
+    """States (y, idle, excess) of a sensor with an exponential memory; n segments between ``time_s``, (n + 1,).
+
+    Instants increase; all readings' and all edges' are among them. ``jolt`` is the variance in W² that enters the
+    memory without energy, shape (n,): edges fall anywhere between two samples.
 
     ``rise dy = (idle + excess + swing - y) dt``, where swing is white. Over a segment of h, with f = exp(-h / rise),
     the noise of y and that of the energy follow from the same swing, so the energy is
@@ -140,7 +127,7 @@ def low_pass_chain(time_s: Floats, seen: Indices, response: Response, course: Co
 
 
 def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
-    """States (sums, mean, idle, excess) of a sensor whose readings are means over windows; see ``sensor_chain``.
+    """States (sums, mean, idle, excess) of a sensor whose readings are means over windows, which begin at instants.
 
     The mean is that of the power over the segment before the instant. Each sum adds it up from the beginning of its
     window, over the window's length: at the end the reading shows it. There are as many sums as windows overlap.

@@ -1,7 +1,11 @@
-"""Checks of a lock: of its recording, its sample rate and phase, and of what it predicts."""
+"""Which fit of a recording to trust: ranges of rates, windows and phases are tried until one passes all checks.
+
+These are of the recording, of its sample rate and phase, and of what it predicts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +14,11 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, Fit, fit
-from jouletrace.attribution.lock import EVIDENCE, Lock
+from jouletrace.attribution.lock import EVIDENCE, Known, Lock, lock, rephased
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.sampler import Track
 
 UNSEEN = 0.03
@@ -35,9 +40,60 @@ SHORTEST_S, COVERED = 5.0, 0.8
 DROPPED = 1e-3
 """Largest share of missing kernels."""
 
+SURE_EVIDENCE = 50.0
+"""Evidence from which a rate needs no other range to be searched."""
+
 OF_RECORDING, OF_PLACE = ("length", "traced"), ("length", "sample_rate", "placebo")
 """Checks of the recording itself, which no other sample rate or phase would pass, and of whether the samples' times are
 known."""
+
+
+def trusted(
+    activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int, dropped: int
+) -> tuple[Lock, list[Outcome]]:
+    """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
+
+    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
+    ``sensors`` have are searched. A place without the evidence that it needs isn't followed. Of ``kernels`` that ran
+    the tracer missed ``dropped`` more. A recording that is too short or lacks kernels is refused at any rate, and
+    searched once.
+    """
+    tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
+    known = Known()
+    for sensor in sensors:
+        for locked in attempts(activity, sensor, readings, known):
+            asked = checks(locked, readings, kernels, dropped)
+            passed = all(check.passed for check in asked)
+            evidence = locked.search.evidence if locked.search is not None else SURE_EVIDENCE
+            tried.append((passed, evidence, locked, asked))
+            if passed:
+                break
+            if not all(check.passed for check in asked if check.code in OF_RECORDING):
+                return locked, asked
+        if tried[-1][0] and tried[-1][1] >= SURE_EVIDENCE:
+            break
+    best = max(tried, key=lambda one: one[:2])
+    return best[2], best[3]
+
+
+def attempts(
+    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
+) -> Iterator[Lock]:
+    """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
+
+    None begins where one did that is ``known``. Args, Raises: As for ``lock``.
+    """
+    known = known or Known()
+    for inner in (False, True):
+        before = list(known.locks)
+        locked = lock(activity, sensor, readings, inner, known)
+        if any(locked.fit is one.fit for one in before):
+            continue
+        yield locked
+        if locked.search is None:
+            return
+        if locked.search.evidence >= EVIDENCE:
+            yield rephased(locked, readings)
 
 
 def check_length(activity: Activity, time_s: Floats, begun_s: float) -> Outcome:

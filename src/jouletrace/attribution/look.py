@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.attribution.chains import ANY, Chain, Course, sensor_chain
+from jouletrace.attribution.chains import ANY, Chain, Course, low_pass_chain, window_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
@@ -73,8 +73,9 @@ class Look:
         idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
         pace_w = np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + self.idle_moves)
         course = Course(density, walk, fresh, pace_w, idle)
-        jolt = self.jolt + density_s * self.missed
-        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
+        if self.response.window_s:
+            return window_chain(cuts.time_s, cuts.windows, course)
+        return low_pass_chain(cuts.time_s, cuts.seen, self.response, course, self.jolt + density_s * self.missed)
 
     def _after(self) -> Floats:
         """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""

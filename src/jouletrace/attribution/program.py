@@ -115,9 +115,8 @@ def attribute_program(
         noise_w = _late(cuts, activity, look, above_w, shown, response, unsure_s)
     for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
-        sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
-        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
-        problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
+        others = _sensor(times_s, cuts, cover, activity, above_w, response, sampled, prior)
+        problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(others))
         chain = look.chain(prior.spread[0] ** 2, *prior.slow[0][:2])
         seen = solve(chain, problem)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
@@ -127,8 +126,10 @@ def attribute_program(
     likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
     found = mixture(*likely, blocks=_BLOCKS)
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds, by = powers.wanted[len(spans) :], seen.inverse[:, -sensor.shared :]
-    settled = seen.inverse - by @ np.linalg.solve(by[-sensor.shared :], by.T)  # if what sensors share were known
+    # If delay or response, and the rise, were known, which sensors of a kind may have in common
+    kinds, shared = powers.wanted[len(spans) :], 2 if sampled is None else len(sampled.change) + 1
+    by = seen.inverse[:, -shared:]
+    settled = seen.inverse - by @ np.linalg.solve(by[-shared:], by.T)
     after, apart = (one[len(spans) :, len(spans) :] for one in (seen.covariance, seen.around(settled)))
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift),
@@ -179,25 +180,6 @@ class Columns:
         return self.sd_w * more
 
 
-@dataclass(frozen=True)
-class _Sensor:
-    """Unknowns of sensor and clock, by derivatives about the nominal ones in standard deviations."""
-
-    shown: Floats  # shape (readings, m): of readings, in W
-    mean: Floats  # shape (m,)
-    value_w: Floats  # shape (readings,): derivative of readings by the exponent of power in kernels' durations
-    clock_j: Floats  # shape (segments,): the same of energies
-    by_column_j: Floats  # shape (columns,)
-    shared: int  # number of the last unknowns, of the response, which sensors of a kind may have in common
-
-    def unknowns(self, by_clock: Floats, prior: Prior) -> Unknowns:
-        """These and the exponent: power at a power limit goes with the clock, which durations of kernels show."""
-        shown = np.column_stack([prior.clock * self.value_w, self.shown])
-        wanted = np.zeros((len(by_clock), shown.shape[1]))
-        wanted[:, 0] = prior.clock * by_clock
-        return Unknowns(shown, wanted, np.append(0.0, self.mean), np.ones(shown.shape[1]))
-
-
 def _spread(
     cuts: Cuts, activity: Activity, part_s: Floats, above_w: Floats, response: Response
 ) -> tuple[Floats, Floats]:
@@ -217,21 +199,26 @@ def _spread(
 def _sensor(
     times_s: Floats,
     cuts: Cuts,
+    cover: csr_matrix,
     activity: Activity,
     above_w: Floats,
     response: Response,
     sampled: Sampled | None,
-) -> _Sensor:
-    """Of a sampler the times of samples and their response, where they are known, else the delay; and the rise."""
-    power_w, ran_s = above_w[activity.column], activity.end_s - activity.start_s
+    prior: Prior,
+) -> Unknowns:
+    """Unknowns of clock and sensor, by derivatives about the nominal ones in standard deviations.
+
+    Power at a power limit goes with the clock, which durations of kernels show: with an exponent. Of a sampler the
+    times of samples and their response follow, where they are known, else the delay; and then the rise.
+    """
+    power_w, kinds = above_w[activity.column], len(activity.kinds)
     clock_w = power_w * activity.slowness
     clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
-    by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
-
+    by_column_j = np.bincount(activity.column, clock_w * (activity.end_s - activity.start_s), len(above_w))
     by_sensor = slopes(times_s, activity.timeline, above_w, response)
     if sampled is None:
         value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
-        shown, mean, shared = by_sensor, np.zeros(2), 2
+        shown, mean = by_sensor, np.zeros(2)
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
         now, before = sampled.unknowns(shape=True)
@@ -240,8 +227,10 @@ def _sensor(
         value_w, by_place = seen.value, seen.shift @ np.linalg.inv(triangle)
         shown = np.column_stack([by_place, by_sensor[:, 1:]])
         mean = np.append(orthogonal.T @ (before.target - before.rows @ now), 0.0)
-        shared = len(sampled.change) + 1
-    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
+    wanted = np.zeros((cover.shape[0], len(mean) + 1))
+    wanted[:, 0] = prior.clock * np.append(cover[:-kinds] @ clock_j, by_column_j @ activity.shares)
+    shown = np.column_stack([prior.clock * value_w, shown])
+    return Unknowns(shown, wanted, np.append(0.0, mean), np.ones(len(mean) + 1))
 
 
 def _late(
