@@ -14,10 +14,6 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.shares import Timeline
 
-Sums = tuple[Ints, Floats]
-"""The row to which each sample is added, and with which weight; both of shape (m,)."""
-
-
 MOST_SETS = 16
 """Sets of kinds that run at once, those with most time, that have a power of their own: readings of some seconds
 determine no more, and two processes on a GPU make a thousand."""
@@ -94,7 +90,12 @@ class Activity:
         return Timeline(self.start_s, self.end_s, self.column, len(self.members))
 
     def seen(
-        self, at_s: Floats, response: SampleResponse, value: Floats, watts: Floats, into: Sums | None = None
+        self,
+        at_s: Floats,
+        response: SampleResponse,
+        value: Floats,
+        watts: Floats,
+        into: tuple[Ints, Floats] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Regressors of momentary samples.
 
@@ -103,7 +104,7 @@ class Activity:
             response: Response of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
-            into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
+            into: Rows to which the shares of samples are added, and with which weights, both (m,); else each is a row.
 
         Returns:
             Share of each column, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,

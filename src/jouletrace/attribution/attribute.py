@@ -82,7 +82,7 @@ def attribute(
     delays = response.delays(float(np.median(np.diff(bursts))))
     known = known or Known(np.empty((0, 2)), np.empty(0), np.empty(0))
     readings = times_s[some], values_w[some], unsure_s[some]
-    cases = [_Case.from_readings(*readings, spans, bursts, known, one, prior) for one, _ in delays]
+    cases = [_Case.from_readings(readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
     likely = [i for i in np.argsort(-seem).tolist() if seem[i] > seem.max() - _UNLIKELY]
     best = cases[likely[0]].energies(period_s)
@@ -109,16 +109,15 @@ class _Case:
     @classmethod
     def from_readings(
         cls,
-        times_s: Floats,
-        values_w: Floats,
-        unsure_s: Floats,
+        readings: tuple[Floats, Floats, Floats],
         spans: Floats,
         bursts: Floats,
         known: Known,
         response: Response,
         prior: Prior,
     ) -> _Case:
-        """Arguments are those of ``attribute``."""
+        """Arguments are those of ``attribute``; readings are times, values and how well times are known."""
+        times_s, values_w, unsure_s = readings
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
         begin_s = met(response.begins(read_s), read_s)
@@ -157,7 +156,7 @@ class _Case:
         above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
         swung_w = np.maximum(look.height_w, above_w)
         look.swing = np.where(cuts.inside, swung_w[cuts.burst], 0.0) ** 2
-        weights, unseen = _swings(cuts, self._within(), swung_w, response, self.prior, period_s)
+        weights, unseen = self._swings(swung_w, period_s)
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -172,31 +171,22 @@ class _Case:
         covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
         return replace(result, mean_j=result.mean_j + more_j, covariance=covariance)
 
-    def _within(self) -> csr_matrix:
-        """Seconds of each span in each burst, shape (spans, bursts); known ones count to the burst before them."""
+    def _swings(self, swung_w: Floats, period_s: float | None) -> tuple[Floats, Unseen]:
+        """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
+
+        ``swung_w`` is the power of each burst that may swing, shape (b,). Known segments count to the burst before.
+        """
         cuts, (begin, end) = self.cuts, self.known.segments_s.T
         before = np.maximum(np.searchsorted(cuts.bursts[:, 0], begin, side="right") - 1, 0)
-        shape = len(self.seconds), len(cuts.bursts)
-        more = csr_matrix(self.holds) @ csr_matrix(
-            (end - begin, (np.arange(len(begin)), before)), (len(begin), shape[1])
-        )
-        return csr_matrix(self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T + more)
-
-
-def _swings(
-    cuts: Cuts, within: csr_matrix, swung_w: Floats, response: Response, prior: Prior, period_s: float | None
-) -> tuple[Floats, Unseen]:
-    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
-
-    ``swung_w`` is the power of each burst that may swing, shape (b,).
-    """
-    count = np.diff(within.indptr)
-    lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
-    lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
-    lengths_s /= np.maximum(count, 1)[:, None]
-    classes, which = _classes(lengths_s)
-    weights, offsets = swing_prior(classes, response, prior, period_s)
-    return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
+        far = csr_matrix((end - begin, (np.arange(len(begin)), before)), (len(begin), len(cuts.bursts)))
+        near = self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T
+        within = csr_matrix(near + csr_matrix(self.holds) @ far)  # seconds of each span in each burst
+        count = np.diff(within.indptr)
+        lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
+        lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
+        classes, which = _classes(lengths_s / np.maximum(count, 1)[:, None])
+        weights, offsets = swing_prior(classes, self.response, self.prior, period_s)
+        return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
 
 
 def _classes(lengths_s: Floats) -> tuple[Floats, Indices]:

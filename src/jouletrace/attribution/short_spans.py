@@ -6,6 +6,7 @@ They are kinds of a program (``attribute_program``), and so is what follows on s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -129,18 +130,8 @@ def _means(
     activity, names = _activity(edges, which, _PART * response.width_s)
     each = (names == 2 * np.arange(len(own))[:, None]) / np.maximum(number[own], 1)[:, None]
     cases = response.delays(float(np.median(end - start)))
-    rows = [
-        attribute_program(
-            record.time_s,
-            record.value,
-            np.empty((0, 2)),
-            activity,
-            response=one,
-            prior=_PRIOR,
-            times_sd_s=record.unsure_s,
-        )
-        for one, _ in cases
-    ]
+    more = partial(attribute_program, activity=activity, prior=_PRIOR, times_sd_s=record.unsure_s)
+    rows = [more(record.time_s, record.value, np.empty((0, 2)), response=one) for one, _ in cases]
     # By their prior alone: power that changes within spans looks like another delay
     tried = [replace(one.energies, log_evidence=0.0) for one in rows]
     energies = joined(tried, np.array([weight for _, weight in cases]))

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.prior import Prior
-from jouletrace.sensor.shares import Response, both_seen, seen
+from jouletrace.sensor.shares import Response, Timeline, both_seen, seen, slopes
 
 CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
@@ -233,13 +233,8 @@ def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, respons
     walk = np.stack([seen(t, step, burst_s, response).real for step in step_s[1:-1].tolist()], axis=1)
     walk_j = np.clip(begin + span_s - np.maximum(step_s[1:-1], begin), 0, span_s)
 
-    def moved(late_s: float, by: float = 1.0) -> Floats:
-        one = response.widened(by)
-        return np.asarray(seen(t + response.delay_s - one.delay_s - late_s, 0.0, burst_s, one).real, np.float64)
-
-    sd_s, sd = response.delay_sd_s, response.width_sd
-    columns = [moved(sd_s) - moved(-sd_s), moved(0.0, float(np.exp(sd))) - moved(0.0, float(np.exp(-sd)))]
-    unknown = np.stack(columns, axis=1) / 2
+    burst = Timeline(np.zeros(1), np.array([burst_s]), np.zeros(1, np.int64))
+    unknown = slopes(t, burst, np.ones(1), response)
     if response.weight:  # edges fall anywhere between two samples
         edges = np.exp(-t / response.rise_s), np.where(t >= burst_s, np.exp(-(t - burst_s) / response.rise_s), 0.0)
         unknown = np.hstack([unknown, response.weight / np.sqrt(12) * np.stack(edges, axis=1)])
