@@ -215,8 +215,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
-        "if np.std(away) < 0.06:",
-        "if np.std(away) <= 0.06:",
+        "if len(which) >= 100 and np.std(away) < 0.06:",
+        "if len(which) >= 100 and np.std(away) <= 0.06:",
         "Slight: a scatter of 6 % to the last bit.",
     ),
     Survivor(
@@ -227,8 +227,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
-        "cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1",
-        "cuts = np.flatnonzero(np.diff(log[order]) >= 0.08) + 1",
+        "for which in np.split(mine, np.flatnonzero(np.diff(log[mine]) > 0.08) + 1):",
+        "for which in np.split(mine, np.flatnonzero(np.diff(log[mine]) >= 0.08) + 1):",
         "Slight: a jump of 8 % to the last bit.",
     ),
     Survivor(
@@ -412,9 +412,9 @@ SURVIVORS = [
         "Same: it keeps a reading without error from a division by zero; its weight is whole.",
     ),
     Survivor(
-        "attribution/lock.py",
-        "track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)",
-        "track = replace(observer.track, start_s=observer.track.start_s - part / observer.track.rate_hz)",
+        "sensor/sampler.py",
+        "return replace(self, start_s=self.start_s + part / self.rate_hz)",
+        "return replace(self, start_s=self.start_s - part / self.rate_hz)",
         "Same: quarters of a period earlier or later are the same phases.",
     ),
     Survivor(

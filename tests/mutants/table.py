@@ -110,7 +110,7 @@ MUTANTS = [
         ("power that moves only at readings", "cuts.h**2 / 3", "0.0"),
     ),
     *_of(
-        "attribution/cuts.py",
+        "attribution/chains.py",
         ["attribution/test_attribute.py"],
         ("power beside a span placed with one reading each", "_BESIDE = 8", "_BESIDE = 0"),
     ),

@@ -17,11 +17,8 @@ from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 
-WINDOWS, WINDOW_S = 3, 3.0
-"""Parts of a recording that are searched separately; a rate must hold in all."""
-
-BUSY_STEP_S = 0.1
-"""Steps in which these parts may be placed."""
+WINDOWS, WINDOW_S, BUSY_STEP_S = 3, 3.0, 0.1
+"""Parts of a recording that are searched separately, and steps in which they may lie; a rate must hold in all."""
 
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.arrays import Floats
-from jouletrace.attribution.chains import Chain
-from jouletrace.attribution.cuts import Cuts
+from jouletrace.attribution.chains import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
@@ -108,7 +107,11 @@ def attribute_amounts(
     look.swing = np.where(runs, np.average(load_w**2, weights=cuts.h * runs), 0.0)
     chains = [look.chain(density, _STILL, 0.0) for density in _DENSITIES_S.tolist()]
     evidence = [solve(chain, problem).log_evidence for chain in chains]
-    chain = _idle_alone(chains[int(np.argmax(evidence))], cuts.h)
+    chain = chains[int(np.argmax(evidence))]
+    # Its segments have the energy of idle power alone, not that of the swings
+    k, energy = chain.energy.shape[1] // 2, np.zeros_like(chain.energy)
+    energy[:, [k - 2, 2 * k - 2]] = cuts.h[:, None] / 2
+    chain = replace(chain, energy=energy, own=np.zeros_like(chain.own))
     found = solve(chain, problem)
     around = found.left_out(_BLOCKS)
     for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
@@ -118,13 +121,6 @@ def attribute_amounts(
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
     return Units(value, found.around(around), every, residual_w)
-
-
-def _idle_alone(chain: Chain, h: Floats) -> Chain:
-    """The chain whose segments have the energy of idle power alone, not that of the swings."""
-    k, energy = chain.energy.shape[1] // 2, np.zeros_like(chain.energy)
-    energy[:, k - 2], energy[:, 2 * k - 2] = h / 2, h / 2
-    return replace(chain, energy=energy, own=np.zeros_like(chain.own))
 
 
 def _size(columns: Floats) -> Floats:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Indices
-from jouletrace.attribution.cuts import Cuts, met, share_of
+from jouletrace.attribution.chains import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
@@ -145,12 +145,12 @@ class _Case:
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
         level_w = look.level_w + self.base_w
-        owed = timing(cuts, level_w if self.prior.placed else cuts.means(level_w), response, self.unsure_s)
+        owed, owed_w = timing(cuts, level_w if self.prior.placed else cuts.means(level_w), response, self.unsure_s)
         # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
         late_w = look.unsettled_w * response.weight / np.sqrt(12)
-        noise_w = np.sqrt(response.noise_w**2 + owed.noise_w**2 + late_w**2)
+        noise_w = np.sqrt(response.noise_w**2 + owed_w**2 + late_w**2)
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
-        slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
+        slopes = Unknowns(owed, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
         over = share_of(cuts.time_s, cuts.bursts)
         above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
@@ -184,13 +184,8 @@ class _Case:
         count = np.diff(within.indptr)
         lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
         lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
-        classes, which = _classes(lengths_s / np.maximum(count, 1)[:, None])
-        weights, offsets = swing_prior(classes, self.response, self.prior, period_s)
+        lengths_s /= np.maximum(count, 1)[:, None]
+        _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
+        sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
+        weights, offsets = swing_prior(sums / np.bincount(which)[:, None], self.response, self.prior, period_s)
         return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
-
-
-def _classes(lengths_s: Floats) -> tuple[Floats, Indices]:
-    """Lengths that stand for ``lengths_s``, shape (l, 2), and the index of each one's, shape (spans,)."""
-    _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
-    sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
-    return sums / np.bincount(which)[:, None], which

@@ -19,7 +19,6 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.sampler import Track
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
@@ -28,17 +27,12 @@ locked to a multiple of the sample period, whose rows miss, reach 0.034 and more
 HOLD_S = 2.0
 """Length of the blocks that are held out in turn."""
 
-HELD_OUT_RATIO = 0.9
-"""Largest prediction error of held-out readings relative to that of a model of busy and idle alone."""
+HELD_OUT_RATIO, PLACEBO = 0.9, 1.15
+"""Largest prediction error of held-out readings relative to that of a model of busy and idle alone; and smallest
+residual at a wrong phase relative to that at the true one."""
 
-PLACEBO = 1.15
-"""Smallest residual at a wrong phase relative to that at the true one."""
-
-SHORTEST_S, COVERED = 5.0, 0.8
-"""Least length of a recording, and least share of it with readings."""
-
-DROPPED = 1e-3
-"""Largest share of missing kernels."""
+SHORTEST_S, COVERED, DROPPED = 5.0, 0.8, 1e-3
+"""Least length of a recording, least share of it with readings, and largest share of missing kernels."""
 
 SURE_EVIDENCE = 50.0
 """Evidence from which a rate needs no other range to be searched."""
@@ -145,10 +139,7 @@ def check_held_out(fitted: Fit, readings: Readings) -> Outcome:
 def check_placebo(fitted: Fit, readings: Readings) -> Outcome:
     """The check that the phase matters: samples half a period later must have a larger residual."""
     assert isinstance(fitted.observer, Sampled)
-    track = fitted.observer.track
-    late = replace(
-        fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
-    )
+    late = replace(fitted.observer, track=fitted.observer.track.later(0.5))
     wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     right = fitted.residual_rms_w
     return Outcome.without_interval("placebo", wrong > PLACEBO * right, wrong, residual_w=right, least=PLACEBO)

@@ -50,8 +50,8 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
     for part in (0.25, 0.5, 0.75):
         observer = locked.fit.observer
         assert isinstance(observer, Sampled)
-        track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
-        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, fit_response=True))
+        late = replace(observer, track=observer.track.later(part))
+        fits.append(fit(locked.fit.activity, late, readings, fit_response=True))
         fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, fit_response=True))
     return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
 

@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Indices, Mask
-from jouletrace.attribution.chains import Chain, precision
-from jouletrace.attribution.cuts import share_of
+from jouletrace.attribution.chains import Chain, precision, share_of
 from jouletrace.attribution.outcome import ALIASED_LOG, HOLES
 from jouletrace.attribution.solve import Energies, Problem, Solution, Unknowns, Unseen, mixture, solve
 from jouletrace.sensor.power_record import HOLE_PERIODS

@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.chains import Cuts, share_of
 from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered

@@ -16,14 +16,13 @@ from scipy.special import ndtr, stdtrit
 from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.outcome import READINGS, SWINGS
+from jouletrace.stats.interval import Z95
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
 _RANKS = 8
 """Widths by which independent groups of spans are described together: those of 95 % differ by 3 % from all widths."""
-
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -122,12 +121,7 @@ class Unseen:
 
     def variance(self, rows: Floats, chain: int) -> Floats:
         """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
-        return np.array([np.square((self._across @ (rows * size).T).T).sum(axis=1) for size in self.sizes[chain]])
-
-    @cached_property
-    def _across(self) -> csc_matrix:
-        """The shares of each source in each span; a product from the right would build it again each time."""
-        return self.share.T
+        return np.array([np.square(self.share.T @ (rows * size).T).sum(axis=0) for size in self.sizes[chain]])
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ class Energies:
         """
         _, low, high = self.interval(row)
         seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
-        scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
+        scale = float(high[0] - low[0]) / (2 * Z95) / np.hypot(seen, hidden)
         unseen = {} if self.unseen is None else {self.unseen.cause: scale * hidden}
         return {READINGS: scale * seen, **unseen}
 

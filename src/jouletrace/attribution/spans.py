@@ -207,7 +207,9 @@ def span_energies(
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
             none = energies.reason if np.isnan(mean[i]) else ""  # that of equal readings qualifies an energy
-            reason[ok[i]] = none or _too_wide(energies, i, period_s)
+            by = {} if none or period_s is None else energies.sources(np.eye(len(ok))[[i]])
+            hidden = bool(by) and by[SWINGS] > by[READINGS]
+            reason[ok[i]] = none or (ALIASED if hidden else "sensor_too_slow")
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         each[:, ok[good]] = np.stack([mean, low, high])[:, good]
@@ -232,12 +234,6 @@ def _judged(record: Readings, response: Response, start: Ints, end: Ints, missin
     holed = missing > _BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))
     return [code or None for code in codes.tolist()]
-
-
-def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
-    """The reason of an interval that is as wide as the energy."""
-    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
-    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
 
 
 def _holes(record: Readings, response: Response) -> Floats:

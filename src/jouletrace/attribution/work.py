@@ -24,8 +24,6 @@ TOLERANCE_W = 2 * Prior.excess_w
 _UNKNOWN = 1e4
 """Standard deviation, before the energies, of an unknown of which nothing is known."""
 
-_OF_EXCESS = np.array([0.0, 1.0, 0.0])
-
 _SCATTER = np.geomspace(1e-3, 0.3, 12)
 """Standard deviations of a window's work over its mean: from nothing that matters to a branch that few windows take."""
 
@@ -54,8 +52,9 @@ def work(energies: Energies, spans_s: Floats, counts: Floats) -> Work:
         counts: Iterations in each span, shape (s,).
     """
     informed, idle = _informed(energies, *_rows(energies, spans_s, counts)), bool((counts == 0).any())
-    (mean,), (low,), (high,) = (excess := _posterior(_UNKNOWN, *informed)).interval(_OF_EXCESS)
-    _, (least,), (most,) = excess.interval(_OF_EXCESS, 0.99)  # one healthy check of a hundred fails
+    excess, row = _posterior(_UNKNOWN, *informed), np.array([0.0, 1.0, 0.0])
+    (mean,), (low,), (high,) = excess.interval(row)
+    _, (least,), (most,) = excess.interval(row, 0.99)  # one healthy check of a hundred fails
     passed = idle and bool(least <= 0 <= most or abs(mean) <= TOLERANCE_W)
     code = "idle_apart" if idle else "idle_unseen"
     return Work(_posterior(Prior.excess_w, *informed), Outcome(code, passed, (float(mean), float(low), float(high))))
