@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from jouletrace.attribution.checks import check_powers, check_rest, resolved
 from jouletrace.attribution.program import Rows
-from jouletrace.attribution.rows import check_powers, check_rest, resolved
 from jouletrace.attribution.solve import Energies
 
 

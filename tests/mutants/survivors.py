@@ -484,13 +484,13 @@ SURVIVORS = [
         "Same: any negative number stands for what is left.",
     ),
     Survivor(
-        "attribution/rows.py",
+        "attribution/checks.py",
         "if value <= 0:",
         "if value < 0:",
         "Slight: a power at its bound to the last bit.",
     ),
     Survivor(
-        "attribution/rows.py",
+        "attribution/checks.py",
         "return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "return np.asarray(((high - low) / 2 < WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "Slight: a half-width of half the energy to the last bit.",

@@ -67,7 +67,7 @@ MUTANTS = [
     *_of(
         "attribution/program.py",
         ["attribution/test_program_terms.py"],
-        ("no jackknife", "blocks=_BLOCKS", "blocks=0"),
+        ("no jackknife", "blocks=BLOCKS", "blocks=0"),
         ("clock left out of readings", "[prior.clock * value_w, shown]", "[0 * value_w, shown]"),
         ("clock left out of energies", "wanted[:, 0] = prior.clock *", "wanted[:, 0] = 0.0 *"),
         ("clock left out of known samples", "value_w, by_place = seen.value,", "value_w, by_place = 0 * seen.value,"),

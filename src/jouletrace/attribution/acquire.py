@@ -57,7 +57,11 @@ class Search:
 
 
 def search(
-    sensor: Sensor, activity: Activity, readings: Readings, inner: bool = False, known: Windows | None = None
+    sensor: Sensor,
+    activity: Activity,
+    readings: Readings,
+    inner: bool = False,
+    known: dict[bool, list[Window]] | None = None,
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
@@ -66,7 +70,7 @@ def search(
     """
     windows = {} if known is None else known
     if inner not in windows:
-        windows[inner] = [_Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
+        windows[inner] = [Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
     parts = windows[inner]
     most = max(len(part.watts) for part in parts)
     enough(activity, most, columns=False)
@@ -83,15 +87,8 @@ def search(
     residual_w, runner_up_w = (
         float(np.sqrt(np.average([fit.square for fit in fits], weights=weights))) for fits in (best, rival)
     )
-    return Search(
-        rate_hz=best[w].rate_hz,
-        residual_w=residual_w,
-        runner_up_w=runner_up_w,
-        evidence=second - least,
-        start_s=parts[w].start_s,
-        end_s=parts[w].end_s,
-        one_s=best[w].one_s,
-    )
+    (_, rate_hz, one_s), evidence = best[w], second - least
+    return Search(rate_hz, residual_w, runner_up_w, evidence, parts[w].start_s, parts[w].end_s, one_s)
 
 
 class _Fit(NamedTuple):
@@ -102,7 +99,7 @@ class _Fit(NamedTuple):
     one_s: float
 
 
-def _near(rate_hz: float, parts: Sequence[_Window]) -> tuple[float, list[_Fit]]:
+def _near(rate_hz: float, parts: Sequence[Window]) -> tuple[float, list[_Fit]]:
     """Fits of a rate on the grid, one for each window at what suits it best within one and a half steps.
 
     Before them minus the logarithm of their likelihood.
@@ -136,7 +133,7 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     return [(start, min(start + WINDOW_S, finish)) for start in dict.fromkeys(chosen)]
 
 
-def _total(parts: Sequence[_Window], square: ArrayLike) -> Floats:
+def _total(parts: Sequence[Window], square: ArrayLike) -> Floats:
     """Negative logarithm of the likelihood, from mean square residuals of each part, shape (parts, rates)."""
     return np.array([len(part.watts) for part in parts]) @ np.log(square) / 2
 
@@ -152,7 +149,7 @@ def _distinct_rates(rates: Floats, total: Floats) -> list[float]:
     return chosen
 
 
-class _Window:
+class Window:
     """A part of a recording that is searched separately."""
 
     def __init__(self, sensor: Sensor, activity: Activity, readings: Readings, start_s: float, end_s: float) -> None:
@@ -190,7 +187,3 @@ def _mean_squares(design: Floats, watts: Floats) -> Floats:
     moment = turned @ watts + ridge * PRIOR_W
     powers = np.linalg.solve(gram, moment[..., None])
     return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))
-
-
-Windows = dict[bool, list[_Window]]
-"""The parts of a recording with what searches have computed of them, by ``inner``."""

@@ -19,7 +19,7 @@ from jouletrace.attribution.chains import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, solve
+from jouletrace.attribution.solve import BLOCKS, Problem, Unknowns, jackknife_width, solve
 from jouletrace.sensor.shares import Response, Timeline, shares, slopes
 from jouletrace.stats.one_thread import one_thread
 
@@ -27,17 +27,9 @@ _DENSITIES_S = np.geomspace(1e-7, 1.0, 15)
 """Spectral densities of swings over the squared power of the load: from none to some tenths of a second of all of it.
 They only weigh readings of the load against those of idle power, so that two a decade do."""
 
-_BLOCKS = 20
-"""Of readings, whose errors are independent of each other."""
-
-_MOMENT = 1e-3
-"""Memory of momentary readings over the time between them."""
-
-_MOST_W = 1e4
-"""Standard deviation of the power by any kind of amount before the readings: nothing is known of it."""
-
-_STILL = 1e-4
-"""Sizes of change, in W and relative, that are none."""
+_MOMENT, _STILL, _MOST_W = 1e-3, 1e-4, 1e4
+"""Memory of momentary readings over the time between them; sizes of change, in W and relative, that are none; standard
+deviation of the power by any kind of amount before the readings: nothing is known of it."""
 
 _PRIOR = replace(Prior(), level_w=_STILL, slow=((_STILL, 0.0, 1.0),), idle_walk=0.1, after=(0.0, 1.0))
 """Power that doesn't go with amounts is that of idle, which goes on as in pauses: an H200's falls from 129.9 to 128 W
@@ -113,7 +105,7 @@ def attribute_amounts(
     energy[:, [k - 2, 2 * k - 2]] = cuts.h[:, None] / 2
     chain = replace(chain, energy=energy, own=np.zeros_like(chain.own))
     found = solve(chain, problem)
-    around = found.left_out(_BLOCKS)
+    around = found.left_out()
     for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
         moved = solve(chain, replace(problem, values_w=slope_w)).unknowns
         around += np.outer(moved, moved)
@@ -134,11 +126,11 @@ def of_known(amounts: Floats, energies_j: Floats) -> tuple[Floats, Floats]:
         amounts: Of each kind in each span, shape (n, c), in order of time.
         energies_j: Of the spans, shape (n,).
     """
-    size, block = _size(amounts), np.arange(len(amounts)) * _BLOCKS // len(amounts)
+    size, block = _size(amounts), np.arange(len(amounts)) * BLOCKS // len(amounts)
     scaled = amounts / size
     inverse: Floats = np.asarray(np.linalg.inv(scaled.T @ scaled), np.float64)
-    every = [np.linalg.lstsq(scaled[block != one], energies_j[block != one], rcond=None)[0] for one in range(_BLOCKS)]
-    away = (np.stack(every) - inverse @ (scaled.T @ energies_j)) / size * jackknife_width(_BLOCKS)
+    every = [np.linalg.lstsq(scaled[block != one], energies_j[block != one], rcond=None)[0] for one in range(BLOCKS)]
+    away = (np.stack(every) - inverse @ (scaled.T @ energies_j)) / size * jackknife_width(BLOCKS)
     return _positive(inverse @ (scaled.T @ energies_j), inverse) / size, away.T @ away
 
 

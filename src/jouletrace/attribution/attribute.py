@@ -144,8 +144,9 @@ class _Case:
         """Energies under all sizes of swing and slow change, or ``some`` of them."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
-        level_w = look.level_w + self.base_w
-        owed, owed_w = timing(cuts, level_w if self.prior.placed else cuts.means(level_w), response, self.unsure_s)
+        # Where readings may say that a burst's level changes
+        level_w, moving = look.level_w + self.base_w, any(local > 0 for _, local, _ in self.prior.slow)
+        owed, owed_w = timing(cuts, level_w if moving else cuts.means(level_w), response, self.unsure_s)
         # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
         late_w = look.unsettled_w * response.weight / np.sqrt(12)
         noise_w = np.sqrt(response.noise_w**2 + owed_w**2 + late_w**2)

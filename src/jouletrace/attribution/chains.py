@@ -18,12 +18,8 @@ from jouletrace.sensor.shares import Response
 FLOOR_W = 0.05
 """Noise of the sensor's state per segment: well below a reading's, and keeps the precision finite."""
 
-_STILL = 1e-4
-"""Variance of a state that doesn't move, in W²."""
-
-ANY = 1e6
-"""Variance of a state of which nothing is known, in W²."""
-
+_STILL, ANY = 1e-4, 1e6
+"""Variances of a state that doesn't move, and of one of which nothing is known, in W²."""
 
 _BESIDE = 8
 """Steps beside a burst within which power is placed as finely as inside: a load that begins in these two readings, and

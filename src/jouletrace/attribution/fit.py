@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 from scipy.linalg import block_diag
 
+from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.observer import Observer
 from jouletrace.attribution.prior import Prior as Beliefs
@@ -19,8 +19,6 @@ from jouletrace.attribution.program import Columns
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 from jouletrace.stats.regression import Prior, equivalent_noise, solve
-
-Array = NDArray[np.float64]
 
 LEAD_S = 0.35
 """Readings this soon after the start contain what ran before it, and the ramp of the power."""
@@ -50,29 +48,24 @@ class Fit:
     activity: Activity  # what ran
     observer: Observer  # the sensor, with the track of the last round but one, which this fit is linear about
     # The readings that were used, shape (n,)
-    time_s: Array
-    watts: Array
-    power_w: Array  # of each column of the activity, idle last, shape (k,)
+    time_s: Floats
+    watts: Floats
+    power_w: Floats  # of each column of the activity, idle last, shape (k,)
     clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
-    seen: Array  # mean share of each column in the readings, idle last, shape (k,)
-    drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
-    residual_w: Array  # reading minus prediction, shape (n,)
-
-    @property
-    def begun_s(self) -> float:
-        """Time from the start of the timeline to the first reading used."""
-        return max(LEAD_S, self.observer.reach_s)
+    seen: Floats  # mean share of each column in the readings, idle last, shape (k,)
+    drift_w: Floats  # slow drift of the whole, of mean 0, shape (n,)
+    residual_w: Floats  # reading minus prediction, shape (n,)
 
     @property
     def residual_rms_w(self) -> float:
         """Root mean square of the residuals."""
         return float(np.sqrt(np.mean(self.residual_w**2)))
 
-    def steady_w(self) -> Array:
+    def steady_w(self) -> Floats:
         """Power above idle of each interval at the mean clock, shape (intervals,)."""
         return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.column])
 
-    def above_w(self) -> Array:
+    def above_w(self) -> Floats:
         """Power above idle of each interval at its own clock, shape (intervals,)."""
         return np.asarray(self.steady_w() * (1 + self.clock_exponent * self.activity.slowness))
 
@@ -82,7 +75,7 @@ def fit(
     observer: Observer,
     readings: Readings,
     *,
-    use: NDArray[np.bool_] | None = None,
+    use: Mask | None = None,
     fit_place: bool = True,
     fit_response: bool = False,
     rounds: int = ROUNDS,
@@ -131,7 +124,7 @@ def fit(
     return found
 
 
-def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> NDArray[np.bool_]:
+def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> Mask:
     """Mask of the readings that the timeline explains, of a sensor that depends on ``reach_s`` before each."""
     return readings.between(activity.begin_s + max(LEAD_S, reach_s), activity.finish_s - END_S)
 
@@ -154,7 +147,7 @@ def enough(activity: Activity, readings: int, columns: bool = True) -> None:
         )
 
 
-def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[float, Prior]:
+def _start(activity: Activity, idle: Floats, watts: Floats, rest_w: tuple[float, float]) -> tuple[float, Prior]:
     """Power above idle, one for all kernels, and a prior of powers and clock about it that is as wide."""
     prior = Prior.independent(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy_w, idle_w = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
@@ -164,7 +157,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     return float(busy_w - idle_w), Prior.by(np.append(columns.made @ columns.mean_w, [rest_w[0], 0.0]), covariance)
 
 
-def drift_of(time: Array) -> Array:
+def drift_of(time: Floats) -> Floats:
     """The slow drift with temperature: quadratic splines of mean 0, shape (n, m); no columns for a few seconds."""
     span = float(time[-1] - time[0])
     pieces = round(span / 4.0)

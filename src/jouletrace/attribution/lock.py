@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.attribution.acquire import Search, Windows, search
+from jouletrace.attribution.acquire import Search, Window, search
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import ROUNDS, Fit, enough, explained, fit
 from jouletrace.attribution.observer import Averaged, Sampled
@@ -22,7 +22,6 @@ rate; between false rates the ratio stays below 12 (docs/results/accuracy-progra
 
 AVERAGES = (8, 12, 16, 20, 24, 32)
 """Lengths of the recursive average to try beside the nominal one."""
-
 
 BLOCK_S, BINS = 1.0, 80
 """Blocks of a recording in which a track is followed, and phases of a sample period in each."""
@@ -40,7 +39,7 @@ class Lock:
 class Known:
     """Results of attempts with other ranges of rates on the same recording."""
 
-    windows: Windows = field(default_factory=dict)
+    windows: dict[bool, list[Window]] = field(default_factory=dict)
     locks: list[Lock] = field(default_factory=list)
 
 
@@ -116,15 +115,14 @@ def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[F
 
 def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float) -> Fit:
     """From the fit of a part to that of the whole recording, by turns of track and powers."""
-    chosen: Fit | None = None
-    for _ in range(3):
+    chosen = best
+    for turn in range(3):
         sensor, above_w = _tuned(best).sensor, replace(best, activity=activity).above_w()
         track = follow(sensor, activity, readings, rate_hz, float(best.power_w[-1]), above_w)
         best = fit(activity, Sampled(sensor, track), readings)
-        if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:
+        if turn and best.residual_rms_w > 0.99 * chosen.residual_rms_w:
             break
         chosen = best
-    assert chosen is not None
     return chosen
 
 

@@ -12,17 +12,13 @@ from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
 from jouletrace.sensor.shares import Response, averaged
 
-_ROUNDS = 3
-"""Passes until heights and places of jumps agree with each other."""
+_ROUNDS, _FIRST = 3, (1e-4, 0.3, 1.0)
+"""Passes until heights and places of jumps agree with each other; density in s, slow and local change of the first
+look: wide, so that readings decide."""
 
-_FIRST = (1e-4, 0.3, 1.0)
-"""Density in s, slow and local change of the first look: wide, so that readings decide."""
-
-_LEAST_W = 5.0
-"""Height of a burst that doesn't rise above idle: sizes relative to it need one."""
-
-_ANY = 1e5
-"""Variance of a walk that follows all readings, in W²/s."""
+_LEAST_W, _ANY = 5.0, 1e5
+"""Height of a burst that doesn't rise above idle: sizes relative to it need one. Variance of a walk that follows all
+readings, in W²/s."""
 
 _SEEN = 4.0
 """Standard deviations of noise by which power outside of bursts was seen to move."""

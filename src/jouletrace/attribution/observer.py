@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.sensor.shares import Shape
 from jouletrace.stats.regression import Prior
-
-Array = NDArray[np.float64]
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
@@ -26,9 +24,9 @@ DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
 class Observed:
     """The regressors of each reading."""
 
-    shares: Array  # share of each column of the activity, idle last, shape (n, columns)
-    value: Array  # mean of a value given per interval, shape (n,)
-    shift: Array  # derivative by each of the observer's ``unknowns``, W, shape (n, m)
+    shares: Floats  # share of each column of the activity, idle last, shape (n, columns)
+    value: Floats  # mean of a value given per interval, shape (n,)
+    shift: Floats  # derivative by each of the observer's ``unknowns``, W, shape (n, m)
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,12 @@ class Sampled:
     sensor: Sensor  # the nominal sensor
     track: Track  # times of its samples
     # Difference of the response from the nominal one in the bins of ``BINS_S``
-    change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
+    change: Floats = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
     reach_s = 0.0  # time before a reading on which it depends; the average doesn't count
 
-    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
+    def observe(
+        self, activity: Activity, time_s: Floats, value: Floats, watts: Floats, shape: bool = False
+    ) -> Observed:
         """The regressors of readings.
 
         Args:
@@ -64,7 +64,7 @@ class Sampled:
         read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
         return Observed(readout.readings(sums, last), read[:, 0], read[:, 1:])
 
-    def unknowns(self, shape: bool = False) -> tuple[Array, Prior]:
+    def unknowns(self, shape: bool = False) -> tuple[Floats, Prior]:
         """Place in time in units in which steps of about 1 are linear, and its prior; then the response's change.
 
         The place are the coefficients of the track, in ``TRACK_UNIT_S``: the rate changes slowly. A response is smooth
@@ -80,7 +80,7 @@ class Sampled:
         near = _zero(np.eye(bins) / 0.015, _bends(bins) / 0.006, np.full((1, bins), 1e5))
         return np.append(place, self.change), slow.beside(near)
 
-    def moved(self, unknowns: Array) -> Sampled:
+    def moved(self, unknowns: Floats) -> Sampled:
         """The observer at others of its ``unknowns``."""
         place, change = np.split(unknowns, [len(self.track.shift_s)])
         track = replace(self.track, shift_s=place * TRACK_UNIT_S)
@@ -92,11 +92,11 @@ class Sampled:
         return self.sensor.response.plus(self.change)
 
 
-def _bends(count: int) -> Array:
+def _bends(count: int) -> Floats:
     return np.diff(np.eye(count), 2, axis=0)
 
 
-def _zero(*rows: Array) -> Prior:
+def _zero(*rows: Floats) -> Prior:
     """A prior by which each of these sums of unknowns is 0 ± 1."""
     return Prior(np.vstack(rows), np.zeros(sum(map(len, rows))))
 
@@ -109,12 +109,14 @@ class Averaged:
     delay_s: float  # from a window's end to its reading
     stretch: float = 0.0  # relative excess of the windows' length
 
-    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
+    def observe(
+        self, activity: Activity, time_s: Floats, value: Floats, watts: Floats, shape: bool = False
+    ) -> Observed:
         """See ``Sampled``."""
         window_s, end_s = self.sensor.window_s * (1 + self.stretch), time_s - self.delay_s
         shares = Shape(0.0, window_s, ()).shares(end_s, activity.timeline)
 
-        def mean(of: Array, late_s: float = 0.0, longer_s: float = 0.0) -> Array:
+        def mean(of: Floats, late_s: float = 0.0, longer_s: float = 0.0) -> Floats:
             first, last = (activity.integral(end_s - back_s, of) for back_s in (late_s + window_s + longer_s, late_s))
             return (last - first) / window_s
 
@@ -128,14 +130,14 @@ class Averaged:
         """Time before a reading on which it depends."""
         return self.sensor.window_s * (1 + self.stretch) + self.delay_s
 
-    def unknowns(self, shape: bool = False) -> tuple[Array, Prior]:
+    def unknowns(self, shape: bool = False) -> tuple[Floats, Prior]:
         """Delay and excess length, in their units, and their scatter between GPUs."""
         sensor, unit = self.sensor, np.array([DELAY_UNIT_S, STRETCH_UNIT])
         spread = np.array([sensor.delay_spread_s, sensor.stretch_spread]) / unit
         prior = Prior.independent(np.array([sensor.delay_s, 0.0]) / unit, spread)
         return np.array([self.delay_s, self.stretch]) / unit, prior
 
-    def moved(self, unknowns: Array) -> Averaged:
+    def moved(self, unknowns: Floats) -> Averaged:
         """See ``Sampled``."""
         return replace(self, delay_s=float(unknowns[0] * DELAY_UNIT_S), stretch=float(unknowns[1] * STRETCH_UNIT))
 

@@ -22,18 +22,14 @@ from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import KEPT, Energies, Problem, Solution, Unknowns, mixture, solve
+from jouletrace.attribution.solve import BLOCKS, KEPT, Energies, Problem, Solution, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Response, averaged, shares, slopes
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
 """Relative spreads of power between kernels of a kind: eight a decade, so that ± is off by 15 % at most."""
 
-
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
-
-_BLOCKS = 20
-"""Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def attribute_program(
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
     sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
     likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
-    found = mixture(*likely, blocks=_BLOCKS)
+    found = mixture(*likely, blocks=BLOCKS)
     shift = base_w * np.asarray(cover @ cuts.h)
     # If delay or response, and the rise, were known, which sensors of a kind may have in common
     kinds, shared = powers.wanted[len(spans) :], 2 if sampled is None else len(sampled.change) + 1

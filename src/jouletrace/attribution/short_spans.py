@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.activity import Activity, Kind
+from jouletrace.attribution.checks import WIDTH, resolved
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import WIDTH, resolved
 from jouletrace.attribution.solve import joined
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings

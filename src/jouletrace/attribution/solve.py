@@ -21,6 +21,9 @@ from jouletrace.stats.interval import Z95
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+BLOCKS = 20
+"""Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
+
 _RANKS = 8
 """Widths by which independent groups of spans are described together: those of 95 % differ by 3 % from all widths."""
 
@@ -87,7 +90,7 @@ class Solution:
         own = (spans.multiply(chain.own) @ spans.T).toarray() + _quadratic(self._factor, lever, two // 2)
         return own, self.problem.unknowns.wanted - lever @ self._moved
 
-    def left_out(self, blocks: int) -> Floats:
+    def left_out(self, blocks: int = BLOCKS) -> Floats:
         """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
 
         The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a

@@ -32,14 +32,12 @@ a log. Readings of such a log within a span from which on its energy is theirs a
 _IN_OVERLAP = 0.01
 """Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
 
-_BLIND = 0.05
-"""Largest share of a span that may lie in holes of the record."""
+_BLIND, _WIDEST = 0.05, 0.5
+"""Largest share of a span that may lie in holes of the record, and largest half-width of an interval over the energy: a
+wider one says nothing."""
 
 ALIASED_FROM = GAIN_PCT / 100
 """Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
-
-_WIDEST = 0.5
-"""Largest half-width of an interval over the energy: a wider one says nothing."""
 
 
 @dataclass(frozen=True)

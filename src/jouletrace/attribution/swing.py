@@ -40,10 +40,8 @@ to 0.18 %, and 16 of 20 intervals hold. With a known period 80 of 80 simulated b
 _LEAST = 0.03
 """Weight of any density: where all swings have one period, scatter may come of the samples' moments as well."""
 
-_PHASES = (0.2, 0.5, 0.8)
+_PHASES, _SHORT = (0.2, 0.5, 0.8), 25
 """Of the readings against the burst's start; of more than ``_SHORT`` readings the middle one stands for all."""
-
-_SHORT = 25
 
 _STEP = 0.5
 """Of the time between readings, at which the level changes slowly."""
@@ -55,11 +53,9 @@ _RATES_HZ = 50.0, 500.0
 """Samples per second within a window, of which nothing is known, log-uniform; at a higher rate, as of 1.2 kHz on an
 H100, windows are as if power were averaged continuously."""
 
-_BLIND = 1e-12
-"""Information on the level, in W^-2 of power 1, of readings that don't meet the burst."""
-
-_NOISE = 1e-6
-"""Variance of a reading's noise over the squared power above idle: 0.35 W of 350 W."""
+_BLIND, _NOISE = 1e-12, 1e-6
+"""Information on the level, in W^-2 of power 1, of readings that don't meet the burst; variance of a reading's noise
+over the squared power above idle: 0.35 W of 350 W."""
 
 
 def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: float | None) -> tuple[Floats, Floats]:

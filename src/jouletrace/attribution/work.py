@@ -77,18 +77,12 @@ def _rows(energies: Energies, spans_s: Floats, counts: Floats) -> tuple[Floats, 
 def _informed(energies: Energies, design: Floats, scatter: Floats, walk: Floats) -> list[Floats]:
     """Log-likelihood without the unknowns, (g,), information on them, (g, 3, 3), and moment, (g, 3), of g sizes."""
     sizes = ((_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk).reshape(-1, *walk.shape)
-    found, unseen = [], energies.unseen
-    for g, weight in enumerate(energies.weight.tolist()):
-        value, seen = energies.mean_j[g], energies.covariance[g]
-        errors = [(1.0, 0 * seen)]
-        if unseen is not None:
-            hidden = [unseen.share.multiply(size[:, None]).toarray() for size in unseen.sizes[g]]
-            errors = [(chance, one @ one.T) for chance, one in zip(unseen.chances.tolist(), hidden, strict=True)]
-        for chance, error in errors:
-            every, data = seen + error + sizes, np.column_stack([design, value])
-            weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
-            log = np.log(weight * chance) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
-            found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
+    found = []
+    for weight, value, errors in zip(*energies.components(), strict=True):
+        every, data = errors + sizes, np.column_stack([design, value])
+        weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
+        log = np.log(weight) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
+        found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
     return [np.concatenate(one) for one in zip(*found, strict=True)]
 
 
