@@ -91,20 +91,14 @@ def on_grid(stamps_s: Floats) -> tuple[Floats, Floats]:
 
 
 def judged(group: Group, n: int, seed: int) -> dict[str, Any]:
-    """One row: how many hold, how wide they are, and how wide the best grid point would be."""
-    rows, tried, spent = [], [], 0.0
+    """One row: how many hold, and how wide they are."""
+    rows, spent = [], 0.0
     for record, read, known in group.records(n, seed):
         began = time.perf_counter()
         found = attribute(*read, [record.span_s], **known)
         rows.append([*(end[0] for end in found.interval()), record.energy_j])
         spent += time.perf_counter() - began
-        if found.tried_j is not None:
-            tried.append(np.asarray(found.tried_j)[:, 0] / record.energy_j - 1)
-    row = asdict(group) | {"n": n, "seconds": spent / n} | percents(*np.transpose(rows))
-    if tried:
-        errors = np.abs(np.array([one[: min(map(len, tried))] for one in tried]))
-        row["oracle_pct"] = float(100 * np.quantile(errors, 0.95, axis=0).min())
-    return row
+    return asdict(group) | {"n": n, "seconds": spent / n} | percents(*np.transpose(rows))
 
 
 def line(row: dict[str, Any]) -> str:
@@ -114,7 +108,6 @@ def line(row: dict[str, Any]) -> str:
     text = f"{row['simulator'][:14]:14} {shape:22} {row['length_s']:5g} s n {row['n']:3d} |"
     if "holds" in row:
         text += f" {100 * row['holds']:5.1f} % hold, ± {row['half_pct']:5.2f} %, errors {row['error95_pct']:5.2f}"
-    text += f" (best {row['oracle_pct']:5.2f})" if "oracle_pct" in row else ""
     return text + (f", null {100 * row['null']:.0f} %" if row["null"] else "")
 
 

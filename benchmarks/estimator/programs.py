@@ -25,10 +25,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.checks import resolved, trusted
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import resolved
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response

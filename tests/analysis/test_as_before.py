@@ -16,7 +16,7 @@ from energy_signals import calibrated
 from energy_tables import Rows
 from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
-from jouletrace.attribution.attempts import attempts
+from jouletrace.attribution.checks import attempts
 from jouletrace.run import load
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from places import REPOSITORY

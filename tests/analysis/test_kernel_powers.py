@@ -31,7 +31,7 @@ def given(kernels, kinds, power_w, sd_w, *, bound_w=None, shared=0.36):
     mean = np.append(energy.sum(), energy[:-1])[None]
     bound = sd[:-1] if bound_w is None else np.array(bound_w)[:-1] * seconds
     rows = Energies(
-        Joint(np.ones(1), mean, joint[None], np.zeros(0), mean),
+        Joint(np.ones(1), mean, joint[None]),
         seconds,
         np.diag((300.0 * seconds) ** 2),
         np.diag(bound**2),

@@ -9,8 +9,8 @@ import pytest
 
 from jouletrace.analysis import analyse, kernel_times, parts
 from jouletrace.analysis.kernel_powers import models
-from jouletrace.attribution import attempts as trying
-from jouletrace.attribution.attempts import attempts
+from jouletrace.attribution import checks as trying
+from jouletrace.attribution.checks import attempts
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.run.recording_names import RECORDINGS, recording_of

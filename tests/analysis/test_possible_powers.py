@@ -9,8 +9,7 @@ import jouletrace as jt
 from energy_tables import recorded_of
 from jouletrace.analysis import analyse
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.rows import check_powers
+from jouletrace.attribution.checks import check_powers, trusted
 from jouletrace.report import render
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.division import divisions_of, tables_of

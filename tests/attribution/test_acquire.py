@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, _distinct_rates, _Fit, _mean_squares, _Window, _windows, search
+from jouletrace.attribution.acquire import WINDOW_S, Window, _distinct_rates, _Fit, _mean_squares, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import EVIDENCE
 from jouletrace.errors import BadInputError
@@ -16,7 +16,7 @@ from readings import taken
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
 
 
-class Window:
+class Stated:
     """A part of a recording whose mean square residual is lowest at given rates; for each it is stated, W²."""
 
     def __init__(self, start_s, readings, squares, spread_w=20.0):
@@ -24,14 +24,9 @@ class Window:
         self.watts = spread_w * np.resize([1.0, -1.0], readings)
         self.squares = squares
 
-    def least(self, rates_hz):
-        wells = [square + 50 * np.abs(rates_hz - rate) for rate, square in self.squares.items()]
-        return np.minimum(np.min(wells, axis=0), 100.0)
-
-    def best(self, rates_hz):
-        square = self.least(rates_hz)
-        k = int(np.argmin(square))
-        return _Fit(float(square[k]), float(rates_hz[k]), self.start_s + 1e-4)
+    def fitted(self, rate_hz, phases):
+        wells = [square + 50 * abs(rate_hz - rate) for rate, square in self.squares.items()]
+        return _Fit(min(*wells, 100.0), rate_hz, self.start_s + 1e-4)
 
 
 def timeline(*spans, gap_s=0.01):
@@ -53,25 +48,25 @@ def test_power_of_a_part_in_which_no_window_lies_is_refused():
 
 def test_evidence_is_of_the_best_rate_over_the_second_best():
     squares = {1203.0: 4.0, 1206.0: 9.0, 1209.0: 16.0}
-    found = searched(Window(0.0, 150, squares), Window(3.0, 100, squares))
+    found = searched(Stated(0.0, 150, squares), Stated(3.0, 100, squares))
     assert found.rate_hz == pytest.approx(1203.0)
     assert (found.residual_w, found.runner_up_w) == (pytest.approx(2.0), pytest.approx(3.0))
     assert found.evidence == pytest.approx(250 / 2 * np.log(9 / 4))
 
 
 def test_windows_count_by_their_readings_and_those_that_lack_them_not_at_all():
-    one, other = Window(0.0, 150, {1203.0: 4.0, 1206.0: 16.0}), Window(3.0, 100, {1203.0: 9.0, 1206.0: 25.0})
-    lacking = Window(6.0, 75, {1206.0: 0.01})
+    one, other = Stated(0.0, 150, {1203.0: 4.0, 1206.0: 16.0}), Stated(3.0, 100, {1203.0: 9.0, 1206.0: 25.0})
+    lacking = Stated(6.0, 75, {1206.0: 0.01})
     found = searched(one, other, lacking)
     assert found.rate_hz == pytest.approx(1203.0)
     assert found.residual_w == pytest.approx(np.sqrt((150 * 4 + 100 * 9) / 250))
     assert found.runner_up_w == pytest.approx(np.sqrt((150 * 16 + 100 * 25) / 250))
-    assert searched(one, other, Window(6.0, 76, {1206.0: 0.01})).rate_hz == pytest.approx(1206.0)
+    assert searched(one, other, Stated(6.0, 76, {1206.0: 0.01})).rate_hz == pytest.approx(1206.0)
 
 
 def test_a_lock_begins_in_the_window_that_is_explained_best():
     squares = {1203.0: 4.0}
-    calm, lively = Window(0.0, 150, squares, spread_w=5.0), Window(3.0, 150, squares, spread_w=20.0)
+    calm, lively = Stated(0.0, 150, squares, spread_w=5.0), Stated(3.0, 150, squares, spread_w=20.0)
     assert searched(calm, lively).place == (pytest.approx(1203.0), 3.0, 3.0001)
     assert searched(lively, calm).end_s == 6.0
 
@@ -164,9 +159,9 @@ def test_the_best_phase_is_that_of_the_samples(later):
     length, pause = rng.uniform(2e5, 3e6, 1500), rng.uniform(1e5, 1e6, 1500)
     activity, readings = recorded(rng, length, pause, (250.0, 600.0), 1225.0, 0.5 + later / 1225.0)
     time = readings.time_s
-    window = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
+    window = Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
     # readings of the first 0.12 s contain what was before the window
     assert len(window.watts) == np.sum((time >= 0.62) & (time < 1.995))
-    _, rate, one_s = window.best(np.array([1224.0, 1225.0]))
-    assert rate == 1225.0
+    other, (square, _, one_s) = (window.fitted(rate, 16) for rate in (1224.0, 1225.0))
+    assert square < other.square
     assert one_s == pytest.approx(0.5 + later / 1225.0, abs=1 / 16 / 1225.0)

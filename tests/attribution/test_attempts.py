@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jouletrace.attribution import attempts as trying
-from jouletrace.attribution.attempts import attempts, trusted
+from jouletrace.attribution import checks as trying
+from jouletrace.attribution.checks import attempts, trusted
 from jouletrace.attribution.lock import EVIDENCE, Known
 from jouletrace.attribution.outcome import Outcome
 

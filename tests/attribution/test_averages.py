@@ -5,10 +5,10 @@ import pytest
 
 from jouletrace.analysis.kernel_powers import ALIKE
 from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.checks import PRIOR_SHARE, check_averages, of_each
 from jouletrace.attribution.fit import END_S, LEAD_S, explained
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, of_each
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response

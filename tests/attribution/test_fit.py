@@ -8,7 +8,6 @@ import pytest
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import (
     STEP,
-    _Nuisance,
     _start,
     drift_of,
     enough,
@@ -68,11 +67,10 @@ def test_powers_come_out():
 def test_readings_before_the_ramp_and_at_the_end_are_left_out():
     activity = timeline()
     found = fit(activity, MEANS, read(activity))
-    assert found.begun_s == pytest.approx(0.35)
     assert found.time_s[0] == pytest.approx(activity.begin_s + 0.35, abs=0.021)
     assert found.time_s[-1] == pytest.approx(activity.finish_s - 0.06, abs=0.021)
     slow = Averaged(Means(1.0, delay_s=0.0), 0.02)
-    assert fit(activity, slow, read(activity)).begun_s == pytest.approx(1.02, abs=0.05)
+    assert fit(activity, slow, read(activity)).time_s[0] == pytest.approx(activity.begin_s + 1.02, abs=0.05)
 
 
 def test_a_drift_of_the_whole_is_not_taken_for_power_of_kernels():
@@ -178,8 +176,8 @@ def test_the_prior_of_powers_is_never_narrower_than_30_w():
 
 
 def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area():
-    prior = Sampled(HOPPER_SENSOR, Track.straight(0.0, 1.0, 1224.0, 0.0)).shape_prior
-    information = prior.rows.T @ prior.rows
+    _, prior = Sampled(HOPPER_SENSOR, Track.straight(0.0, 1.0, 1224.0, 0.0)).unknowns(shape=True)
+    information = (prior.rows.T @ prior.rows)[-46:, -46:]
 
     def sds(change):
         return np.sqrt(change @ information @ change)
@@ -194,33 +192,30 @@ def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area(
     assert not prior.target.any()
 
 
-def seen(fit_response):
-    activity = timeline(3.0)
-    time = np.arange(0.5, 2.5, 0.02)
-    none = np.zeros(len(activity.column))
-    observer = Sampled(HOPPER_SENSOR, Track.straight(0.3, 2.9, 1225.0, 1.0), np.full(46, 0.001))
-    return observer, observer.observe(activity, time, none, none + 100.0, fit_response)
+def sampler(activity, off_s=0.0):
+    """A sampler, readings of it, and the same sampler with samples that are off their places."""
+    true = Sampled(HOPPER_SENSOR, Track.straight(activity.begin_s, activity.finish_s, 1225.0, 1.0))
+    time = np.arange(0.1, activity.finish_s, 0.02)
+    above = np.array([WATTS[activity.kinds[members[0]].name] for members in activity.members])[activity.column]
+    watts = WATTS[""] + true.observe(activity, time, above - WATTS[""], above).value
+    return taken(time, watts), replace(true, track=replace(true.track, start_s=true.track.start_s + off_s))
 
 
-def test_the_place_moves_by_a_bounded_step_and_the_response_by_all_that_fits():
-    observer, given = seen(True)
-    nuisance = _Nuisance.fitted(observer, given, len(given.shares), True, True)
-    places = len(observer.place)
-    assert nuisance.columns.shape == (len(given.shares), places + 46)
-    assert nuisance.now == pytest.approx(np.concatenate([observer.place, observer.change]))
-    assert nuisance.prior.rows.shape[1] == places + 46
-    far = np.append(observer.place + np.resize([1.0, -20.0, 20.0], places), np.full(46, 0.5))
-    moved = nuisance.made(observer, far)
-    assert moved.place - observer.place == pytest.approx(np.resize([1.0, -STEP, STEP], places))
-    assert moved.change == pytest.approx(np.full(46, 0.5))
+def test_the_place_moves_by_a_bounded_step_towards_the_true_one():
+    activity = timeline(6.0)
+    readings, late = sampler(activity, 100e-6)
+    once, often = (fit(activity, late, readings, rounds=rounds).observer for rounds in (2, 20))
+    assert np.abs(once.unknowns()[0]).max() == pytest.approx(STEP)
+    assert often.track.instants() + 100e-6 == pytest.approx(late.track.instants(), abs=20e-6)
+    assert not often.change.any()
 
 
 def test_what_is_not_fitted_stays():
-    observer, given = seen(False)
-    n = len(given.shares)
-    assert _Nuisance.fitted(observer, given, n, False, False).made(observer, np.zeros(0)) is observer
-    nuisance = _Nuisance.fitted(observer, given, n, True, False)
-    assert nuisance.made(observer, observer.place + 1.0).change is observer.change
+    activity = timeline(6.0)
+    readings, late = sampler(activity, 30e-6)
+    assert fit(activity, late, readings, fit_place=False).observer is late
+    assert fit(activity, late, readings).observer.change is late.change
+    assert fit(activity, late, readings, fit_response=True).observer.change.any()
 
 
 def test_ten_readings_are_needed_and_of_a_whole_recording_as_many_as_columns():

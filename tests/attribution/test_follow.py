@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution import follow as following
+from jouletrace.attribution import lock as following
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.follow import BINS, _cheapest, follow
+from jouletrace.attribution.lock import BINS, _cheapest, follow
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.sampler import Track, read_out
 from readings import taken

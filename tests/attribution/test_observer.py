@@ -53,7 +53,7 @@ def test_a_mean_is_over_its_window_some_time_before_its_reading(activity, averag
     of_kernels = averaged.observe(activity, TIME, above, above)
     assert of_kernels.value == pytest.approx(np.array(true) - watts[-1])
     assert averaged.reach_s == pytest.approx(length + 0.005)
-    assert seen.shape.shape == (len(TIME), 0)
+    assert seen.shift.shape == (len(TIME), 2)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -64,7 +64,7 @@ def test_the_derivative_of_a_mean_by_delay_and_length_is_its_change(activity, av
     step = np.zeros(2)
     step[which] = 0.3 if which == 0 else 0.3e-3 / 0.025 / STRETCH_UNIT
     there, back = (
-        averaged.moved(averaged.place + way * step, np.zeros(0)).observe(activity, TIME, activity.slowness, above)
+        averaged.moved(averaged.unknowns()[0] + way * step).observe(activity, TIME, activity.slowness, above)
         for way in (1, -1)
     )
     change = (there.shares - back.shares) @ watts / (2 * step[which])
@@ -74,13 +74,14 @@ def test_the_derivative_of_a_mean_by_delay_and_length_is_its_change(activity, av
 
 
 def test_the_place_of_a_mean_is_in_units_of_its_scatter(averaged):
-    assert averaged.place == pytest.approx([5.0, 3.0])
-    moved = averaged.moved(np.array([7.0, -1.0]), np.zeros(0))
+    place, prior = averaged.unknowns()
+    assert place == pytest.approx([5.0, 3.0])
+    moved = averaged.moved(np.array([7.0, -1.0]))
     assert (moved.delay_s, moved.stretch) == (pytest.approx(0.007), pytest.approx(-0.01))
-    assert moved.place * [DELAY_UNIT_S, STRETCH_UNIT] == pytest.approx([moved.delay_s, moved.stretch])
+    assert moved.unknowns()[0] * [DELAY_UNIT_S, STRETCH_UNIT] == pytest.approx([moved.delay_s, moved.stretch])
     # the prior: the nominal delay and length, 2 ms and 2 % about them
-    assert np.linalg.solve(averaged.prior.rows, averaged.prior.target) == pytest.approx([4.0, 0.0])
-    assert np.linalg.inv(averaged.prior.rows) == pytest.approx(np.diag([2.0, 2.0]))
+    assert np.linalg.solve(prior.rows, prior.target) == pytest.approx([4.0, 0.0])
+    assert np.linalg.inv(prior.rows) == pytest.approx(np.diag([2.0, 2.0]))
 
 
 @pytest.fixture
@@ -106,46 +107,38 @@ def test_a_reading_of_a_sampler_is_the_average_of_what_its_samples_see(activity,
 def test_derivatives_by_the_track_and_the_response_are_changes_of_the_readings(activity, sampled):
     _, above = powers(activity)
     seen = sampled.observe(activity, TIME, above, above, shape=True)
-    rng = np.random.default_rng(0)
-    place, change = rng.normal(size=len(sampled.place)), rng.normal(size=46)
-    there, back = (
-        sampled.moved(sampled.place + 1e-3 * way * place, sampled.change).observe(activity, TIME, above, above).value
-        for way in (1, -1)
-    )
-    assert seen.shift @ place == pytest.approx((there - back) / 2e-3, rel=1e-3, abs=0.02)
-    there, back = (
-        sampled.moved(sampled.place, sampled.change + 1e-3 * way * (change - change.mean()))
-        .observe(activity, TIME, above, above)
-        .value
-        for way in (1, -1)
-    )
-    assert seen.shape @ (change - change.mean()) == pytest.approx((there - back) / 2e-3, rel=0.02, abs=1.0)
-    assert sampled.observe(activity, TIME, above, above).shape.shape == (len(TIME), 0)
+    now, rng = sampled.unknowns(shape=True)[0], np.random.default_rng(0)
+    place, change = rng.normal(size=len(now) - 46), rng.normal(size=46)
+    moves = np.append(place, np.zeros(46)), np.append(0 * place, change - change.mean())
+    for move, rel, least in zip(moves, (1e-3, 0.02), (0.02, 1.0), strict=True):
+        there, back = (sampled.moved(now + 1e-3 * way * move).observe(activity, TIME, above, above) for way in (1, -1))
+        assert seen.shift @ move == pytest.approx((there.value - back.value) / 2e-3, rel=rel, abs=least)
+    assert sampled.observe(activity, TIME, above, above).shift.shape == (len(TIME), len(place))
 
 
 def test_the_place_of_a_sampler_is_its_track_in_units_of_10_us(sampled):
-    assert sampled.place * TRACK_UNIT_S == pytest.approx(sampled.track.shift_s)
-    assert sampled.moved(sampled.place + 1.0, sampled.change).track.shift_s == pytest.approx(
-        sampled.track.shift_s + TRACK_UNIT_S
-    )
+    place, _ = sampled.unknowns()
+    assert place * TRACK_UNIT_S == pytest.approx(sampled.track.shift_s)
+    moved = sampled.moved(place + 1.0)
+    assert moved.track.shift_s == pytest.approx(sampled.track.shift_s + TRACK_UNIT_S)
+    assert moved.change is sampled.change
 
 
 def test_a_track_bends_by_a_tenth_of_a_millisecond_and_is_free_to_shift_and_to_tilt(sampled):
-    count = len(sampled.place)
-    curvature = sampled.prior.rows.T @ sampled.prior.rows
+    place, prior = sampled.unknowns()
+    count, curvature = len(place), prior.rows.T @ prior.rows
     steady, tilted, bent = np.ones(count), np.arange(count, dtype=float), np.zeros(count)
     bent[2] = 1e-4 / TRACK_UNIT_S
     for free in (steady, tilted):
         assert free @ curvature @ free < 1e-3
     # second differences of 1, -2 and 1 standard deviations
     assert bent @ curvature @ bent == pytest.approx(6.0, rel=1e-3)
-    assert not sampled.prior.target.any()
+    assert not prior.target.any()
 
 
 def test_regressors_of_values_and_powers_go_with_their_size(activity, sampled):
     _, above = powers(activity)
     once, twice = (sampled.observe(activity, TIME[:50], k * above, k * above, shape=True) for k in (1.0, 2.0))
-    scaled = once.scaled(2.0)
-    assert scaled.shares is once.shares
-    for name in ("value", "shift", "shape"):
-        assert getattr(scaled, name) == pytest.approx(getattr(twice, name))
+    assert twice.shares == pytest.approx(once.shares)
+    for name in ("value", "shift"):
+        assert 2.0 * getattr(once, name) == pytest.approx(getattr(twice, name))

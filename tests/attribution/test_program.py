@@ -10,9 +10,9 @@ import pytest
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.checks import check_powers, resolved
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import check_powers, resolved
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.sampler import Track

@@ -12,12 +12,11 @@ from gpu_recordings import load
 from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution import acquire
-from jouletrace.attribution import attempts as trying
 from jouletrace.attribution import checks as judging
+from jouletrace.attribution import checks as trying
 from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.attempts import attempts, trusted
-from jouletrace.attribution.checks import checks
+from jouletrace.attribution.checks import attempts, checks, trusted
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import EVIDENCE, Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -246,12 +245,13 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
     asked, known = [], Known()
-    compute = acquire._Window._mean_squares
-    monkeypatch.setattr(
-        acquire._Window,
-        "_mean_squares",
-        lambda window, rate, offsets: asked.append((id(window), rate, len(offsets))) or compute(window, rate, offsets),
-    )
+    compute = acquire.designs
+
+    def designs(sensor, seen, first, rate, offsets, places):
+        asked.append((id(seen), rate, len(offsets)))
+        return compute(sensor, seen, first, rate, offsets, places)
+
+    monkeypatch.setattr(acquire, "designs", designs)
     first, second = (
         lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
         for rates in ((1221.0, 1227.0), (1215.0, 1230.0))

@@ -70,14 +70,14 @@ def test_energies_and_their_covariance_are_those_of_the_joint_distribution():
 
 def test_evidence_compares_chains():
     problem, one, other = problem_of(), chain_of(5.0), chain_of(80.0)
-    found = solve(one, problem, covariance=False).log_evidence - solve(other, problem, covariance=False).log_evidence
+    found = solve(one, problem).log_evidence - solve(other, problem).log_evidence
     assert found == pytest.approx(dense(one, problem)[0] - dense(other, problem)[0], rel=1e-6)
 
 
 def test_evidence_compares_noises():
     chain, problem = chain_of(), problem_of()
     other = replace(problem, noise_w=1.5 * problem.noise_w)
-    found = solve(chain, problem, covariance=False).log_evidence - solve(chain, other, covariance=False).log_evidence
+    found = solve(chain, problem).log_evidence - solve(chain, other).log_evidence
     assert found == pytest.approx(dense(chain, problem)[0] - dense(chain, other)[0], abs=1e-5)
 
 
@@ -86,20 +86,16 @@ def test_cases_are_weighed_by_prior_and_evidence():
     weight = np.array([0.2, 0.8 * np.exp(-1)])
     np.testing.assert_allclose(found.weight, np.outer(weight / weight.sum(), [0.6, 0.4]).ravel())
     np.testing.assert_allclose(found.interval()[0], energies().interval()[0])
-    ends = [replace(energies(), unknowns=np.array([value]), log_evidence=0.0) for value in (1.0, 5.0)]
-    assert joined(ends, np.array([0.25, 0.75])).unknowns.tolist() == [4.0]
 
 
 def test_chains_are_weighed_by_prior_and_evidence():
     problem, chains = problem_of(), [chain_of(36.0), chain_of(40.0)]
     evidence = np.array([dense(chain, problem)[0] for chain in chains])
     expected = np.array([0.7, 0.3]) * np.exp(evidence - evidence.max())
-    result = mixture(chains, np.array([0.7, 0.3]), problem)
+    both = [solve(chain, problem) for chain in chains]
+    result = mixture(both, np.array([0.7, 0.3]))
     weight = expected / expected.sum()
     np.testing.assert_allclose(result.weight, weight, rtol=1e-5)
-    both = [solve(chain, problem) for chain in chains]
-    means = weight @ np.array([one.unknowns for one in both])
-    np.testing.assert_allclose(result.unknowns, means)
     summed = np.log(np.array([0.7, 0.3]) @ np.exp([one.log_evidence - both[0].log_evidence for one in both]))
     assert result.log_evidence == pytest.approx(both[0].log_evidence + summed)
 
@@ -111,8 +107,6 @@ def energies():
         np.array([0.6, 0.4]),
         np.array([[10.0, 5.0], [12.0, 5.0]]),
         np.array([np.diag([1.0, 4.0])] * 2),
-        np.zeros(0),
-        np.zeros((2, 2)),
         Unseen(csr_matrix(np.eye(2)), sizes, np.array([0.5, 0.5])),
     )
 
@@ -149,7 +143,7 @@ def test_blocks_of_readings_that_disagree_widen_what_they_have_in_common():
     alone = replace(problem.unknowns, wanted=np.eye(5)[:, :2])  # the first two energies are the unknowns themselves
     problem = replace(problem, spans=csr_matrix((5, N)), unknowns=alone)
     whole = solve(chain, problem)
-    assert mixture([chain], np.ones(1), problem).covariance[0] == pytest.approx(whole.covariance)
+    assert mixture([whole], np.ones(1)).covariance[0] == pytest.approx(whole.covariance)
     away = []
     for block in np.array_split(np.arange(18), blocks):
         without = np.isin(np.arange(18), block, invert=True)
@@ -159,6 +153,6 @@ def test_blocks_of_readings_that_disagree_widen_what_they_have_in_common():
         away.append(solve(replace(chain, seen=chain.seen[without]), left).mean_j[:2] - whole.mean_j[:2])
     spread = (blocks - 1) / blocks * np.transpose(away) @ np.array(away) * (student(0.975, blocks - 1) / 1.96) ** 2
     of_prior = whole.inverse / alone.variance @ whole.inverse
-    found = mixture([chain], np.ones(1), problem, blocks=blocks).covariance[0]
+    found = mixture([whole], np.ones(1), blocks=blocks).covariance[0]
     np.testing.assert_allclose(found[:2, :2], spread + of_prior, rtol=1e-4)
     assert not found[2:].any()

@@ -41,7 +41,7 @@ class Session:
 
     def energies(self, rng):
         mean = (self.energy_j + rng.multivariate_normal(0 * self.energy_j, self.covariance))[None]
-        return Energies(np.ones(1), mean, self.covariance[None], np.zeros(0), mean)
+        return Energies(np.ones(1), mean, self.covariance[None])
 
     def work(self, rng):
         return work(self.energies(rng), self.spans, self.counts)
@@ -128,7 +128,7 @@ def test_one_healthy_check_of_a_hundred_fails():
         rng = np.random.default_rng(3)
         session = Session(rng, late=0.008, by_wait_w=by_wait_w)
         mean = session.energy_j[None]
-        exact = Energies(np.ones(1), mean, session.covariance[None], np.zeros(0), mean)
+        exact = Energies(np.ones(1), mean, session.covariance[None])
         return work(exact, session.spans, session.counts)
 
     _, low, high = found(0.0).outcome.estimate

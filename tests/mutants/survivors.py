@@ -149,12 +149,12 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 0.002)) * spread",
+        "ENDS, ALIKE = 0.4, 1e-3",
+        "ENDS, ALIKE = 0.4, 0.002",
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(
-        "attribution/follow.py",
+        "attribution/lock.py",
         "edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)",
         "edges = np.arange(zero - 0.002, begin + BLOCK_S, GRID_S)",
         "Same: the table begins a millisecond earlier, where no sample is looked up.",
@@ -185,14 +185,14 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
-        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
+        "rates = (rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
+        "rates = (rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
         "attribution/acquire.py",
-        "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]",
-        "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best.fits, parts, strict=True)]",
+        "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]",
+        "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best, parts, strict=True)]",
         "Slight: it keeps a window of equal readings from a division by zero.",
     ),
     Survivor(
@@ -215,8 +215,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
-        "if np.std(away) < 0.06:",
-        "if np.std(away) <= 0.06:",
+        "if len(which) >= 100 and np.std(away) < 0.06:",
+        "if len(which) >= 100 and np.std(away) <= 0.06:",
         "Slight: a scatter of 6 % to the last bit.",
     ),
     Survivor(
@@ -227,8 +227,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
-        "cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1",
-        "cuts = np.flatnonzero(np.diff(log[order]) >= 0.08) + 1",
+        "for which in np.split(mine, np.flatnonzero(np.diff(log[mine]) > 0.08) + 1):",
+        "for which in np.split(mine, np.flatnonzero(np.diff(log[mine]) >= 0.08) + 1):",
         "Slight: a jump of 8 % to the last bit.",
     ),
     Survivor(
@@ -412,9 +412,9 @@ SURVIVORS = [
         "Same: it keeps a reading without error from a division by zero; its weight is whole.",
     ),
     Survivor(
-        "attribution/lock.py",
-        "track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)",
-        "track = replace(observer.track, start_s=observer.track.start_s - part / observer.track.rate_hz)",
+        "sensor/sampler.py",
+        "return replace(self, start_s=self.start_s + part / self.rate_hz)",
+        "return replace(self, start_s=self.start_s - part / self.rate_hz)",
         "Same: quarters of a period earlier or later are the same phases.",
     ),
     Survivor(
@@ -424,7 +424,7 @@ SURVIVORS = [
         "Slight: a scatter at the limit to the last bit.",
     ),
     Survivor(
-        "attribution/attempts.py",
+        "attribution/checks.py",
         "best = max(tried, key=lambda one: one[:2])",
         "best = max(tried, key=lambda one: one[:4])",
         "Slight: two fits of the same evidence to the last bit.",
@@ -437,8 +437,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "near = [point for point, weight in tried.items() if weight > least]",
-        "near = [point for point, weight in tried.items() if weight >= least]",
+        "near = [point for point in tried if weight(point) > weight(best) + np.log(KEPT)]",
+        "near = [point for point in tried if weight(point) >= weight(best) + np.log(KEPT)]",
         "Slight: a weight at the limit to the last bit.",
     ),
     Survivor(
@@ -461,8 +461,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/program.py",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()",
-        "new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-2, 1)} - tried.keys()",
+        "beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-1, 1)} - tried.keys()",
+        "beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-2, 1)} - tried.keys()",
         "Slight: by steps of two downwards every other grid point of small spreads is left out.",
     ),
     Survivor(
@@ -484,13 +484,13 @@ SURVIVORS = [
         "Same: any negative number stands for what is left.",
     ),
     Survivor(
-        "attribution/rows.py",
+        "attribution/checks.py",
         "if value <= 0:",
         "if value < 0:",
         "Slight: a power at its bound to the last bit.",
     ),
     Survivor(
-        "attribution/rows.py",
+        "attribution/checks.py",
         "return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "return np.asarray(((high - low) / 2 < WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "Slight: a half-width of half the energy to the last bit.",
@@ -542,12 +542,6 @@ SURVIVORS = [
         "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
         "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
-    ),
-    Survivor(
-        "attribution/log_chain.py",
-        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)",
-        "return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(1), each, reason=ALIASED_LOG)",
-        "Slight: energies that aren't known have no unknowns, or one of 0.",
     ),
     Survivor(
         "attribution/log_chain.py",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis.kernel_powers import Recorded, placed, pools, powers_of_kinds
-from jouletrace.attribution.rows import check_rest
+from jouletrace.attribution.checks import check_rest
 from jouletrace.run import Estimate
 from jouletrace.run.division import METHOD
 from jouletrace.sensor.shares import Response

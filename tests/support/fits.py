@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import kernel_powers
-from jouletrace.attribution import attempts, attribute, program
+from jouletrace.attribution import attribute, checks, program
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
 from jouletrace.sensor import power_record
@@ -26,8 +26,8 @@ def fits_once(folder):
     Processes that share the folder have them from one another.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for step in (attempts.lock, attempts.rephased, attempts.checks):
-            patch.setattr(attempts, step.__name__, _remembered(step, folder))
+        for step in (checks.lock, checks.rephased, checks.checks):
+            patch.setattr(checks, step.__name__, _remembered(step, folder))
         patch.setattr(kernel_powers, "attribute_program", _remembered(program.attribute_program, folder))
         yield
 
@@ -66,14 +66,14 @@ def _remembered(step, folder):
 
 
 def _reached():
-    """The modules of the code that a fit runs; ``attempts`` itself only calls the steps that are remembered."""
-    found, left = {}, {module.__name__ for module in (attempts, program, attribute, power_record)}
+    """The modules of the code that a fit runs."""
+    found, left = {}, {module.__name__ for module in (checks, program, attribute, power_record)}
     while left:
         name = left.pop()
         found[name] = sys.modules[name]
         of = {str(getattr(value, "__module__", "")) for value in vars(found[name]).values()}
         left |= {one for one in of if one.startswith("jouletrace.")} - found.keys()
-    return [module for name, module in sorted(found.items()) if module is not attempts]
+    return [module for _, module in sorted(found.items())]
 
 
 _MODULES = _reached()

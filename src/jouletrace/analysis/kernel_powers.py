@@ -13,14 +13,22 @@ from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, po
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import OF_PLACE, check_length, check_traced
+from jouletrace.attribution.checks import (
+    OF_PLACE,
+    PRIOR_SHARE,
+    check_averages,
+    check_length,
+    check_powers,
+    check_rest,
+    check_traced,
+    of_each,
+    trusted,
+)
 from jouletrace.attribution.fit import LEAD_S, Fit, enough, explained
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import Rows, attribute_program
-from jouletrace.attribution.rows import PRIOR_SHARE, check_averages, check_powers, check_rest, of_each
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER

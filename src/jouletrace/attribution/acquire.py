@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
@@ -16,11 +17,8 @@ from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 
-WINDOWS, WINDOW_S = 3, 3.0
-"""Parts of a recording that are searched separately; a rate must hold in all."""
-
-BUSY_STEP_S = 0.1
-"""Steps in which these parts may be placed."""
+WINDOWS, WINDOW_S, BUSY_STEP_S = 3, 3.0, 0.1
+"""Parts of a recording that are searched separately, and steps in which they may lie; a rate must hold in all."""
 
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
@@ -59,7 +57,11 @@ class Search:
 
 
 def search(
-    sensor: Sensor, activity: Activity, readings: Readings, inner: bool = False, known: Windows | None = None
+    sensor: Sensor,
+    activity: Activity,
+    readings: Readings,
+    inner: bool = False,
+    known: dict[bool, list[Window]] | None = None,
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
@@ -68,7 +70,7 @@ def search(
     """
     windows = {} if known is None else known
     if inner not in windows:
-        windows[inner] = [_Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
+        windows[inner] = [Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
     parts = windows[inner]
     most = max(len(part.watts) for part in parts)
     enough(activity, most, columns=False)
@@ -76,22 +78,17 @@ def search(
     first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
     # A grid that all ranges share
     rates: Floats = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)
-    coarse = _total(parts, [part.least(rates) for part in parts])
-    candidates = sorted(
-        (_Candidate.near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda one: one.total
-    )
-    best, rival = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
-    unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]
+    coarse = _total(parts, [[part.fitted(rate, PHASES).square for rate in rates.tolist()] for part in parts])
+    candidates = sorted((_near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda one: one[0])
+    (least, best), (second, rival) = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
+    unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]
     w = int(np.argmin(unexplained))
-    return Search(
-        rate_hz=best.fits[w].rate_hz,
-        residual_w=best.residual_w(parts),
-        runner_up_w=rival.residual_w(parts),
-        evidence=rival.total - best.total,
-        start_s=parts[w].start_s,
-        end_s=parts[w].end_s,
-        one_s=best.fits[w].one_s,
+    weights = [len(part.watts) for part in parts]
+    residual_w, runner_up_w = (
+        float(np.sqrt(np.average([fit.square for fit in fits], weights=weights))) for fits in (best, rival)
     )
+    (_, rate_hz, one_s), evidence = best[w], second - least
+    return Search(rate_hz, residual_w, runner_up_w, evidence, parts[w].start_s, parts[w].end_s, one_s)
 
 
 class _Fit(NamedTuple):
@@ -102,21 +99,14 @@ class _Fit(NamedTuple):
     one_s: float
 
 
-class _Candidate(NamedTuple):
-    """A rate of the search with its fits, one for each window, each at the rate nearby that suits the window best."""
+def _near(rate_hz: float, parts: Sequence[Window]) -> tuple[float, list[_Fit]]:
+    """Fits of a rate on the grid, one for each window at what suits it best within one and a half steps.
 
-    total: float  # minus the logarithm of its likelihood
-    fits: list[_Fit]
-
-    @classmethod
-    def near(cls, rate_hz: float, parts: Sequence[_Window]) -> _Candidate:
-        """The candidate of a rate on the grid, refined within one and a half of its steps."""
-        fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]
-        return cls(float(_total(parts, [np.array([fit.square]) for fit in fits])[0]), fits)
-
-    def residual_w(self, parts: Sequence[_Window]) -> float:
-        """Root mean square residual of all windows."""
-        return float(np.sqrt(np.average([fit.square for fit in self.fits], weights=[len(p.watts) for p in parts])))
+    Before them minus the logarithm of their likelihood.
+    """
+    rates = (rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()
+    fits = [min((part.fitted(rate, 2 * PHASES) for rate in rates), key=lambda fit: fit.square) for part in parts]
+    return float(_total(parts, [[fit.square] for fit in fits])[0]), fits
 
 
 def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
@@ -129,7 +119,8 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     first = begin + LEAD_S
     last = max(finish - WINDOW_S - 0.1, first)
     starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
-    since, middle, until = (activity.busy_s(starts + part * WINDOW_S) for part in (0, 0.5, 1))
+    ran = np.ones(len(activity.column))
+    since, middle, until = (activity.integral(starts + part * WINDOW_S, ran) for part in (0, 0.5, 1))
     busy = until - since >= 0.5 * (until - since).max()
     starts, middle = starts[busy], middle[busy]
     count = max(1, min(WINDOWS, int((finish - begin - 0.5) / WINDOW_S)))
@@ -142,11 +133,9 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     return [(start, min(start + WINDOW_S, finish)) for start in dict.fromkeys(chosen)]
 
 
-def _total(parts: Sequence[_Window], square: Sequence[Floats]) -> Floats:
-    """Negative logarithm of the likelihood, from the mean square residual of each part."""
-    return np.asarray(
-        np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, square, strict=True)], axis=0)
-    )
+def _total(parts: Sequence[Window], square: ArrayLike) -> Floats:
+    """Negative logarithm of the likelihood, from mean square residuals of each part, shape (parts, rates)."""
+    return np.array([len(part.watts) for part in parts]) @ np.log(square) / 2
 
 
 def _distinct_rates(rates: Floats, total: Floats) -> list[float]:
@@ -160,7 +149,7 @@ def _distinct_rates(rates: Floats, total: Floats) -> list[float]:
     return chosen
 
 
-class _Window:
+class Window:
     """A part of a recording that is searched separately."""
 
     def __init__(self, sensor: Sensor, activity: Activity, readings: Readings, start_s: float, end_s: float) -> None:
@@ -172,42 +161,21 @@ class _Window:
         edges = np.arange(start_s - 1e-3, end_s, GRID_S)
         self._first = edges[0]
         self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
-        # Searches of other ranges ask for the same again.
-        self._least: dict[float, float] = {}
-        self._best: dict[tuple[float, ...], _Fit] = {}
+        self._known: dict[tuple[float, int], _Fit] = {}  # searches of other ranges ask for the same again
 
     @cached_property
     def _places(self) -> Places:
         return Places.from_times(self._time, self.start_s)
 
-    def least(self, rates_hz: Floats) -> Floats:
-        """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
-        for rate in rates_hz.tolist():
-            if rate not in self._least:
-                self._least[rate] = float(self.mean_squares(np.array([rate]), PHASES).min())
-        return np.array([self._least[rate] for rate in rates_hz.tolist()])
-
-    def mean_squares(self, rates_hz: Floats, phases: int) -> Floats:
-        """Mean square residual by rate and phase, shape (rates, phases)."""
-        offsets = np.arange(phases) / phases
-        return np.stack([self._mean_squares(float(rate), offsets) for rate in rates_hz])
-
-    def best(self, rates_hz: Floats) -> _Fit:
-        """The best fit among some rates."""
-        key = tuple(rates_hz.tolist())
-        if key not in self._best:
-            self._best[key] = self._search_best(rates_hz)
-        return self._best[key]
-
-    def _search_best(self, rates_hz: Floats) -> _Fit:
-        square = self.mean_squares(rates_hz, 2 * PHASES)
-        rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
-        one_s = float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
-        return _Fit(float(square.min()), float(rates_hz[rate]), one_s)
-
-    def _mean_squares(self, rate_hz: float, offsets: Floats) -> Floats:
-        design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
-        return _mean_squares(design, self.watts)
+    def fitted(self, rate_hz: float, phases: int) -> _Fit:
+        """The best fit of a rate among so many phases."""
+        if (rate_hz, phases) not in self._known:
+            offsets = np.arange(phases) / phases
+            design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
+            square = _mean_squares(design, self.watts)
+            one_s = self.start_s + float(offsets[np.argmin(square)]) / rate_hz
+            self._known[rate_hz, phases] = _Fit(float(square.min()), rate_hz, one_s)
+        return self._known[rate_hz, phases]
 
 
 def _mean_squares(design: Floats, watts: Floats) -> Floats:
@@ -219,7 +187,3 @@ def _mean_squares(design: Floats, watts: Floats) -> Floats:
     moment = turned @ watts + ridge * PRIOR_W
     powers = np.linalg.solve(gram, moment[..., None])
     return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))
-
-
-Windows = dict[bool, list[_Window]]
-"""The parts of a recording with what searches have computed of them, by ``inner``."""

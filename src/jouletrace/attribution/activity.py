@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.shares import Timeline
-
-Sums = tuple[Ints, Floats]
-"""The row to which each sample is added, and with which weight; both of shape (m,)."""
-
 
 MOST_SETS = 16
 """Sets of kinds that run at once, those with most time, that have a power of their own: readings of some seconds
@@ -93,7 +90,12 @@ class Activity:
         return Timeline(self.start_s, self.end_s, self.column, len(self.members))
 
     def seen(
-        self, at_s: Floats, response: SampleResponse, value: Floats, watts: Floats, into: Sums | None = None
+        self,
+        at_s: Floats,
+        response: SampleResponse,
+        value: Floats,
+        watts: Floats,
+        into: tuple[Ints, Floats] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Regressors of momentary samples.
 
@@ -102,7 +104,7 @@ class Activity:
             response: Response of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
-            into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
+            into: Rows to which the shares of samples are added, and with which weights, both (m,); else each is a row.
 
         Returns:
             Share of each column, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
@@ -110,20 +112,20 @@ class Activity:
         """
         first = np.searchsorted(self.end_s, at_s - response.latest_s)
         count = np.searchsorted(self.start_s, at_s - response.earliest_s) - first
-        sample = np.repeat(np.arange(len(at_s)), count)
-        which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
-        at = np.repeat(at_s, count)
+        upto = np.append(0, np.cumsum(count))
+        which, at = np.arange(upto[-1]) + np.repeat(first - upto[:-1], count), np.repeat(at_s, count)
         (weight, change), (later, later_change) = (response.at(at - edge[which]) for edge in (self.start_s, self.end_s))
         weight -= later
         change -= later_change
+        total, slope = (
+            csr_matrix((by, which, upto), (len(at_s), len(of))) @ of for by, of in ((weight, value), (change, watts))
+        )
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
         place = np.repeat(row * width, count) + self.column[which]
         table = np.bincount(place, weight * np.repeat(factor, count), rows * width).reshape(rows, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
-        total = np.bincount(sample, weight * value[which], len(at_s))
-        slope = np.bincount(sample, change * watts[which], len(at_s))
-        return table.astype(float), total.astype(float), slope.astype(float)
+        return table.astype(float), total, slope
 
     def table(self, edges_s: Floats, most: int) -> Floats:
         """Share of each of the ``most`` columns with most time in each bin of a regular grid, edges of shape (m + 1,).
@@ -135,7 +137,7 @@ class Activity:
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.originals, self.part, strict=True)])
         column = like[self.column]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
-        *shares, slow = self._powers(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
+        *shares, slow = self.power(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
         return np.column_stack([*shares, 1 - np.sum(shares, axis=0), slow])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
@@ -162,19 +164,11 @@ class Activity:
         none = np.zeros_like(self.column)
         return replace(self, column=none, kinds=(Kind("kernels"),), members=((0,),), part=(0,))
 
-    def power(self, edges_s: Floats, value: Floats | Mask) -> Floats:
-        """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
-        return self._powers(edges_s, value)[0]
-
-    def _powers(self, edges_s: Floats, *values: Floats | Mask) -> list[Floats]:
-        """``power`` of several values."""
+    def power(self, edges_s: Floats, *values: Floats | Mask) -> list[Floats]:
+        """Mean over each bin of a regular grid of values, given per interval and 0 between them; each of shape (m,)."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
         return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
-
-    def busy_s(self, at_s: Floats) -> Floats:
-        """Time up to each time in which kernels ran."""
-        return self.integral(at_s, np.ones(len(self.column)))
 
     def integral(self, at_s: Floats, value: Floats) -> Floats:
         """Integral up to each time of ``value``, given per interval and 0 between them."""
@@ -194,8 +188,8 @@ def slowness_of(start: Floats, end: Floats, kind: Ints) -> Floats:
     """Logarithm of the duration of the kernels around each interval over the median of their class; shape (n,).
 
     It shows the SM clock, which swings by percents at a power cap, and power with more than its square. A class holds
-    the instances of a kind with one shape; classes that scatter are left out. The result is smoothed over 10 ms and has
-    mean 0 over busy time.
+    the instances of a kind with one shape, a hundred at least: its sorted durations jump by 8 % nowhere. Classes that
+    scatter are left out. The result is smoothed over 10 ms and has mean 0 over busy time.
     """
     length = end - start
     log, value, weight = np.log(length), np.zeros(len(length)), np.zeros(len(length))
@@ -204,10 +198,10 @@ def slowness_of(start: Floats, end: Floats, kind: Ints) -> Floats:
     ends = np.append(0, np.cumsum(np.bincount(kind)))
     for k in np.flatnonzero(busy > 0.01 * busy.sum()):
         mine = order[ends[k] : ends[k + 1]]
-        for members in _classes(log[mine]):
-            which = mine[members]
+        mine = mine[np.argsort(log[mine])]
+        for which in np.split(mine, np.flatnonzero(np.diff(log[mine]) > 0.08) + 1):
             away = log[which] - np.median(log[which])
-            if np.std(away) < 0.06:
+            if len(which) >= 100 and np.std(away) < 0.06:
                 value[which], weight[which] = away, length[which]
     middle = (start + end) / 2
     first = np.searchsorted(middle, middle - 5e-3)
@@ -215,13 +209,6 @@ def slowness_of(start: Floats, end: Floats, kind: Ints) -> Floats:
     sums, weights = (np.append(0.0, np.cumsum(x)) for x in (value * weight, weight))
     smooth = (sums[last] - sums[first]) / np.maximum(weights[last] - weights[first], 1e-12)
     return np.asarray(smooth - (smooth * length).sum() / length.sum())
-
-
-def _classes(log: Floats) -> list[Ints]:
-    """Instances of a kind by duration, a hundred at least, separated where the sorted durations jump by 8 %."""
-    order = np.argsort(log)
-    cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1
-    return [part for part in np.split(order, cuts) if len(part) >= 100]
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:

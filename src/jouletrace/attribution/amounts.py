@@ -15,12 +15,11 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.arrays import Floats
-from jouletrace.attribution.chains import Chain
-from jouletrace.attribution.cuts import Cuts
+from jouletrace.attribution.chains import Cuts
 from jouletrace.attribution.look import first_look
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Problem, Unknowns, jackknife_width, left_out, solve
+from jouletrace.attribution.solve import BLOCKS, Problem, Unknowns, jackknife_width, solve
 from jouletrace.sensor.shares import Response, Timeline, shares, slopes
 from jouletrace.stats.one_thread import one_thread
 
@@ -28,17 +27,9 @@ _DENSITIES_S = np.geomspace(1e-7, 1.0, 15)
 """Spectral densities of swings over the squared power of the load: from none to some tenths of a second of all of it.
 They only weigh readings of the load against those of idle power, so that two a decade do."""
 
-_BLOCKS = 20
-"""Of readings, whose errors are independent of each other."""
-
-_MOMENT = 1e-3
-"""Memory of momentary readings over the time between them."""
-
-_MOST_W = 1e4
-"""Standard deviation of the power by any kind of amount before the readings: nothing is known of it."""
-
-_STILL = 1e-4
-"""Sizes of change, in W and relative, that are none."""
+_MOMENT, _STILL, _MOST_W = 1e-3, 1e-4, 1e4
+"""Memory of momentary readings over the time between them; sizes of change, in W and relative, that are none; standard
+deviation of the power by any kind of amount before the readings: nothing is known of it."""
 
 _PRIOR = replace(Prior(), level_w=_STILL, slow=((_STILL, 0.0, 1.0),), idle_walk=0.1, after=(0.0, 1.0))
 """Power that doesn't go with amounts is that of idle, which goes on as in pauses: an H200's falls from 129.9 to 128 W
@@ -107,24 +98,21 @@ def attribute_amounts(
     runs = cuts.inside | part.any(axis=1)  # others may send requests before and after
     look.swing = np.where(runs, np.average(load_w**2, weights=cuts.h * runs), 0.0)
     chains = [look.chain(density, _STILL, 0.0) for density in _DENSITIES_S.tolist()]
-    evidence = [solve(chain, problem, covariance=False).log_evidence for chain in chains]
-    chain = _idle_alone(chains[int(np.argmax(evidence))], cuts.h)
+    evidence = [solve(chain, problem).log_evidence for chain in chains]
+    chain = chains[int(np.argmax(evidence))]
+    # Its segments have the energy of idle power alone, not that of the swings
+    k, energy = chain.energy.shape[1] // 2, np.zeros_like(chain.energy)
+    energy[:, [k - 2, 2 * k - 2]] = cuts.h[:, None] / 2
+    chain = replace(chain, energy=energy, own=np.zeros_like(chain.own))
     found = solve(chain, problem)
-    around = left_out(chain, problem, found, _BLOCKS)
+    around = found.left_out()
     for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
-        moved = solve(chain, replace(problem, values_w=slope_w), covariance=False).unknowns
+        moved = solve(chain, replace(problem, values_w=slope_w)).unknowns
         around += np.outer(moved, moved)
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
-    return Units(value, solve(chain, problem, around=around).covariance, every, residual_w)
-
-
-def _idle_alone(chain: Chain, h: Floats) -> Chain:
-    """The chain whose segments have the energy of idle power alone, not that of the swings."""
-    k, energy = chain.energy.shape[1] // 2, np.zeros_like(chain.energy)
-    energy[:, k - 2], energy[:, 2 * k - 2] = h / 2, h / 2
-    return replace(chain, energy=energy, own=np.zeros_like(chain.own))
+    return Units(value, found.around(around), every, residual_w)
 
 
 def _size(columns: Floats) -> Floats:
@@ -138,11 +126,11 @@ def of_known(amounts: Floats, energies_j: Floats) -> tuple[Floats, Floats]:
         amounts: Of each kind in each span, shape (n, c), in order of time.
         energies_j: Of the spans, shape (n,).
     """
-    size, block = _size(amounts), np.arange(len(amounts)) * _BLOCKS // len(amounts)
+    size, block = _size(amounts), np.arange(len(amounts)) * BLOCKS // len(amounts)
     scaled = amounts / size
     inverse: Floats = np.asarray(np.linalg.inv(scaled.T @ scaled), np.float64)
-    every = [np.linalg.lstsq(scaled[block != one], energies_j[block != one], rcond=None)[0] for one in range(_BLOCKS)]
-    away = (np.stack(every) - inverse @ (scaled.T @ energies_j)) / size * jackknife_width(_BLOCKS)
+    every = [np.linalg.lstsq(scaled[block != one], energies_j[block != one], rcond=None)[0] for one in range(BLOCKS)]
+    away = (np.stack(every) - inverse @ (scaled.T @ energies_j)) / size * jackknife_width(BLOCKS)
     return _positive(inverse @ (scaled.T @ energies_j), inverse) / size, away.T @ away
 
 

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Indices
-from jouletrace.attribution.cuts import Cuts, met, share_of
+from jouletrace.attribution.chains import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Known, Prior
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.attribution.swing import CHANCES, swing_prior
 from jouletrace.sensor.shares import Response, Timeline, shares
 
@@ -82,7 +82,7 @@ def attribute(
     delays = response.delays(float(np.median(np.diff(bursts))))
     known = known or Known(np.empty((0, 2)), np.empty(0), np.empty(0))
     readings = times_s[some], values_w[some], unsure_s[some]
-    cases = [_Case.from_readings(*readings, spans, bursts, known, one, prior) for one, _ in delays]
+    cases = [_Case.from_readings(readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
     likely = [i for i in np.argsort(-seem).tolist() if seem[i] > seem.max() - _UNLIKELY]
     best = cases[likely[0]].energies(period_s)
@@ -109,16 +109,15 @@ class _Case:
     @classmethod
     def from_readings(
         cls,
-        times_s: Floats,
-        values_w: Floats,
-        unsure_s: Floats,
+        readings: tuple[Floats, Floats, Floats],
         spans: Floats,
         bursts: Floats,
         known: Known,
         response: Response,
         prior: Prior,
     ) -> _Case:
-        """Arguments are those of ``attribute``."""
+        """Arguments are those of ``attribute``; readings are times, values and how well times are known."""
+        times_s, values_w, unsure_s = readings
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
         begin_s = met(response.begins(read_s), read_s)
@@ -145,19 +144,20 @@ class _Case:
         """Energies under all sizes of swing and slow change, or ``some`` of them."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
-        level_w = look.level_w + self.base_w
-        owed = timing(cuts, level_w if self.prior.placed else cuts.means(level_w), response, self.unsure_s)
+        # Where readings may say that a burst's level changes
+        level_w, moving = look.level_w + self.base_w, any(local > 0 for _, local, _ in self.prior.slow)
+        owed, owed_w = timing(cuts, level_w if moving else cuts.means(level_w), response, self.unsure_s)
         # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
         late_w = look.unsettled_w * response.weight / np.sqrt(12)
-        noise_w = np.sqrt(response.noise_w**2 + owed.noise_w**2 + late_w**2)
+        noise_w = np.sqrt(response.noise_w**2 + owed_w**2 + late_w**2)
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
-        slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
+        slopes = Unknowns(owed, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
         over = share_of(cuts.time_s, cuts.bursts)
         above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
         swung_w = np.maximum(look.height_w, above_w)
         look.swing = np.where(cuts.inside, swung_w[cuts.burst], 0.0) ** 2
-        weights, unseen = _swings(cuts, self._within(), swung_w, response, self.prior, period_s)
+        weights, unseen = self._swings(swung_w, period_s)
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -166,41 +166,27 @@ class _Case:
         grid = grid if some is None else [grid[i] for i in some.tolist()]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        chains = [look.chain(self.prior.densities_s[d], slow, local) for d, slow, local, _ in grid]
-        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+        tried = [solve(look.chain(self.prior.densities_s[d], slow, local), problem) for d, slow, local, _ in grid]
+        result = mixture(tried, np.array([weight for *_, weight in grid]), unseen)
         more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
         covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
-        return replace(result, mean_j=result.mean_j + more_j, tried_j=result.tried_j + more_j, covariance=covariance)
+        return replace(result, mean_j=result.mean_j + more_j, covariance=covariance)
 
-    def _within(self) -> csr_matrix:
-        """Seconds of each span in each burst, shape (spans, bursts); known ones count to the burst before them."""
+    def _swings(self, swung_w: Floats, period_s: float | None) -> tuple[Floats, Unseen]:
+        """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
+
+        ``swung_w`` is the power of each burst that may swing, shape (b,). Known segments count to the burst before.
+        """
         cuts, (begin, end) = self.cuts, self.known.segments_s.T
         before = np.maximum(np.searchsorted(cuts.bursts[:, 0], begin, side="right") - 1, 0)
-        shape = len(self.seconds), len(cuts.bursts)
-        more = csr_matrix(self.holds) @ csr_matrix(
-            (end - begin, (np.arange(len(begin)), before)), (len(begin), shape[1])
-        )
-        return csr_matrix(self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T + more)
-
-
-def _swings(
-    cuts: Cuts, within: csr_matrix, swung_w: Floats, response: Response, prior: Prior, period_s: float | None
-) -> tuple[Floats, Unseen]:
-    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
-
-    ``swung_w`` is the power of each burst that may swing, shape (b,).
-    """
-    count = np.diff(within.indptr)
-    lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
-    lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
-    lengths_s /= np.maximum(count, 1)[:, None]
-    classes, which = _classes(lengths_s)
-    weights, offsets = swing_prior(classes, response, prior, period_s)
-    return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
-
-
-def _classes(lengths_s: Floats) -> tuple[Floats, Indices]:
-    """Lengths that stand for ``lengths_s``, shape (l, 2), and the index of each one's, shape (spans,)."""
-    _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
-    sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
-    return sums / np.bincount(which)[:, None], which
+        far = csr_matrix((end - begin, (np.arange(len(begin)), before)), (len(begin), len(cuts.bursts)))
+        near = self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T
+        within = csr_matrix(near + csr_matrix(self.holds) @ far)  # seconds of each span in each burst
+        count = np.diff(within.indptr)
+        lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
+        lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
+        lengths_s /= np.maximum(count, 1)[:, None]
+        _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
+        sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
+        weights, offsets = swing_prior(sums / np.bincount(which)[:, None], self.response, self.prior, period_s)
+        return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)

@@ -5,20 +5,20 @@ Powers and their uncertainty are those of ``program``, which begins at the place
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import BSpline
+from scipy.linalg import block_diag
 
+from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.observer import Observed, Observer, Sampled
+from jouletrace.attribution.observer import Observer
 from jouletrace.attribution.prior import Prior as Beliefs
+from jouletrace.attribution.program import Columns
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 from jouletrace.stats.regression import Prior, equivalent_noise, solve
-
-Array = NDArray[np.float64]
 
 LEAD_S = 0.35
 """Readings this soon after the start contain what ran before it, and the ramp of the power."""
@@ -31,6 +31,15 @@ GAINED, STEP = 0.995, 6.0
 """The iteration stops once the residual falls by less than 0.5 % (``GAINED``), after three rounds at least. The place
 moves by at most ``STEP`` per round."""
 
+LEAST_W, DRIFT_W = 30.0, 50.0
+"""Least power above idle that the prior is about, and standard deviation of each spline of the slow drift."""
+
+ENDS, ALIKE = 0.4, 1e-3
+"""Heads and tails from the middle of their kernels over the power above idle, and a little that keeps it regular."""
+
+BELIEFS, NOWHERE = Beliefs(), (np.zeros(0), Prior(np.zeros((0, 0)), np.zeros(0)))
+"""What is believed of powers otherwise, and the unknowns of a place that isn't fitted."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -39,29 +48,24 @@ class Fit:
     activity: Activity  # what ran
     observer: Observer  # the sensor, with the track of the last round but one, which this fit is linear about
     # The readings that were used, shape (n,)
-    time_s: Array
-    watts: Array
-    power_w: Array  # of each column of the activity, idle last, shape (k,)
+    time_s: Floats
+    watts: Floats
+    power_w: Floats  # of each column of the activity, idle last, shape (k,)
     clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
-    seen: Array  # mean share of each column in the readings, idle last, shape (k,)
-    drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
-    residual_w: Array  # reading minus prediction, shape (n,)
-
-    @property
-    def begun_s(self) -> float:
-        """Time from the start of the timeline to the first reading used."""
-        return max(LEAD_S, self.observer.reach_s)
+    seen: Floats  # mean share of each column in the readings, idle last, shape (k,)
+    drift_w: Floats  # slow drift of the whole, of mean 0, shape (n,)
+    residual_w: Floats  # reading minus prediction, shape (n,)
 
     @property
     def residual_rms_w(self) -> float:
         """Root mean square of the residuals."""
         return float(np.sqrt(np.mean(self.residual_w**2)))
 
-    def steady_w(self) -> Array:
+    def steady_w(self) -> Floats:
         """Power above idle of each interval at the mean clock, shape (intervals,)."""
         return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.column])
 
-    def above_w(self) -> Array:
+    def above_w(self) -> Floats:
         """Power above idle of each interval at its own clock, shape (intervals,)."""
         return np.asarray(self.steady_w() * (1 + self.clock_exponent * self.activity.slowness))
 
@@ -71,7 +75,7 @@ def fit(
     observer: Observer,
     readings: Readings,
     *,
-    use: NDArray[np.bool_] | None = None,
+    use: Mask | None = None,
     fit_place: bool = True,
     fit_response: bool = False,
     rounds: int = ROUNDS,
@@ -95,31 +99,32 @@ def fit(
     enough(activity, int(chosen.sum()), columns=False)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
     above_w, powers = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
-    drift, noise_w, found = drift_of(time), float(np.std(watts)), None
-    seen, moved = seen.scaled(above_w), observer
+    seen = replace(seen, value=above_w * seen.value, shift=above_w * seen.shift)
+    drift, noise_w = drift_of(time), float(np.std(watts))
+    powers = powers.beside(Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_W)))
+    found, moved = None, observer
     for round_ in range(rounds):
         before, observer = found, moved
         if before is not None:
-            steady_w, above = before.steady_w() * activity.slowness, before.above_w()
-            seen = observer.observe(activity, time, steady_w, above, fit_response)
-        nuisance = _Nuisance.fitted(observer, seen, len(time), fit_place, fit_response)
-        design = np.column_stack([seen.shares, seen.value, drift, nuisance.columns])
-        prior = powers.beside(Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0))).beside(
-            nuisance.prior
-        )
-        target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
-        x = solve(design, target, prior, noise_w)
-        power, (exponent, *_), slow, place = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
+            steady_w, above_w = before.steady_w() * activity.slowness, before.above_w()
+            seen = observer.observe(activity, time, steady_w, above_w, fit_response)
+        place, known = observer.unknowns(fit_response) if fit_place else NOWHERE
+        shift = seen.shift[:, : len(place)]
+        design = np.column_stack([seen.shares, seen.value, drift, shift])
+        target = watts + shift @ place  # linearised about the present place
+        x = solve(design, target, powers.beside(known), noise_w)
+        power_w, (exponent, *_), slow, there = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
         left, shares = target - design @ x, seen.shares.mean(axis=0)
-        found = Fit(activity, observer, time, watts, power, float(exponent), shares, drift @ slow, left)
-        noise_w, moved = equivalent_noise(left), nuisance.made(observer, place)
+        found = Fit(activity, observer, time, watts, power_w, float(exponent), shares, drift @ slow, left)
+        noise_w = equivalent_noise(left)
+        moved = observer.moved(place + np.clip(there - place, -STEP, STEP)) if fit_place else observer
         if round_ >= 2 and before is not None and np.std(left) > GAINED * np.std(before.residual_w):
             break
     assert found is not None
     return found
 
 
-def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> NDArray[np.bool_]:
+def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> Mask:
     """Mask of the readings that the timeline explains, of a sensor that depends on ``reach_s`` before each."""
     return readings.between(activity.begin_s + max(LEAD_S, reach_s), activity.finish_s - END_S)
 
@@ -142,57 +147,17 @@ def enough(activity: Activity, readings: int, columns: bool = True) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Nuisance:
-    """An observer's place in time and, for a sampler, the bins of its response."""
-
-    columns: Array  # derivative of the readings, shape (n, m)
-    now: Array  # values at which the derivatives are taken, shape (m,)
-    prior: Prior  # of the parameters
-    places: int  # number of those of the place, which go first
-
-    @classmethod
-    def fitted(cls, observer: Observer, seen: Observed, n: int, fit_place: bool, fit_response: bool) -> _Nuisance:
-        """Those that are fitted."""
-        if not fit_place:
-            return cls(np.zeros((n, 0)), np.zeros(0), Prior(np.zeros((0, 0)), np.zeros(0)), 0)
-        place, prior = observer.place, observer.prior
-        if not (isinstance(observer, Sampled) and fit_response):
-            return cls(seen.shift, place, prior, len(place))
-        columns, now = np.column_stack([seen.shift, seen.shape]), np.concatenate([place, observer.change])
-        return cls(columns, now, prior.beside(observer.shape_prior), len(place))
-
-    def made(self, observer: Observer, x: Array) -> Observer:
-        """The observer at a solution, in a bounded step."""
-        if not self.places:
-            return observer
-        step = np.clip(x[: self.places] - self.now[: self.places], -STEP, STEP)
-        change = x[self.places :]
-        if isinstance(observer, Sampled) and not len(change):
-            change = observer.change
-        return observer.moved(self.now[: self.places] + step, change)
-
-
-def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[float, Prior]:
-    """Power above idle, one for all kernels, and a prior about it that is as wide.
-
-    Parts of a kernel differ less from each other than kernels do, and repeats differ least.
-    """
+def _start(activity: Activity, idle: Floats, watts: Floats, rest_w: tuple[float, float]) -> tuple[float, Prior]:
+    """Power above idle, one for all kernels, and a prior of powers and clock about it that is as wide."""
     prior = Prior.independent(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
-    busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
-    spread, columns = max(float(busy - rest), 30.0), len(activity.members)
-    same = np.array([[a == b for b in activity.originals] for a in activity.originals], float)
-    covariance = np.zeros((columns + 2, columns + 2))
-    # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
-    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread
-    covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
-    # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
-    covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
-    centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
-    return float(busy - rest), Prior.by(centre, covariance)
+    busy_w, idle_w = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
+    spread_w = max(float(busy_w - idle_w), LEAST_W)
+    columns = Columns.from_activity(activity, (busy_w, spread_w), spread_w * np.array([ENDS, BELIEFS.repeats, ALIKE]))
+    covariance = block_diag((columns.made * columns.sd_w**2) @ columns.made.T, rest_w[1] ** 2, BELIEFS.clock**2)
+    return float(busy_w - idle_w), Prior.by(np.append(columns.made @ columns.mean_w, [rest_w[0], 0.0]), covariance)
 
 
-def drift_of(time: Array) -> Array:
+def drift_of(time: Floats) -> Floats:
     """The slow drift with temperature: quadratic splines of mean 0, shape (n, m); no columns for a few seconds."""
     span = float(time[-1] - time[0])
     pieces = round(span / 4.0)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jouletrace.attribution.acquire import Search, Windows, search
+from jouletrace.arrays import Floats, Ints
+from jouletrace.attribution.acquire import Search, Window, search
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import ROUNDS, Fit, enough, explained, fit
-from jouletrace.attribution.follow import follow
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.sampler import Track, read_out
 
 EVIDENCE = 20.0
@@ -21,6 +22,9 @@ rate; between false rates the ratio stays below 12 (docs/results/accuracy-progra
 
 AVERAGES = (8, 12, 16, 20, 24, 32)
 """Lengths of the recursive average to try beside the nominal one."""
+
+BLOCK_S, BINS = 1.0, 80
+"""Blocks of a recording in which a track is followed, and phases of a sample period in each."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Lock:
 class Known:
     """Results of attempts with other ranges of rates on the same recording."""
 
-    windows: Windows = field(default_factory=dict)
+    windows: dict[bool, list[Window]] = field(default_factory=dict)
     locks: list[Lock] = field(default_factory=list)
 
 
@@ -45,8 +49,8 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
     for part in (0.25, 0.5, 0.75):
         observer = locked.fit.observer
         assert isinstance(observer, Sampled)
-        track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
-        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, fit_response=True))
+        late = replace(observer, track=observer.track.later(part))
+        fits.append(fit(locked.fit.activity, late, readings, fit_response=True))
         fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, fit_response=True))
     return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
 
@@ -111,16 +115,14 @@ def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[F
 
 def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float) -> Fit:
     """From the fit of a part to that of the whole recording, by turns of track and powers."""
-    chosen: Fit | None = None
-    for _ in range(3):
-        sensor, power = _tuned(best).sensor, best.power_w
-        above = (power[:-1] - power[-1])[activity.column] * (1 + best.clock_exponent * activity.slowness)
-        track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
+    chosen = best
+    for turn in range(3):
+        sensor, above_w = _tuned(best).sensor, replace(best, activity=activity).above_w()
+        track = follow(sensor, activity, readings, rate_hz, float(best.power_w[-1]), above_w)
         best = fit(activity, Sampled(sensor, track), readings)
-        if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:
+        if turn and best.residual_rms_w > 0.99 * chosen.residual_rms_w:
             break
         chosen = best
-    assert chosen is not None
     return chosen
 
 
@@ -141,3 +143,58 @@ def _tuned(fitted: Fit) -> Sampled:
     return replace(
         observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))
     )
+
+
+def follow(
+    sensor: Sensor, activity: Activity, readings: Readings, rate_hz: float, idle_w: float, above_w: Floats
+) -> Track:
+    """The track through a recording of roughly known powers, whose blocks of ``BLOCK_S`` fit the readings best.
+
+    It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
+    block with little information (nothing ran) or a misleading one. ``above_w`` is that of each interval above idle.
+    """
+    start, end = activity.begin_s, activity.finish_s
+    blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
+    begins = start + SETTLE_S + BLOCK_S * np.arange(blocks, dtype=np.float64)
+    phases = np.arange(BINS) / BINS
+    cost = np.zeros((blocks, BINS))
+    for b, begin in enumerate(begins):
+        mine = readings.between(begin, begin + BLOCK_S)
+        if mine.sum() < 5:
+            continue
+        zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
+        edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)
+        seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[0][:, None])
+        times = readings.time_s[mine]
+        read = designs(sensor, seen, edges[0], rate_hz, phases, Places.from_times(times, float(zero)))[:, :, 0]
+        wrong = read - readings.value[mine]
+        cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    path = _cheapest(cost)
+    straight = Track.straight(start, end, rate_hz, start)
+    number = (begins + BLOCK_S / 2 - start) * rate_hz
+    taken = straight.start_s + (number + path / BINS) / rate_hz
+    return straight.through(number, np.asarray(taken, np.float64))
+
+
+def _cheapest(cost: Floats) -> Ints:
+    """The cheapest path through (blocks, phases), unwound, of slowly changing rate; shape (blocks,).
+
+    A state is a phase and its step per block: two bins times a number that changes by at most one, that is by
+    0.025 Hz per second, up to 0.4 Hz.
+    """
+    moves = 2 * np.arange(-16, 17)
+    total = np.broadcast_to(cost[0], (len(moves), cost.shape[1])).copy()
+    came = np.zeros((len(cost), *total.shape), np.int64)
+    wall = np.full((1, cost.shape[1]), np.inf)
+    for b in range(1, len(cost)):
+        options = np.stack([np.vstack([wall, total[:-1]]), total, np.vstack([total[1:], wall])])
+        came[b] = np.argmin(options, axis=0)  # which neighbour's rate was there before the move
+        best = np.take_along_axis(options, came[b][None], axis=0)[0]
+        total = np.stack([np.roll(row, move) for row, move in zip(best, moves, strict=True)]) + cost[b]
+    rate, phase = (int(i) for i in np.unravel_index(int(np.argmin(total)), total.shape))
+    path = [phase]
+    for b in range(len(cost) - 1, 0, -1):
+        phase -= int(moves[rate])
+        rate += int(came[b][rate, phase % cost.shape[1]]) - 1
+        path.append(phase)
+    return np.array(path[::-1])

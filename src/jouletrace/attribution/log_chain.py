@@ -20,10 +20,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Indices, Mask
-from jouletrace.attribution.chains import Chain, precision
-from jouletrace.attribution.cuts import share_of
+from jouletrace.attribution.chains import Chain, precision, share_of
 from jouletrace.attribution.outcome import ALIASED_LOG, HOLES
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.attribution.solve import Energies, Problem, Solution, Unknowns, Unseen, mixture, solve
 from jouletrace.sensor.power_record import HOLE_PERIODS
 from jouletrace.stats.interval import Z95
 
@@ -108,7 +107,6 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         found,
         mean_j=found.mean_j + own_j,
         covariance=found.covariance + own,
-        tried_j=found.tried_j + own_j,
         unseen=Unseen(part[:, holes].multiply(hole_j[holes]).tocsr(), size, np.ones(1), HOLES) if len(holes) else None,
         reason=ALIASED_LOG if few else "",
     )
@@ -117,7 +115,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
 def _alike(energy_j: float, count: int) -> Energies:
     """So many spans of one known energy; the reason is of those that are NaN."""
     each = np.full((1, count), energy_j)
-    return Energies(np.ones(1), each, np.zeros((1, count, count)), np.zeros(0), each, reason=ALIASED_LOG)
+    return Energies(np.ones(1), each, np.zeros((1, count, count)), reason=ALIASED_LOG)
 
 
 def _jobs(moves: Mask) -> list[tuple[int, int]]:
@@ -172,43 +170,28 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
     turns = _changes(values_w, noise_w)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)
-    points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
-    hidden = max(_partial(values_w), -500.0)  # of which the exponential is still above zero
-    points += [
-        (memory * step_s, size * scatter, True, hidden)
-        for memory, size in product(MEMORIES, SIZES)
-        if memory < _HIDDEN_MEMORY
-    ]
+    points = [one for one in product((0.0, step_s), MEMORIES, SIZES) if not one[0] or one[1] < _HIDDEN_MEMORY]
+    odds = max(_partial(values_w), -500.0)  # of cycles: the exponential is still above zero
 
-    def problem(some: slice | Indices, wanted: Floats) -> tuple[Problem, Floats]:
-        """Readings and spans; and the instants."""
+    def solved(some: slice | Indices, wanted: Floats) -> list[Solution]:
+        """Energies by some readings at each point."""
         times, deviations = times_s[some], values_w[some] - level_w
         time_s = np.unique(np.concatenate([times, wanted.ravel()]))
         mean, variance = np.zeros(1), np.array([100 * scatter + 1e4])
         unknowns = Unknowns(np.ones((len(times), 1)), np.diff(wanted), mean, variance)
-        return Problem(deviations, np.full(len(times), noise_w), share_of(time_s, wanted), unknowns), time_s
-
-    def chain(time_s: Floats, times: Floats, point: tuple[float, float, bool, float]) -> Chain:
-        memory_s, variance, hidden, _ = point
-        return fluctuation_chain(time_s, np.searchsorted(time_s, times), variance, memory_s, step_s * hidden)
+        problem = Problem(deviations, np.full(len(times), noise_w), share_of(time_s, wanted), unknowns)
+        seen = np.searchsorted(time_s, times)
+        each = ((size * scatter, memory * step_s, hidden_s) for hidden_s, memory, size in points)
+        return [solve(fluctuation_chain(time_s, seen, *of), problem) for of in each]
 
     if len(times_s) > _ENOUGH:
         first = np.linspace(0, len(times_s) - _ENOUGH // _BLOCKS, _BLOCKS).astype(np.intp)
-        some = (first[:, None] + np.arange(_ENOUGH // _BLOCKS)).ravel()
-        part, cut = problem(some, np.array([[times_s[0], times_s[-1]]]))
-        tried = [(solve(chain(cut, times_s[some], one), part, False).log_evidence + one[3], one) for one in points]
-        best = max(evidence for evidence, _ in tried)
-        points = [one for evidence, one in tried if evidence > best - 12]
-    whole, time_s = problem(slice(None), spans)
-    chains = [chain(time_s, times_s, point) for point in points]
-    found = mixture(chains, np.exp([one[3] for one in points]), whole)
-    add = level_w * np.diff(spans)[:, 0]
-    return replace(
-        found,
-        mean_j=found.mean_j + add,
-        covariance=found.covariance * _coherent(turns),
-        tried_j=found.tried_j + add,
-    )
+        tried = solved((first[:, None] + np.arange(_ENOUGH // _BLOCKS)).ravel(), times_s[None, [0, -1]])
+        evidence = [one.log_evidence + odds * (point[0] > 0) for one, point in zip(tried, points, strict=True)]
+        points = [point for one, point in zip(evidence, points, strict=True) if one > max(evidence) - 12]
+    found = mixture(solved(slice(None), spans), np.exp([odds * (point[0] > 0) for point in points]))
+    mean_j = found.mean_j + level_w * np.diff(spans)[:, 0]
+    return replace(found, mean_j=mean_j, covariance=found.covariance * _coherent(turns))
 
 
 def _changes(values_w: Floats, noise_w: float) -> Indices:

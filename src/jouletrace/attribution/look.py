@@ -7,23 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.attribution.chains import ANY, Chain, Course, sensor_chain
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.chains import ANY, Chain, Course, Cuts, low_pass_chain, share_of, window_chain
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
 from jouletrace.sensor.shares import Response, averaged
 
-_ROUNDS = 3
-"""Passes until heights and places of jumps agree with each other."""
+_ROUNDS, _FIRST = 3, (1e-4, 0.3, 1.0)
+"""Passes until heights and places of jumps agree with each other; density in s, slow and local change of the first
+look: wide, so that readings decide."""
 
-_FIRST = (1e-4, 0.3, 1.0)
-"""Density in s, slow and local change of the first look: wide, so that readings decide."""
-
-_LEAST_W = 5.0
-"""Height of a burst that doesn't rise above idle: sizes relative to it need one."""
-
-_ANY = 1e5
-"""Variance of a walk that follows all readings, in W²/s."""
+_LEAST_W, _ANY = 5.0, 1e5
+"""Height of a burst that doesn't rise above idle: sizes relative to it need one. Variance of a walk that follows all
+readings, in W²/s."""
 
 _SEEN = 4.0
 """Standard deviations of noise by which power outside of bursts was seen to move."""
@@ -71,17 +66,15 @@ class Look:
         if self.prior.between:  # variance of a walk's integral over a segment, about the level at its start
             density = density + np.where(np.isfinite(walk), walk, 0.0) * cuts.h**2 / 3
         idle = ANY if self.prior.known_idle_w is None else self.prior.known_idle_w[1] ** 2
-        pace_w = np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + self.idle_moves)
-        course = Course(density, walk, fresh, pace_w, idle)
-        jolt = self.jolt + density_s * self.missed
-        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
-
-    def _after(self) -> Floats:
-        """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""
-        cuts, (size, for_s) = self.cuts, self.prior.after
-        since_s = cuts.time_s[:-1] - cuts.bursts[cuts.burst, 1]
+        # After bursts idle power dips or lags
+        (size, for_s), since_s = self.prior.after, cuts.time_s[:-1] - cuts.bursts[cuts.burst, 1]
         after = ~cuts.inside & (since_s >= 0) & (since_s < for_s)
-        return np.where(after, size * self.height_w[cuts.burst] / np.sqrt(for_s), 0.0)
+        dips = np.where(after, (size * self.height_w[cuts.burst]) ** 2 / for_s, 0.0)
+        pace_w = np.sqrt(self.prior.idle_walk**2 + dips + self.idle_moves)
+        course = Course(density, walk, fresh, pace_w, idle)
+        if self.response.window_s:
+            return window_chain(cuts.time_s, cuts.windows, course)
+        return low_pass_chain(cuts.time_s, cuts.seen, self.response, course, self.jolt + density_s * self.missed)
 
 
 def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None = None) -> Look:
@@ -93,7 +86,7 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     look = Look(cuts, response, prior, height_w, np.zeros(n), anything, np.zeros(n), none, none, none)
     for _ in range(_ROUNDS):
         chain = look.chain(*_FIRST)
-        result = solve(chain, problem, covariance=False)
+        result = solve(chain, problem)
         idle, excess = result.state.T[-2:]
         if part_s is None:
             common = np.where(cuts.inside, result.unknowns.sum(), 0.0)
@@ -190,16 +183,11 @@ _NODES, _WEIGHTS = (
 """Standard deviations of what isn't known at which readings are tried, and their weights (Gauss and Hermite)."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Debt of readings to an unknown delay and width of the sensor."""
-
-    slope: Floats  # shape (readings, 2): by the delay (W/s) and by the logarithm of rise or window (W)
-    noise_w: Floats  # shape (readings,): standard deviation of what isn't in proportion, and of single readings' times
-
-
-def timing(cuts: Cuts, level_w: Floats, response: Response, unsure_s: Floats) -> Timing:
+def timing(cuts: Cuts, level_w: Floats, response: Response, unsure_s: Floats) -> tuple[Floats, Floats]:
     """Readings' debt to an unknown delay and width, by statistical linearisation, W (Gelb 1974, section 6.2).
+
+    It is slopes by the delay (W/s) and by the logarithm of rise or window (W), shape (readings, 2), and the standard
+    deviation of what isn't in proportion, and of single readings' times, (readings,).
 
     Where an edge enters a window readings don't change in proportion: slopes are regressions over what isn't known, and
     what is left is noise of each reading. They are taken of the level without swings, ``level_w`` (n,): of deconvolved
@@ -228,4 +216,4 @@ def timing(cuts: Cuts, level_w: Floats, response: Response, unsure_s: Floats) ->
     else:
         jitter_s = np.hypot(response.jitter_s, unsure_s)
         left += _WEIGHTS @ (np.array([moved(jitter_s * node) for node in _NODES]) - usual) ** 2
-    return Timing(np.stack(slopes, axis=1), np.sqrt(left))
+    return np.stack(slopes, axis=1), np.sqrt(left)

@@ -66,11 +66,6 @@ class Prior:
         """Idle power about which a chain is: as it was measured, else that of the first readings."""
         return float(np.median(values_w[:5])) if self.known_idle_w is None else self.known_idle_w[0]
 
-    @property
-    def placed(self) -> bool:
-        """True if readings may say where a burst's level changes."""
-        return any(local > 0 for _, local, _ in self.slow)
-
 
 MOVING = replace(
     Prior(),

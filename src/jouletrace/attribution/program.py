@@ -17,28 +17,19 @@ from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.chains import Chain
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.chains import Cuts, share_of
 from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
+from jouletrace.attribution.solve import BLOCKS, KEPT, Energies, Problem, Solution, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Response, averaged, shares, slopes
-from jouletrace.stats import regression
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
 """Relative spreads of power between kernels of a kind: eight a decade, so that ± is off by 15 % at most."""
 
-
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
-
-_KNOWN = 1e-9
-"""Factor of the variance of what counts as known."""
-
-_BLOCKS = 20
-"""Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,9 @@ def attribute_program(
     whole = np.array([[activity.begin_s, activity.finish_s]])
     # Kernels show what is faster than readings
     cuts = Cuts.from_readings(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
-    columns = _Columns.from_activity(activity, prior)
+    columns = Columns.from_activity(
+        activity, prior.power_w, prior.power_w[0] * np.array([prior.ends, prior.repeats, 0.0])
+    )
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ activity.shares / cuts.h[:, None]).T)]).tocsr()
     # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
@@ -116,29 +109,26 @@ def attribute_program(
     powers = replace(powers, variance=columns.sds(look.power_w) ** 2)
     if sampled is None:
         noise_w = _late(cuts, activity, look, above_w, shown, response, unsure_s)
-    for round_ in range(_ROUNDS):
+    for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
-        sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
-        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
-        problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
+        others = _sensor(times_s, cuts, cover, activity, above_w, response, sampled, prior)
+        problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(others))
         chain = look.chain(prior.spread[0] ** 2, *prior.slow[0][:2])
-        seen = solve(chain, problem, covariance=round_ == _ROUNDS - 1)
+        seen = solve(chain, problem)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
     middle, factor = prior.spread
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
     sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
-    found = mixture(
-        *_likely(lambda d, s: look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), sizes, problem),
-        problem,
-        blocks=_BLOCKS,
-    )
+    likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
+    found = mixture(*likely, blocks=BLOCKS)
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds, variance = powers.wanted[len(spans) :], problem.unknowns.variance.copy()
-    variance[-sensor.shared :] *= _KNOWN
-    settled = solve(chain, replace(problem, unknowns=replace(problem.unknowns, variance=variance)))
-    after, apart = (one.covariance[len(spans) :, len(spans) :] for one in (seen, settled))
+    # If delay or response, and the rise, were known, which sensors of a kind may have in common
+    kinds, shared = powers.wanted[len(spans) :], 2 if sampled is None else len(sampled.change) + 1
+    by = seen.inverse[:, -shared:]
+    settled = seen.inverse - by @ np.linalg.solve(by[-shared:], by.T)
+    after, apart = (one[len(spans) :, len(spans) :] for one in (seen.covariance, seen.around(settled)))
     return Rows(
-        energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
+        energies=replace(found, mean_j=found.mean_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
@@ -147,7 +137,7 @@ def attribute_program(
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """Powers above idle of an activity's columns by independent unknowns.
 
     Columns of the same kinds have a power in common. Heads and tails of kernels differ from it, and so do repetitions
@@ -160,17 +150,22 @@ class _Columns:
     like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
-    def from_activity(cls, activity: Activity, prior: Prior) -> _Columns:
+    def from_activity(cls, activity: Activity, power_w: tuple[float, float], apart_w: ArrayLike) -> Columns:
+        """Unknowns of ``power_w``, mean and standard deviation, and of what columns have apart.
+
+        ``apart_w`` are standard deviations: of heads and tails, of repetitions, and of others; none of those of 0.
+        """
+        ends_w, repeats_w, others_w = np.asarray(apart_w, np.float64).tolist()
         count = len(activity.members)
         together = {one: place for place, one in enumerate(dict.fromkeys(activity.originals))}
-        apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
-        some, (mean_w, sd_w) = apart > 0, prior.power_w
+        apart = np.where(np.array(activity.part) > 0, ends_w, np.where(activity.repeated, repeats_w, others_w))
+        some, (mean_w, sd_w) = apart > 0, power_w
         own = np.array([together[one] for one in activity.originals])
         like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
         return cls(
             made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
-            sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
+            sd_w=np.append(np.full(len(together), sd_w), apart[some]),
             like=np.append(np.arange(len(together)), like),
         )
 
@@ -179,25 +174,6 @@ class _Columns:
         more, repeats = np.ones(len(self.like)), np.flatnonzero(self.like < np.arange(len(self.like)))
         more[repeats] = np.maximum(power_w[self.like[repeats]] / self.mean_w[self.like[repeats]], 1.0)
         return self.sd_w * more
-
-
-@dataclass(frozen=True)
-class _Sensor:
-    """Unknowns of sensor and clock, by derivatives about the nominal ones in standard deviations."""
-
-    shown: Floats  # shape (readings, m): of readings, in W
-    mean: Floats  # shape (m,)
-    value_w: Floats  # shape (readings,): derivative of readings by the exponent of power in kernels' durations
-    clock_j: Floats  # shape (segments,): the same of energies
-    by_column_j: Floats  # shape (columns,)
-    shared: int  # number of the last unknowns, of the response, which sensors of a kind may have in common
-
-    def unknowns(self, by_clock: Floats, prior: Prior) -> Unknowns:
-        """These and the exponent: power at a power limit goes with the clock, which durations of kernels show."""
-        shown = np.column_stack([prior.clock * self.value_w, self.shown])
-        wanted = np.zeros((len(by_clock), shown.shape[1]))
-        wanted[:, 0] = prior.clock * by_clock
-        return Unknowns(shown, wanted, np.append(0.0, self.mean), np.ones(shown.shape[1]))
 
 
 def _spread(
@@ -219,34 +195,38 @@ def _spread(
 def _sensor(
     times_s: Floats,
     cuts: Cuts,
+    cover: csr_matrix,
     activity: Activity,
     above_w: Floats,
     response: Response,
     sampled: Sampled | None,
-) -> _Sensor:
-    """Of a sampler the times of samples and their response, where they are known, else the delay; and the rise."""
-    power_w, ran_s = above_w[activity.column], activity.end_s - activity.start_s
+    prior: Prior,
+) -> Unknowns:
+    """Unknowns of clock and sensor, by derivatives about the nominal ones in standard deviations.
+
+    Power at a power limit goes with the clock, which durations of kernels show: with an exponent. Of a sampler the
+    times of samples and their response follow, where they are known, else the delay; and then the rise.
+    """
+    power_w, kinds = above_w[activity.column], len(activity.kinds)
     clock_w = power_w * activity.slowness
     clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
-    by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
-
+    by_column_j = np.bincount(activity.column, clock_w * (activity.end_s - activity.start_s), len(above_w))
     by_sensor = slopes(times_s, activity.timeline, above_w, response)
     if sampled is None:
         value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
-        shown, mean, shared = by_sensor, np.zeros(2), 2
+        shown, mean = by_sensor, np.zeros(2)
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
-        place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
-        shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
-        value_w, shown = seen.value, np.column_stack([place, shape, by_sensor[:, 1:]])
-        mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
-    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
-
-
-def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:
-    """Derivatives by independent unknowns of variance 1, in place of changes from ``now``, and their means."""
-    orthogonal, triangle = np.linalg.qr(prior.rows)
-    return slopes @ np.linalg.inv(triangle), orthogonal.T @ (prior.target - prior.rows @ now)
+        now, before = sampled.unknowns(shape=True)
+        # by independent unknowns of variance 1, in place of changes from now
+        orthogonal, triangle = np.linalg.qr(before.rows)
+        value_w, by_place = seen.value, seen.shift @ np.linalg.inv(triangle)
+        shown = np.column_stack([by_place, by_sensor[:, 1:]])
+        mean = np.append(orthogonal.T @ (before.target - before.rows @ now), 0.0)
+    wanted = np.zeros((cover.shape[0], len(mean) + 1))
+    wanted[:, 0] = prior.clock * np.append(cover[:-kinds] @ clock_j, by_column_j @ activity.shares)
+    shown = np.column_stack([prior.clock * value_w, shown])
+    return Unknowns(shown, wanted, np.append(0.0, mean), np.ones(len(mean) + 1))
 
 
 def _late(
@@ -269,20 +249,26 @@ def _late(
     return np.asarray(noise_w)
 
 
-def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
-    """Chains of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
+def _likely(solved: Callable[[int, int], Solution], prior: Floats) -> tuple[list[Solution], Floats]:
+    """Solutions of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
 
     The evidence has one summit along the first axis, so that points beside unlikely ones needn't be tried.
     """
-    tried: dict[tuple[int, int], float] = {}
+    tried: dict[tuple[int, int], Solution] = {}
     last, others = len(prior) - 1, range(prior.shape[1])
+
+    def weight(point: tuple[int, int]) -> float:
+        return tried[point].log_evidence + float(np.log(prior[point]))
+
+    def untried(points: list[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Those next to these along the first axis, then along the second one."""
+        beside = {(min(max(d + step, 0), last), s) for d, s in points for step in (-1, 1)} - tried.keys()
+        return beside or {(d, s) for d, _ in points for s in others} - tried.keys()
+
     new = {(int(prior.sum(axis=1).argmax()), other) for other in others}
     while new:
-        for point in new:
-            evidence = solve(chain(*point), problem, covariance=False).log_evidence
-            tried[point] = evidence + float(np.log(prior[point]))
-        least = max(tried.values()) + np.log(KEPT)
-        near = [point for point, weight in tried.items() if weight > least]
-        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()
-        new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
-    return [chain(*point) for point in near], np.array([prior[point] for point in near])
+        tried |= {point: solved(*point) for point in new}
+        best = max(tried, key=weight)  # the summit before its surroundings
+        near = [point for point in tried if weight(point) > weight(best) + np.log(KEPT)]
+        new = untried([best]) or untried(near)
+    return [tried[point] for point in near], np.array([prior[point] for point in near])

@@ -6,27 +6,26 @@ They are kinds of a program (``attribute_program``), and so is what follows on s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jouletrace.arrays import Floats, Ints, Mask
+from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.activity import Activity, Kind
+from jouletrace.attribution.checks import WIDTH, resolved
 from jouletrace.attribution.outcome import LEAST, REPEATED
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
-from jouletrace.attribution.rows import WIDTH, resolved
 from jouletrace.attribution.solve import joined
 from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.one_thread import one_thread
 
-_MOST_READINGS, _MOST_SPANS = 3000, 100_000
-"""Of more those in the middle count: a minute of a record of 20 ms knows a mean as well as power is constant."""
-
-_ENOUGH = 600
-"""Readings that are used however many delays are tried, of which each takes a solve."""
+_MOST_READINGS, _MOST_SPANS, _ENOUGH = 3000, 100_000, 600
+"""Of more those in the middle count: a minute of a record of 20 ms knows a mean as well as power is constant; and
+readings that are used however many delays are tried, of which each takes a solve."""
 
 _MOST_KINDS, _OTHERS = 60, 0.05
 """Kinds with a power of their own, those with the most time; and the largest share of the time of the others, which
@@ -74,7 +73,11 @@ def short_span_energies(
         return [Estimate.null("sensor_too_slow", REPEATED) for _ in kinds]
     response = replace(response, back_to_back=False, noise_w=max(response.noise_w, _LEAST_W))  # readings are left out
     until, moment_s = _until(start, end, kind, response), record.time_s - response.delay_s
-    seen = np.flatnonzero(_within(moment_s, start, until, response))
+    # Readings that see spans and what follows on them alone
+    begins = np.append(True, start[1:] > until[:-1])
+    first, last = start[begins], until[np.append(begins[1:], True)]
+    place = np.searchsorted(first, moment_s - response.lasts_s, side="right") - 1
+    seen = np.flatnonzero((place >= 0) & (moment_s <= last[place]))
     if len(seen) < LEAST:
         return [Estimate.null("no_samples", REPEATED) for _ in kinds]
     tried = len(response.delays(float(np.median(end - start))))
@@ -103,14 +106,6 @@ def _until(start: Floats, end: Floats, kind: Ints, response: Response) -> Floats
     return np.where(goes_on, np.append(start[1:], 0.0), end)
 
 
-def _within(moment_s: Floats, start: Floats, until: Floats, response: Response) -> Mask:
-    """Mask of the readings that see spans and what follows on them alone; ``moment_s`` are the moments they show."""
-    begins = np.append(True, start[1:] > until[:-1])
-    first, last = start[begins], until[np.append(begins[1:], True)]
-    place = np.searchsorted(first, moment_s - response.lasts_s, side="right") - 1
-    return np.asarray((place >= 0) & (moment_s <= last[place]))
-
-
 def _means(
     record: Readings, response: Response, start: Floats, end: Floats, until: Floats, kind: Ints
 ) -> dict[int, Estimate]:
@@ -129,18 +124,8 @@ def _means(
     activity, names = _activity(edges, which, _PART * response.width_s)
     each = (names == 2 * np.arange(len(own))[:, None]) / np.maximum(number[own], 1)[:, None]
     cases = response.delays(float(np.median(end - start)))
-    rows = [
-        attribute_program(
-            record.time_s,
-            record.value,
-            np.empty((0, 2)),
-            activity,
-            response=one,
-            prior=_PRIOR,
-            times_sd_s=record.unsure_s,
-        )
-        for one, _ in cases
-    ]
+    more = partial(attribute_program, activity=activity, prior=_PRIOR, times_sd_s=record.unsure_s)
+    rows = [more(record.time_s, record.value, np.empty((0, 2)), response=one) for one, _ in cases]
     # By their prior alone: power that changes within spans looks like another delay
     tried = [replace(one.energies, log_evidence=0.0) for one in rows]
     energies = joined(tried, np.array([weight for _, weight in cases]))

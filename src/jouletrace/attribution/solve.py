@@ -16,14 +16,16 @@ from scipy.special import ndtr, stdtrit
 from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.outcome import READINGS, SWINGS
+from jouletrace.stats.interval import Z95
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+BLOCKS = 20
+"""Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
+
 _RANKS = 8
 """Widths by which independent groups of spans are described together: those of 95 % differ by 3 % from all widths."""
-
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,60 @@ class Problem:
 class Solution:
     """Energies of the spans given readings and hyperparameters."""
 
+    chain: Chain
+    problem: Problem
     log_evidence: float  # logarithm of the readings' probability, up to a constant of their number
     mean_j: Floats  # shape (spans,)
     segment_j: Floats  # shape (n,): energies of the segments, without what is of the unknowns
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
     inverse: Floats  # shape (c, c): their covariance
-    covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
+    _factor: Floats  # of the states' precision, shape (2k, (n + 1) k)
+    _moved: Floats  # shape ((n + 1) k, c): by how much one more of an unknown lowers the states
+    _weighed: Floats  # shape (readings, 1 + c): C^-1 of readings, and of what they show of the unknowns
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Covariance of the energies, shape (spans, spans), in J²."""
+        return self.around(self.inverse)
+
+    def around(self, unknowns: Floats) -> Floats:
+        """``covariance`` with another one of the unknowns, (c, c)."""
+        own, link = self._parts
+        return np.asarray(own + link @ unknowns @ link.T)
+
+    @cached_property
+    def _parts(self) -> tuple[Floats, Floats]:
+        """Covariance of the energies if unknowns were known, and energies by one of each unknown, (spans, c)."""
+        chain, spans = self.chain, self.problem.spans
+        n, two = chain.energy.shape
+        rows = np.arange(0, n * two + 1, two)
+        energy = csr_matrix((chain.energy.ravel(), _places(n, two).ravel(), rows), shape=(n, len(self._moved)))
+        lever = (spans @ energy).tocsr()
+        own = (spans.multiply(chain.own) @ spans.T).toarray() + _quadratic(self._factor, lever, two // 2)
+        return own, self.problem.unknowns.wanted - lever @ self._moved
+
+    def left_out(self, blocks: int = BLOCKS) -> Floats:
+        """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
+
+        The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
+        sensor's response isn't quite the nominal one. The prior's part stays: priors are in no block.
+
+        With V the precision of all readings, unknowns included, those without block b differ by
+        ``-inverse X^T C^-1 (V_bb)^-1 (V y)_b``.
+        """
+        at, k, weight = self.chain.seen, self.state.shape[1], 1 / self.problem.noise_w**2
+        left, shown = self._weighed[:, 0] - self._weighed[:, 1:] @ self.unknowns, self._weighed[:, 1:]
+        away = []
+        for mine in filter(len, np.split(np.arange(len(at)), -(-np.arange(1, blocks) * len(at) // blocks))):
+            begin = at[mine].min() // k * k
+            unit = np.zeros((len(self._moved) - begin, len(mine)), order="F")
+            unit[at[mine] - begin, np.arange(len(mine))] = weight[mine]
+            half = dtbtrs(self._factor[:, begin:], unit, uplo="L", overwrite_b=1)[0]
+            own = np.diag(weight[mine]) - half.T @ half - shown[mine] @ self.inverse @ shown[mine].T
+            away.append(self.inverse @ shown[mine].T @ np.linalg.solve(own, left[mine]))
+        spread = np.stack(away) * jackknife_width(blocks)
+        return np.asarray(spread.T @ spread + self.inverse / self.problem.unknowns.variance @ self.inverse)
 
 
 @dataclass(frozen=True)
@@ -75,12 +124,7 @@ class Unseen:
 
     def variance(self, rows: Floats, chain: int) -> Floats:
         """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
-        return np.array([np.square((self._across @ (rows * size).T).T).sum(axis=1) for size in self.sizes[chain]])
-
-    @cached_property
-    def _across(self) -> csc_matrix:
-        """The shares of each source in each span; a product from the right would build it again each time."""
-        return self.share.T
+        return np.array([np.square(self.share.T @ (rows * size).T).sum(axis=0) for size in self.sizes[chain]])
 
 
 @dataclass(frozen=True)
@@ -90,8 +134,6 @@ class Energies:
     weight: Floats  # shape (g,), sums to 1
     mean_j: Floats  # shape (g, spans)
     covariance: Floats  # shape (g, spans, spans), in J², without what is unseen
-    unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
-    tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
@@ -125,7 +167,7 @@ class Energies:
         """
         _, low, high = self.interval(row)
         seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
-        scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
+        scale = float(high[0] - low[0]) / (2 * Z95) / np.hypot(seen, hidden)
         unseen = {} if self.unseen is None else {self.unseen.cause: scale * hidden}
         return {READINGS: scale * seen, **unseen}
 
@@ -164,12 +206,11 @@ def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Floats | None = None) -> Solution:
+def solve(chain: Chain, problem: Problem) -> Solution:
     """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
 
     With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
-    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z. ``around`` is the
-    covariance of the unknowns, (c, c), if it isn't that of the chain.
+    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z.
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
@@ -188,34 +229,15 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Float
     chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
     log_det = 2 * np.log(factor[0]).sum() - chain.log_det + 2 * np.log(problem.noise_w).sum()
     log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
-    means = state[:, 0] - state[:, 1:] @ determined
-    place = np.arange(n)[:, None] * k + np.arange(two)
-    segment = (means[place] * chain.energy).sum(axis=1)
-    mean = problem.spans @ segment + unknowns.wanted @ determined
-    joint = np.zeros((0, 0))
-    if covariance:
-        rows = np.arange(0, n * two + 1, two)
-        lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(right)))
-        link = unknowns.wanted - lever @ state[:, 1:]
-        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray()
-        joint += link @ (inverse if around is None else around) @ link.T
-        joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, joint)
+    means, evidence = state[:, 0] - state[:, 1:] @ determined, -0.5 * float(chi2 + log_det)
+    segment = (means[_places(n, two)] * chain.energy).sum(axis=1)
+    mean, states = problem.spans @ segment + unknowns.wanted @ determined, means.reshape(-1, k)
+    return Solution(chain, problem, evidence, mean, segment, states, determined, inverse, factor, state[:, 1:], weighed)
 
 
-def left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
-    """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
-
-    The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
-    sensor's response isn't quite the nominal one. The prior's part stays: priors are in no block.
-    """
-    block, away = np.arange(len(problem.values_w)) * blocks // len(problem.values_w), []
-    for one in range(blocks):
-        noise_w = np.where(block == one, 1e6, problem.noise_w)
-        left = solve(chain, replace(problem, noise_w=noise_w), covariance=False)
-        away.append(left.unknowns - solved.unknowns)
-    spread = np.stack(away) * jackknife_width(blocks)
-    return np.asarray(spread.T @ spread + solved.inverse / problem.unknowns.variance @ solved.inverse)
+def _places(n: int, two: int) -> Indices:
+    """Which of all states' numbers are those beside each of n segments, shape (n, 2k)."""
+    return np.arange(n)[:, None] * (two // 2) + np.arange(two)
 
 
 def jackknife_width(blocks: int) -> float:
@@ -278,35 +300,24 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
     return solved.T @ solved, rows, solved[-k:]
 
 
-def mixture(
-    chains: Sequence[Chain],
-    prior: Floats,
-    problem: Problem,
-    unseen: Unseen | None = None,
-    blocks: int = 0,
-) -> Energies:
+def mixture(tried: Sequence[Solution], prior: Floats, unseen: Unseen | None = None, blocks: int = 0) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
-        chains: One for each of ``grid`` points.
+        tried: One for each of ``grid`` points.
         prior: Weight of each before the readings, shape (grid,).
-        problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
         blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
-    tried = [solve(chain, problem, covariance=False) for chain in chains]
-    evidence = np.array([one.log_evidence for one in tried])
-    weight, together = _weighed(evidence, prior)
+    weight, together = _weighed(np.array([one.log_evidence for one in tried]), prior)
     kept = np.flatnonzero(weight > KEPT)
-    weight = weight[kept] / weight[kept].sum()
-    means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
-    around = left_out(chains[best], problem, tried[best], blocks) if blocks else None
+    some, weight, around = [tried[g] for g in kept.tolist()], weight[kept] / weight[kept].sum(), None
+    if blocks:
+        around = some[int(np.argmax(weight))].left_out(blocks)
     return Energies(
         weight=weight,
-        mean_j=means[kept],
-        covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
-        unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
-        tried_j=means,
+        mean_j=np.array([one.mean_j for one in some]),
+        covariance=np.array([one.covariance if around is None else one.around(around) for one in some]),
         kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
         log_evidence=together,
@@ -339,7 +350,7 @@ def apart(parts: Sequence[tuple[Indices, Energies]]) -> Energies:
         off = means[order] - mean[:, None, place]
         spread = np.einsum("rg,rgi,rgj->rij", share, off, off)
         covariance[:, place[:, None], place] = np.tensordot(share, joint[order], 1) + spread
-    return Energies(np.full(_RANKS, 1 / _RANKS), mean, covariance, np.zeros(0), mean)
+    return Energies(np.full(_RANKS, 1 / _RANKS), mean, covariance)
 
 
 def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
@@ -355,8 +366,6 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
         mean_j=np.concatenate([one.mean_j for one in parts]),
         covariance=np.concatenate([one.covariance for one in parts]),
-        unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
         log_evidence=together,
-        tried_j=np.concatenate([one.tried_j for one in parts]),
         unseen=unseen,
     )

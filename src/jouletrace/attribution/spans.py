@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,14 +32,12 @@ a log. Readings of such a log within a span from which on its energy is theirs a
 _IN_OVERLAP = 0.01
 """Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
 
-_BLIND = 0.05
-"""Largest share of a span that may lie in holes of the record."""
+_BLIND, _WIDEST = 0.05, 0.5
+"""Largest share of a span that may lie in holes of the record, and largest half-width of an interval over the energy: a
+wider one says nothing."""
 
 ALIASED_FROM = GAIN_PCT / 100
 """Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
-
-_WIDEST = 0.5
-"""Largest half-width of an interval over the energy: a wider one says nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,16 @@ class SpanEnergies:
     # "implausible_readings" (some were left out), "equal_readings" (of a log, which may be aliased with its load)
     flags: list[tuple[str, ...]]
     period_s: float | None  # of the loads' swings, if it is known
-    _each: tuple[Floats, Floats, Floats] = field(repr=False)
+    # Mean energies in J and ends of their 95 % intervals, NaN where there are none, shape (m,)
+    energy_j: Floats
+    low_j: Floats
+    high_j: Floats
 
     @classmethod
     def none(cls, count: int, reason: str) -> SpanEnergies:
         """Of so many spans none has an energy, for one reason."""
         nan = np.full(count, np.nan)
-        return cls(None, np.full(count, -1, np.intp), [reason] * count, [()] * count, None, (nan, nan, nan))
+        return cls(None, np.full(count, -1, np.intp), [reason] * count, [()] * count, None, nan, nan, nan)
 
     def __len__(self) -> int:
         return len(self.place)
@@ -72,26 +73,11 @@ class SpanEnergies:
         """True for the spans that have an energy, shape (m,)."""
         return self.place >= 0
 
-    @property
-    def energy_j(self) -> Floats:
-        """Mean energies in J, NaN where there is none, shape (m,)."""
-        return self._each[0]
-
-    @property
-    def low_j(self) -> Floats:
-        """Lower ends of 95 % intervals in J, NaN where there is none, shape (m,)."""
-        return self._each[1]
-
-    @property
-    def high_j(self) -> Floats:
-        """Upper ends, likewise."""
-        return self._each[2]
-
     def some(self, which: Indices) -> SpanEnergies:
         """Those of some spans, by number."""
         reason, flags = ([one[i] for i in which.tolist()] for one in (self.reason, self.flags))
-        mean, low, high = (one[which] for one in self._each)
-        return replace(self, place=self.place[which], reason=reason, flags=flags, _each=(mean, low, high))
+        mean, low, high = (one[which] for one in (self.energy_j, self.low_j, self.high_j))
+        return SpanEnergies(self.energies, self.place[which], reason, flags, self.period_s, mean, low, high)
 
     def sums(self, weights: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of weighted sums of energies that are known, in J, each of shape (r,).
@@ -185,7 +171,7 @@ def span_energies(
     response = response.momentary if unknown and response.sparse else response
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
-    place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
+    place, each = np.full(m, -1, np.intp), np.full((3, m), np.nan)
     ok, energies = np.flatnonzero([one is None for one in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
@@ -219,18 +205,19 @@ def span_energies(
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
             none = energies.reason if np.isnan(mean[i]) else ""  # that of equal readings qualifies an energy
-            reason[ok[i]] = none or _too_wide(energies, i, period_s)
+            by = {} if none or period_s is None else energies.sources(np.eye(len(ok))[[i]])
+            hidden = bool(by) and by[SWINGS] > by[READINGS]
+            reason[ok[i]] = none or (ALIASED if hidden else "sensor_too_slow")
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
-        for values, own in zip(each, (mean, low, high), strict=True):
-            values[ok[good]] = own[good]
+        each[:, ok[good]] = np.stack([mean, low, high])[:, good]
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
     equal = (place >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
     stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, period_s, each)
+    return SpanEnergies(energies, place, reason, flags, period_s, *each)
 
 
 def _judged(record: Readings, response: Response, start: Ints, end: Ints, missing: Floats) -> list[str | None]:
@@ -245,12 +232,6 @@ def _judged(record: Readings, response: Response, start: Ints, end: Ints, missin
     holed = missing > _BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))
     return [code or None for code in codes.tolist()]
-
-
-def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
-    """The reason of an interval that is as wide as the energy."""
-    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
-    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
 
 
 def _holes(record: Readings, response: Response) -> Floats:
@@ -366,4 +347,4 @@ def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
     ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
     moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
     covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
-    return Energies(np.ones(1), known.energies_j[None], covariance[None], np.zeros(0), known.energies_j[None])
+    return Energies(np.ones(1), known.energies_j[None], covariance[None])

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.prior import Prior
-from jouletrace.sensor.shares import Response, both_seen, seen
+from jouletrace.sensor.shares import Response, Timeline, both_seen, seen, slopes
 
 CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
@@ -40,10 +40,8 @@ to 0.18 %, and 16 of 20 intervals hold. With a known period 80 of 80 simulated b
 _LEAST = 0.03
 """Weight of any density: where all swings have one period, scatter may come of the samples' moments as well."""
 
-_PHASES = (0.2, 0.5, 0.8)
+_PHASES, _SHORT = (0.2, 0.5, 0.8), 25
 """Of the readings against the burst's start; of more than ``_SHORT`` readings the middle one stands for all."""
-
-_SHORT = 25
 
 _STEP = 0.5
 """Of the time between readings, at which the level changes slowly."""
@@ -55,11 +53,9 @@ _RATES_HZ = 50.0, 500.0
 """Samples per second within a window, of which nothing is known, log-uniform; at a higher rate, as of 1.2 kHz on an
 H100, windows are as if power were averaged continuously."""
 
-_BLIND = 1e-12
-"""Information on the level, in W^-2 of power 1, of readings that don't meet the burst."""
-
-_NOISE = 1e-6
-"""Variance of a reading's noise over the squared power above idle: 0.35 W of 350 W."""
+_BLIND, _NOISE = 1e-12, 1e-6
+"""Information on the level, in W^-2 of power 1, of readings that don't meet the burst; variance of a reading's noise
+over the squared power above idle: 0.35 W of 350 W."""
 
 
 def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: float | None) -> tuple[Floats, Floats]:
@@ -233,13 +229,8 @@ def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, respons
     walk = np.stack([seen(t, step, burst_s, response).real for step in step_s[1:-1].tolist()], axis=1)
     walk_j = np.clip(begin + span_s - np.maximum(step_s[1:-1], begin), 0, span_s)
 
-    def moved(late_s: float, by: float = 1.0) -> Floats:
-        one = response.widened(by)
-        return np.asarray(seen(t + response.delay_s - one.delay_s - late_s, 0.0, burst_s, one).real, np.float64)
-
-    sd_s, sd = response.delay_sd_s, response.width_sd
-    columns = [moved(sd_s) - moved(-sd_s), moved(0.0, float(np.exp(sd))) - moved(0.0, float(np.exp(-sd)))]
-    unknown = np.stack(columns, axis=1) / 2
+    burst = Timeline(np.zeros(1), np.array([burst_s]), np.zeros(1, np.int64))
+    unknown = slopes(t, burst, np.ones(1), response)
     if response.weight:  # edges fall anywhere between two samples
         edges = np.exp(-t / response.rise_s), np.where(t >= burst_s, np.exp(-(t - burst_s) / response.rise_s), 0.0)
         unknown = np.hstack([unknown, response.weight / np.sqrt(12) * np.stack(edges, axis=1)])

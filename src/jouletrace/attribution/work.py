@@ -24,8 +24,6 @@ TOLERANCE_W = 2 * Prior.excess_w
 _UNKNOWN = 1e4
 """Standard deviation, before the energies, of an unknown of which nothing is known."""
 
-_OF_EXCESS = np.array([0.0, 1.0, 0.0])
-
 _SCATTER = np.geomspace(1e-3, 0.3, 12)
 """Standard deviations of a window's work over its mean: from nothing that matters to a branch that few windows take."""
 
@@ -54,8 +52,9 @@ def work(energies: Energies, spans_s: Floats, counts: Floats) -> Work:
         counts: Iterations in each span, shape (s,).
     """
     informed, idle = _informed(energies, *_rows(energies, spans_s, counts)), bool((counts == 0).any())
-    (mean,), (low,), (high,) = (excess := _posterior(_UNKNOWN, *informed)).interval(_OF_EXCESS)
-    _, (least,), (most,) = excess.interval(_OF_EXCESS, 0.99)  # one healthy check of a hundred fails
+    excess, row = _posterior(_UNKNOWN, *informed), np.array([0.0, 1.0, 0.0])
+    (mean,), (low,), (high,) = excess.interval(row)
+    _, (least,), (most,) = excess.interval(row, 0.99)  # one healthy check of a hundred fails
     passed = idle and bool(least <= 0 <= most or abs(mean) <= TOLERANCE_W)
     code = "idle_apart" if idle else "idle_unseen"
     return Work(_posterior(Prior.excess_w, *informed), Outcome(code, passed, (float(mean), float(low), float(high))))
@@ -78,18 +77,12 @@ def _rows(energies: Energies, spans_s: Floats, counts: Floats) -> tuple[Floats, 
 def _informed(energies: Energies, design: Floats, scatter: Floats, walk: Floats) -> list[Floats]:
     """Log-likelihood without the unknowns, (g,), information on them, (g, 3, 3), and moment, (g, 3), of g sizes."""
     sizes = ((_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk).reshape(-1, *walk.shape)
-    found, unseen = [], energies.unseen
-    for g, weight in enumerate(energies.weight.tolist()):
-        value, seen = energies.mean_j[g], energies.covariance[g]
-        errors = [(1.0, 0 * seen)]
-        if unseen is not None:
-            hidden = [unseen.share.multiply(size[:, None]).toarray() for size in unseen.sizes[g]]
-            errors = [(chance, one @ one.T) for chance, one in zip(unseen.chances.tolist(), hidden, strict=True)]
-        for chance, error in errors:
-            every, data = seen + error + sizes, np.column_stack([design, value])
-            weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
-            log = np.log(weight * chance) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
-            found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
+    found = []
+    for weight, value, errors in zip(*energies.components(), strict=True):
+        every, data = errors + sizes, np.column_stack([design, value])
+        weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
+        log = np.log(weight) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
+        found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
     return [np.concatenate(one) for one in zip(*found, strict=True)]
 
 
@@ -102,4 +95,4 @@ def _posterior(excess_w: float, log: Floats, information: Floats, moment: Floats
     log = log + ((moment * mean).sum(axis=1) + np.linalg.slogdet(covariance)[1]) / 2
     weight = np.exp(log - log.max())
     kept = weight > KEPT * weight.sum()
-    return Energies(weight[kept] / weight[kept].sum(), mean[kept], covariance[kept], np.zeros(0), mean)
+    return Energies(weight[kept] / weight[kept].sum(), mean[kept], covariance[kept])

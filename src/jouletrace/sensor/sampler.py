@@ -43,6 +43,10 @@ class Track:
         before, after = (self.start_s - start_s) * self.rate_hz, (end_s - self.start_s) * self.rate_hz - self.count
         return replace(self, beside=(max(0, int(before) + 1), max(0, int(after) + 2)))
 
+    def later(self, part: float) -> Track:
+        """The same with samples a part of a period later."""
+        return replace(self, start_s=self.start_s + part / self.rate_hz)
+
     @property
     def number(self) -> Ints:
         """Number of each sample, shape (samples,)."""

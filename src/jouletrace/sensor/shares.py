@@ -343,7 +343,7 @@ def _weight(response: Response) -> tuple[float, float, float]:
 
 def forgetting(added: Floats, fade: Floats) -> Floats:
     """Solution of ``y[k] = fade[k - 1] y[k - 1] + added[k]``, of the shape of ``added``, (n,) or (n, c)."""
-    from scipy.linalg import solve_banded  # slow to import, in every process
+    from scipy.linalg.lapack import dtbtrs  # slow to import, in every process
 
     bands = np.stack([np.ones(len(added)), np.append(-fade, 0.0)])
-    return np.asarray(solve_banded((1, 0), bands, added, check_finite=False))
+    return np.asarray(dtbtrs(bands, added, uplo="L", diag="U")[0])
