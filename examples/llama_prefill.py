@@ -1,7 +1,7 @@
 """Reads 150 batches of prompts with a Llama of 1.2 billion parameters; its attention is the first argument.
 
-    jouletrace run examples/llama_prefill.py eager
-    jouletrace run examples/llama_prefill.py sdpa
+jouletrace run examples/llama_prefill.py eager
+jouletrace run examples/llama_prefill.py sdpa
 """
 
 import sys
