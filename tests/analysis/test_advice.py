@@ -99,6 +99,7 @@ def test_without_kernels_at_most_the_time_that_the_power_limit_leaves_is_at_stak
             {("fmha_cutlassF_f32<AttentionKernel<float>>", "_efficient_attention_forward"): 100},
             [("fp32_attention", 100)],
         ),
+        ({("memcpy DtoH", "copy_"): 20, ("copy_kernel", "copy_"): 15}, [("host_copies", 20), ("copies", 15)]),
         ({(LAYOUT, "convolution"): 20, ("copy_kernel", "copy_"): 15}, [("layout", 20), ("copies", 15)]),
         ({("max_pool_forward_nchw<float>", "max_pool2d_with_indices"): 100}, []),
     ],

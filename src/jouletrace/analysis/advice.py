@@ -141,6 +141,7 @@ OF_KERNELS: dict[str, Callable[[Site, bool], object]] = {
     "fp32_attention": lambda site, _: site[4] and site[3] == "attention",
     "fp32": lambda site, _: site[4],
     "layout": lambda site, _: re.search(r"nchwToNhwc|nhwcToNchw", site[2], re.IGNORECASE),
+    "host_copies": lambda site, _: re.search(r"memcpy (DtoH|HtoD)", site[2]),
     "copies": lambda site, _: site[3] == "copy",
 }
 """Codes with the kernels that they are of, by their sites and whether these are of attention; the first that applies

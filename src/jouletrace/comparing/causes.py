@@ -27,6 +27,7 @@ class Cause:
         change: B - A, J, with its 95 % interval; in a ``Why``, with that over all rows together.
         terms: What the change consists of, J; they add up to it.
         certain: True if it is beyond its interval over all rows together, and beyond the margin.
+        most: The largest change on record of two runs of one thing, J, for which the interval is wider.
     """
 
     how: str
@@ -36,6 +37,7 @@ class Cause:
     change: Estimate
     terms: dict[str, float]
     certain: bool = False
+    most: float = 0.0
 
     @property
     def leaves(self) -> Sequence[Leaf]:

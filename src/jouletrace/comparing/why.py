@@ -117,15 +117,18 @@ class _Sides:
         if self.a.boards == self.b.boards and group.how == SAME:  # the response errs alike on both sides
             shared = 2 * (Z95**2) * ea.budget.get(RESPONSE, 0.0) * eb.budget.get(RESPONSE, 0.0)
         squares = sum((one.half_width or 0.0) ** 2 for one in (ea, eb))
+        most = 0.0
         if group.how == IDLE:
-            longer_s = max(sum(leaf.seconds for leaf in some) for some in (group.a, group.b))
-            off_s = WAITS * longer_s if self.waiting_s is None else self.waiting_s
-            scatter = off_s * max(_watts(group.a), _watts(group.b))
+            watts = max(_watts(group.a), _watts(group.b))
+            scatter = (self.waiting_s or 0.0) * watts
+            if self.waiting_s is None:
+                most = WAITS * watts * max(sum(leaf.seconds for leaf in some) for some in (group.a, group.b))
         else:
             scatter = Z95 * MOST_SCATTER * math.hypot(ea.value or 0.0, eb.value or 0.0)
         half = math.sqrt(max(squares - shared, 0.0) + scatter**2 + (self.gain * (ea.value or 0.0)) ** 2)
         terms = _terms(group, ea.value or 0.0, eb.value or 0.0, self.each)
-        return Cause(group.how, group.a, group.b, (ea, eb), Estimate(value, value - half, value + half), terms)
+        change = Estimate(value, value - half, value + half)
+        return Cause(group.how, group.a, group.b, (ea, eb), change, terms, most=most)
 
     def rest(self) -> Cause:
         """What the rows leave of the whole: windows that were measured without kernels, less what was recorded."""
@@ -166,7 +169,7 @@ def _watts(leaves: Sequence[Leaf]) -> float:
 
 def _judged(row: Cause, rows: int, margin: float) -> Cause:
     """A cause with its interval over all rows together; certain if it is beyond that and beyond the margin."""
-    half = NormalDist().inv_cdf(1 - _ALPHA / 2 / rows) / Z95 * (row.change.half_width or 0.0)
+    half = NormalDist().inv_cdf(1 - _ALPHA / 2 / rows) / Z95 * (row.change.half_width or 0.0) + row.most
     change = Estimate(row.value, row.value - half, row.value + half)
     return replace(row, change=change, certain=abs(row.value) > max(half, margin))
 
