@@ -342,6 +342,8 @@ def test_modules_are_called_as_by_the_function_that_c_stands_for(python, bench, 
     inner = {"options": 2, "again": 4, "bound": 2, "super": 2, "compiled": 5, "own": 3, "thread": 2, "fault": 1}
     launched |= {f"{name}.child": count for name, count in inner.items()}
     assert owners(traced) == {(name, ""): count for name, count in launched.items()}
+    outermost = dict(line.split() for line in traced.said("r"))
+    assert sorted(outermost.values()) == ["1"] * 11 + ["2"], "one root is called twice, one child in a thread"
 
 
 def test_a_graphs_kernels_belong_to_the_module_that_they_were_captured_in(python, bench):

@@ -155,6 +155,8 @@ static uint32_t code_push(Code code) {
   return thread.depth++;
 }
 
+bool code_inside(void) { return thread.depth > 0; }
+
 uint32_t code_enter(uint32_t mark) {
   if (!thread.depth) atomic_fetch_add_explicit(&calls[mark], 1, memory_order_relaxed);
   return code_push((Code){mark, mark});

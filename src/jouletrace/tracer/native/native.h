@@ -65,6 +65,7 @@ uint32_t mark_of(uint32_t parent, char kind, const char *name, size_t length);
 bool marks_open(const char *folder);        // opens the files, and writes what was interned before
 typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;
 Owner owner_now(void);
+bool code_inside(void);                     // within another mark
 uint32_t code_enter(uint32_t mark);         // returns the depth before
 void code_leave(uint32_t depth);
 void calls_write(void);                     // how often each module has been called outside of others, where that changed

@@ -87,8 +87,9 @@ static struct { Called *plain, *method; Object *compiled, *call; } modules;
 // without a frame, which costs more than all the rest.
 static Object *call_module(Object *function, Arguments given, size_t n, Object *names) {
   const size_t count = n & SIZE_MAX >> 1; // the first bit is a flag
-  const uint32_t found = count ? object_mark((uintptr_t)given[0]) : 0, depth = found ? code_enter(found) : 0;
-  Object *compiled = depth ? python.Attribute(given[0], modules.compiled) : NULL, *result = NULL;
+  const uint32_t found = count && code_inside() ? object_mark((uintptr_t)given[0]) : 0;
+  const uint32_t depth = found ? code_enter(found) : 0; // a call that is counted, outside of others, is entered once
+  Object *compiled = found ? python.Attribute(given[0], modules.compiled) : NULL, *result = NULL;
   const bool quick = compiled == python.none;
   if (compiled) python.Drop(compiled);
   else python.Clear();
