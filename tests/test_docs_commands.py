@@ -302,12 +302,12 @@ def plain(text):
     return re.sub(r"\s+", " ", text)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/how-to/run.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/how-to/run.md", "docs/tutorial/saving-energy.md"])
 def test_output_in_a_page_is_what_the_command_prints(name, desk, capsys):
     compared = 0
     for text in blocks(REPOSITORY / name, "console"):
         command, *lines = text.splitlines()
-        if not command.startswith("$ jouletrace show docs/"):
+        if not command.startswith(("$ jouletrace show docs/", "$ jouletrace compare docs/")):
             continue
         assert main.run(command.split()[2:]) == 0
         compared += in_order(lines, capsys.readouterr().out)
