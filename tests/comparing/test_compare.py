@@ -414,7 +414,8 @@ def test_a_difference_is_as_sure_as_both_sides_and_their_sensors():
     known = Contrast(100.0, 110.0, 9.0, 16.0, math.inf)
     assert known.difference(0.05).half_width == pytest.approx(1.959964 * 5.0)
     apart = replace(known, gain=0.05)
-    assert apart.difference(0.05).half_width == pytest.approx(1.959964 * 5.0 + 5.5)
+    assert apart.difference(0.05).high == pytest.approx(10.0 + 1.959964 * 5.0 + 5.5)
+    assert apart.difference(0.05).low == pytest.approx(10.0 - 1.959964 * 5.0 - 5.5 / 1.05)
     assert known.detectable(0.05) == pytest.approx((1.959964 + 1.281552) * 5.0 / 100.0, rel=1e-6)
     assert apart.detectable(0.05) == pytest.approx(known.detectable(0.05) + 0.05)
 
@@ -422,13 +423,22 @@ def test_a_difference_is_as_sure_as_both_sides_and_their_sensors():
 def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check():
     one, apart = Contrast(100.0, 104.0, 0.01, 0.01, math.inf), Contrast(100.0, 104.0, 0.01, 0.01, math.inf, 0.05)
     alone, both = one.change(0.05), apart.change(0.05)
-    assert 1 + both.low == pytest.approx((1 + alone.low) * 0.95)
+    assert 1 + both.low == pytest.approx((1 + alone.low) / 1.05)
     assert 1 + both.high == pytest.approx((1 + alone.high) * 1.05)
     assert one.p_above(1.0) < 1e-6
     assert apart.p_above(1.0) > 0.5
     less = (Contrast(100.0, 96.0, 0.01, 0.01, math.inf), Contrast(100.0, 96.0, 0.01, 0.01, math.inf, 0.05))
     assert less[0].p_below(1.0) < 1e-6
     assert less[1].p_below(1.0) > 0.5
+
+
+@pytest.mark.parametrize("ratio", [1.2, 1.39, 1.41, 2.0])
+def test_a_change_is_as_certain_the_other_way_round(ratio):
+    """As of single runs of programs, which differ by up to 1.4 times: a rise of 41 % is as certain as a fall by it."""
+    there, back = (Contrast(a, b, 0.0, 0.0, math.inf, 0.4) for a, b in ((1.0, ratio), (ratio, 1.0)))
+    assert (there.change(0.05).low > 0) is (back.change(0.05).high < 0) is (ratio > 1.4)
+    assert (there.p_above(1.0) < 0.5) is (back.p_below(1.0) < 0.5) is (ratio > 1.4)
+    assert 1 + there.bound(0.05, lower=True) == pytest.approx(1 / (1 + back.bound(0.05, lower=False)))
 
 
 def in_runs(*parts):

@@ -13,7 +13,7 @@ from jouletrace.report.charts import waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import note
 from jouletrace.report.why import table
-from jouletrace.run import Run
+from jouletrace.run import Run, tables
 from make_runs import gpu
 from places import REPOSITORY
 
@@ -151,6 +151,17 @@ def test_a_second_run_of_a_side_makes_no_interval_wider():
     more = explained(tuple(one._replace(seconds=3 * one.seconds) for one in USUAL), kind="program")
     one, two = compare([(runs[0], "a")], [(more, "b")]), compare([(run, "a") for run in runs], [(more, "b")])
     assert [found.whole["energy_total_j"].verdict for found in (one, two)] == ["worse", "worse"]
+
+
+def test_kernels_of_several_processes_are_those_of_the_first():
+    several = explained()
+    several.settings["repeats"] = 2
+    window = {"variant": "untouched", "multiplicity": 1.0, "replays": 100, "energy_j": 350.0, "time_s": 0.8}
+    edges = [{"block": n, "order": n, "start_ns": 10**9 * n, "end_ns": 10**9 * n + 8 * 10**8} for n in range(2)]
+    several.windows = tables.from_rows([window | one | {"energy_j": 350.0 + one["block"]} for one in edges], "windows")
+    found = both(several, explained(changed(Kernel("model.norm", "native_layer_norm", NORM, 3, 3e-3, 300.0))))
+    assert found.a.count == 2
+    assert "norms more often" in said(found)
 
 
 def test_copies_that_explain_more_than_the_difference_are_not_called_all_kernels():

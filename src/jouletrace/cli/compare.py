@@ -41,9 +41,9 @@ def compare(
 ) -> None:
     """Compare two Runs, or several Runs per side.
 
-    A difference counts only if it exceeds the scatter between runs. With one run per side, energy, power and time back
-    to back of a profile are judged by a stored scatter, all else is inconclusive: profile with --repeats 3, or give
-    several Runs.
+    A difference counts only if it exceeds the scatter between runs. With one run per side it is judged by a stored
+    scatter, or the largest difference on record of two runs of one thing: profile with --repeats 3, or give several
+    Runs.
     """
     from jouletrace.comparing.compare import compare as compare_runs
     from jouletrace.comparing.sides import open_runs

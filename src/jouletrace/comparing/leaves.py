@@ -133,7 +133,8 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
         if energy.value is None or not time.value:
             return None
         if kernels:
-            own = list(_recorded(source.run, weight)) or list(_stated(source.run, weight))
+            run = source.run if len(source.run.units) else side.run  # parts are of the first of several processes
+            own = list(_recorded(run, weight)) or list(_stated(run, weight))
         else:
             own = _floor(source, energy, time, weight)
         if not own or _unknown(own) > MOST_UNKNOWN:

@@ -141,7 +141,8 @@ def render(
         return _csv(found)
     shown = (document if verbose or form != "table" else short)(found, top=top)
     if advice:
-        shown.verdict += advised.lines(_advice(found), found.b.run.kind, "B: ")
+        unit = f", {'in all' if found.programs else PER_ITERATION}" if found.steps or found.per_sample else ""
+        shown.verdict += advised.lines(_advice(found), found.b.run.kind, f"B{unit}: ")
     return typeset(shown, form, colour=colour)
 
 

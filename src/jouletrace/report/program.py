@@ -26,7 +26,8 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
         lines = [f"{figure(energy, 'J')}{absolute} in {time}, {figure(power, 'W')} on average"]
     each, steps = results.get("energy_per_step_j"), run.workload.get("steps")
     if each.value is not None and steps:
-        lines.append(f"{steps['calls']} steps of {printed(steps['module'])}, {figure(each, 'J')} each")
+        calls = f"{steps['calls']} step{'s' if steps['calls'] != 1 else ''}"
+        lines.append(f"{calls} of {printed(steps['module'])}, {figure(each, 'J')} each")
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
     beside = [unit for unit in results.units("device") if unit.module in hosts]
     if beside:

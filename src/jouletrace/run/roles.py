@@ -9,16 +9,16 @@ import re
 from functools import lru_cache
 
 _ROLES = (
+    ("collective", r"nccl|all_?reduce|all_?gather|reduce_scatter"),
     ("attention", r"flash|fmha|sdpa|attention"),
     ("softmax", r"soft_?max"),
-    ("norm", r"_norm|\bnorm(?:_|\b)|layer_?norm|group_?norm|\bbn_|batch_norm|rms"),
+    ("norm", r"_norm|\bnorm(?:_|\b)|layer_?norm|group_?norm|\bbn_|batch_norm|\brms|rms_?norm"),
     ("resampling", r"upsample|interpolate|pool"),
-    ("convolution", r"fprop|dgrad|wgrad|conv|im2col|implicit"),
+    ("convolution", r"fprop|dgrad|wgrad|conv(?!ert)|im2col|implicit"),
     ("product", r"gemm|nvjet|cutlass|wgmma|addmm|bmm|\bmm\b|matmul|linear|splitK"),
     ("activation", r"gelu|silu|relu|tanh|sigmoid"),
     ("embedding", r"embedding|gather|index"),
-    ("collective", r"nccl|all_?reduce|all_?gather|reduce_scatter"),
-    ("copy", r"copy|clone|transpose|memcpy|memset|nchw|nhwc|\bcat\b|catarray|permute|contiguous|\b_to\b"),
+    ("copy", r"copy|convert|clone|transpose|memcpy|memset|nchw|nhwc|\bcat\b|catarray|permute|contiguous|\b_to\b"),
     ("optimizer", r"adam|sgd|foreach|multi_tensor"),
     ("sort", r"sort|topk"),
     ("reduction", r"reduce|cumsum|scan|\bsum\b|mean"),

@@ -29,7 +29,8 @@ class Contrast:
         a, b: Means.
         var_a, var_b: Variances of these means.
         df: Degrees of freedom behind the variances; infinity where they are known.
-        gain: Relative error that the sides don't share and chance doesn't explain: the gain of two sensors.
+        gain: Relative error that the sides don't share and chance doesn't explain, such as the gain of two sensors: B
+            is up to 1 + gain times too high or too low.
     """
 
     a: float
@@ -49,7 +50,7 @@ class Contrast:
 
     def p_below(self, ratio: float) -> float:
         """Probability of this or a lower B if it were at least ``ratio`` times A, whatever the gain."""
-        return self._tail(-self._statistic(ratio * (1 - self.gain)))
+        return self._tail(-self._statistic(ratio / (1 + self.gain)))
 
     def change(self, alpha: float) -> Estimate:
         """B / A - 1 with its interval of confidence 1 - ``alpha``.
@@ -71,13 +72,14 @@ class Contrast:
         ends = self._ends(level)
         if ends is None:
             return None
-        return (ends[0] / (1 + self.gain) if lower else ends[1] / (1 - self.gain)) - 1
+        return (ends[0] / (1 + self.gain) if lower else ends[1] * (1 + self.gain)) - 1
 
     def difference(self, alpha: float) -> Estimate:
         """B - A with its interval of confidence 1 - ``alpha``."""
-        half = student(1 - alpha / 2, self.df) * math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)
-        value = self.b - self.a
-        return Estimate(value, value - half, value + half, self._n, METHOD)
+        half = student(1 - alpha / 2, self.df) * math.sqrt(self.var_a + self.var_b)
+        value, most = self.b - self.a, self.gain * abs(self.b)
+        low, high = sorted((-most, most / (1 + self.gain))) if self.b < 0 else (-most / (1 + self.gain), most)
+        return Estimate(value, value + low - half, value + high + half, self._n, METHOD)
 
     def detectable(self, alpha: float) -> float | None:
         """Smallest relative change that a test at ``alpha`` detects with probability ``POWER``; None if A is zero."""
@@ -112,6 +114,6 @@ def with_gain(change: Estimate, gain: float) -> Estimate:
     """A relative change (B / A - 1) with the gain error between two sensors in its interval."""
     if change.value is None or change.low is None or change.high is None:
         return change
-    ends = [(1 + end) * (1 + by) - 1 for end in (change.low, change.high) for by in (-gain, gain)]
+    ends = [(1 + end) * by - 1 for end in (change.low, change.high) for by in (1 / (1 + gain), 1 + gain)]
     low, high = min(*ends, change.value), max(*ends, change.value)
     return Estimate(change.value, low, high, change.n, change.method)
