@@ -451,6 +451,12 @@ def test_a_request_that_can_not_be_is_refused(tmp_path, column, value, said):
         load(save(run, tmp_path / "run"))
 
 
+def test_a_unit_without_a_name_is_refused():
+    rows = [{"id": 1, "level": "kernel", "name": None}]
+    with pytest.raises(ValueError, match="row 0: it has no name"):
+        sound.check(tables.from_rows(rows, "units"), "units")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e-320])
 @pytest.mark.parametrize("column", ["flops", "bytes"])
 def test_work_that_can_not_be_is_refused(column, value):

@@ -160,6 +160,8 @@ def _clocks(a: Side, b: Side) -> list[Note]:
     sides = [[conditions(source.run)["clocks_mhz"] for source in side.sources] for side in (a, b)]
     # A reported clock is the requested one: it is compared only where some are not measured.
     both = all(_mean_mhz(clocks["sm_measured"]) for side in sides for clocks in side)
+    if not both and a.run.kind == "program":  # their mean is of the time that they set up, too
+        return []
     all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]
     known = [[clock for clock in side if clock] for side in all_]
     means = tuple(float(np.mean(side)) for side in known if side)

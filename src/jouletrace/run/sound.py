@@ -25,7 +25,7 @@ _MOST_COPIES = 10**9
 _NEEDED = {
     "samples": ("time_ns", "device", "channel"),
     "spans": ("id", "kind"),
-    "units": ("id", "level"),
+    "units": ("id", "level", "name"),
     "windows": ("variant",),
     "results": ("unit", "metric"),
     "counters": ("span", "metric"),
