@@ -337,13 +337,13 @@ MUTANTS = [
         ("numerator's variance dropped from a change", "math.sqrt(self.var_b), math", "0.0, math"),
         (
             "one side dropped from a difference",
-            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
-            "math.sqrt(self.var_b) + self.gain * abs(self.b)",
+            "self.df) * math.sqrt(self.var_a + self.var_b)",
+            "self.df) * math.sqrt(self.var_b)",
         ),
         (
             "sensors' gain dropped from a difference",
-            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
-            "math.sqrt(self.var_a + self.var_b)",
+            "self.b - self.a, self.gain * abs(self.b)",
+            "self.b - self.a, 0.0 * abs(self.b)",
         ),
         ("one side dropped from a test", "self.var_b + ratio**2 * self.var_a", "self.var_b"),
         (
@@ -353,15 +353,15 @@ MUTANTS = [
         ),
         ("gain dropped from what can be detected", "/ self.a + self.gain", "/ self.a"),
         ("gain forgives no increase", "self._statistic(ratio * (1 + self.gain))", "self._statistic(ratio)"),
-        ("gain forgives no decrease", "-self._statistic(ratio * (1 - self.gain))", "-self._statistic(ratio)"),
+        ("gain forgives no decrease", "-self._statistic(ratio / (1 + self.gain))", "-self._statistic(ratio)"),
     ),
     *_of(
         "stats/contrast.py",
         ["comparing/test_compare.py"],
         (
             "sensors' gain dropped from a change",
-            "(1 + end) * (1 + by) - 1 for end in",
-            "(1 + end) * (1 + 0 * by) - 1 for end in",
+            "(1 + end) * by - 1 for end in",
+            "(1 + end) * by**0 - 1 for end in",
         ),
     ),
     *_of(

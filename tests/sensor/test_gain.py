@@ -34,10 +34,10 @@ def test_without_a_device_there_is_no_gain():
 
 
 def test_the_interval_of_a_change_ends_where_the_gains_of_both_sensors_may_put_it():
-    """From 0.9 to 1.2 times as much: 4 % less of the least and 4 % more of the most."""
+    """From 0.9 to 1.2 times as much: 1.04 times less than the least and 1.04 times the most."""
     found = with_gain(Estimate(0.05, -0.1, 0.2, 9), 0.04)
     assert (found.value, found.n) == (0.05, 9)
-    assert (found.low, found.high) == pytest.approx((0.9 * 0.96 - 1, 1.2 * 1.04 - 1))
+    assert (found.low, found.high) == pytest.approx((0.9 / 1.04 - 1, 1.2 * 1.04 - 1))
     assert with_gain(Estimate(-0.9, -1.5, 0.2, 9), 0.04).low == pytest.approx(-0.5 * 1.04 - 1)  # of less than nothing
 
 
