@@ -342,8 +342,8 @@ MUTANTS = [
         ),
         (
             "sensors' gain dropped from a difference",
-            "self.b - self.a, self.gain * abs(self.b)",
-            "self.b - self.a, 0.0 * abs(self.b)",
+            "self.b * by - self.a for by in",
+            "self.b * by**0 - self.a for by in",
         ),
         ("one side dropped from a test", "self.var_b + ratio**2 * self.var_a", "self.var_b"),
         (

@@ -233,6 +233,7 @@ def owners(traced):
 
 
 def test_calls_of_modules_outside_of_others_are_counted(python, bench):
+    """Counts are written each second, hence the pause, and at the end: a later line replaces an earlier one."""
     python("""
 import time; start(); globals().update(library.jt_functions()); model, block = object(), object()
 names = mark(0, "m", "Model"), mark(0, "m", "Model.block")

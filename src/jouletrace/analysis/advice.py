@@ -20,7 +20,7 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.division import divisions_of
 from jouletrace.run.forms import Recording
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
-from jouletrace.run.paths import Path
+from jouletrace.run.paths import Path, names_of
 from jouletrace.run.recording_names import IDLE_NAME, WAITING, of_equal_layers
 from jouletrace.run.roles import in_fp32, role_of
 
@@ -160,12 +160,9 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
     spent = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
 
     def at(path: Path) -> Site:
-        words = defaultdict[str, list[str]](list)
-        for step in path:
-            words[step.kind].append(step.name)
-        module, op, kernel = (".".join(words[kind]) for kind in ("module", "op", "kernel"))
-        op = op.removeprefix("aten.")
-        return of_equal_layers(module), op, kernel, role_of(kernel, op), in_fp32(kernel)
+        names = names_of(path)
+        op, kernel = names["op"], names["kernel"]
+        return of_equal_layers(names["module"]), op, kernel, role_of(kernel, op), in_fp32(kernel)
 
     def of_attention(sites: Collection[Site]) -> set[Site]:
         """Those of attention that runs operator by operator; none beside an attention that is one kernel."""
@@ -182,20 +179,22 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
         return {*batched, *softmax, *(site for role in _BESIDE for site in by_role[role] if site[0] in modules)}
 
     listed = [] if divisions else parts.units("kernel")
-    rows = [[at(path) for path in one.path] for one in divisions] or [[at(part.path) for part in listed]]
-    sites = {one for some in rows for one in some}
+    rows = [[at(path) for path in division.path] for division in divisions] or [[at(part.path) for part in listed]]
+    sites = {site for some in rows for site in some}
     attention = of_attention(sites)
-    codes = {one: [code for code, applies in OF_KERNELS.items() if applies(one, one in attention)][:1] for one in sites}
+    codes = {
+        site: [code for code, applies in OF_KERNELS.items() if applies(site, site in attention)][:1] for site in sites
+    }
     for part in listed:
         site = at(part.path)
         for code in codes[site]:
             found[code].append(part.get("energy_total_j"))
             spent[code][site[0]] += part.get("time_s").value or 0.0
     for division, some in zip(divisions, rows, strict=False):
-        for one, seconds in zip(some, division.column("seconds"), strict=True):
-            for code in codes[one]:
-                spent[code][one[0]] += seconds
-        for code, seconds in division.grouped(codes[one] for one in some).items():
+        for site, seconds in zip(some, division.column("seconds"), strict=True):
+            for code in codes[site]:
+                spent[code][site[0]] += seconds
+        for code, seconds in division.grouped(codes[site] for site in some).items():
             found[code].append(division.energy(seconds, remainder=True))
     known = {code: [one for one in energies if one.value is not None] for code, energies in found.items()}
     join = partial(summed, alike=True) if len(divisions) > 1 else added

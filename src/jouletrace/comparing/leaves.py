@@ -18,7 +18,7 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.division import Division, divisions_of
 from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
-from jouletrace.run.paths import Path
+from jouletrace.run.paths import Path, names_of
 from jouletrace.run.recording_names import has_recording, of_equal_layers
 from jouletrace.run.roles import format_of, role_of
 
@@ -197,13 +197,10 @@ def _stated(run: Run, weight: float) -> Iterator[Leaf]:
 
 def _at(path: Path) -> Leaf:
     """A leaf at a path, without figures."""
-    words = defaultdict[str, list[str]](list)
-    for step in path:
-        words[step.kind].append(step.name)
-    phase, op, shapes, kernel = (".".join(words[kind]) for kind in ("phase", "op", "shapes", "kernel"))
-    op = op or ".".join(words["pool"])
-    module = _PROCESS.sub("", of_equal_layers(".".join(words["module"])))
-    return Leaf(phase, module, op, shapes, kernel, idle="idle" in words)
+    names = names_of(path)
+    module = _PROCESS.sub("", of_equal_layers(names["module"]))
+    op = names["op"] or names["pool"]
+    return Leaf(names["phase"], module, op, names["shapes"], names["kernel"], idle="idle" in names)
 
 
 def _floor(source: Source, energy: Estimate, time: Estimate, weight: float) -> list[Leaf]:

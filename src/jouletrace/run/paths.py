@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -36,3 +38,11 @@ def path_of(
     modules, operator = steps_of("module", module or "", "."), (op or "").removeprefix("aten.")
     steps = [("phase", phase), *modules, ("op", operator), ("shapes", shapes), ("kernel", kernel)]
     return tuple(Step(kind, name) for kind, name in steps if name)
+
+
+def names_of(path: Path) -> Mapping[str, str]:
+    """The names on a path by their kind, "" for kinds that it lacks: those of ``path_of``, the words of each joined."""
+    words = defaultdict[str, list[str]](list)
+    for step in path:
+        words[step.kind].append(step.name)
+    return defaultdict(str, {kind: ".".join(some) for kind, some in words.items()})

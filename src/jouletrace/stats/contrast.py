@@ -77,9 +77,8 @@ class Contrast:
     def difference(self, alpha: float) -> Estimate:
         """B - A with its interval of confidence 1 - ``alpha``."""
         half = student(1 - alpha / 2, self.df) * math.sqrt(self.var_a + self.var_b)
-        value, most = self.b - self.a, self.gain * abs(self.b)
-        low, high = sorted((-most, most / (1 + self.gain))) if self.b < 0 else (-most / (1 + self.gain), most)
-        return Estimate(value, value + low - half, value + high + half, self._n, METHOD)
+        ends = [self.b * by - self.a for by in (1 / (1 + self.gain), 1 + self.gain)]
+        return Estimate(self.b - self.a, min(ends) - half, max(ends) + half, self._n, METHOD)
 
     def detectable(self, alpha: float) -> float | None:
         """Smallest relative change that a test at ``alpha`` detects with probability ``POWER``; None if A is zero."""
