@@ -14,7 +14,7 @@ from jouletrace.analysis.budget import absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
-from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
+from jouletrace.analysis.latency import block_means, distribution, latencies_s, percentiles, stated_latency
 from jouletrace.analysis.monitor import RECORD_SHORTER, RECORDS_APART
 from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import HOLES
@@ -52,6 +52,7 @@ class Facts:
     warnings: list[RunWarning]  # all others
     seconds: Floats  # of each iteration that was timed one by one, shape (n,)
     latency: Mapping[str, float | None]  # their distribution in milliseconds (``latency.distribution``)
+    percentiles: Mapping[str, Estimate]  # of it in seconds (``latency.percentiles``)
     blocks: Mapping[str, float | None]  # the same of means of blocks (``latency.block_means``)
     untouched: Untouched  # what the energy of an iteration is the mean of
     advice: Sequence[Advice]  # the largest first
@@ -149,6 +150,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         others(run),
         latencies_s(run),
         distribution(run),
+        percentiles(run),
         block_means(run, run.settings.get("block") or 100),
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         advice_of(run, parts, checks),

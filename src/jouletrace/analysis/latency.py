@@ -11,12 +11,13 @@ from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.run.spans import spans_of
 from jouletrace.run.tables import SPANS_OF_A_PROCESS
-from jouletrace.stats.interval import mean_estimate
+from jouletrace.stats.interval import mean_estimate, percentile
 
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
 
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_NONE = Estimate.null("no_iterations")
 
 
 def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> Floats:
@@ -32,17 +33,26 @@ def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> Float
 def distribution(run: Run) -> dict[str, float | None]:
     """Latency of an iteration in milliseconds: ``median``, ``p25``, ``p75``, ``iqr``, ``mean``, ...
 
-    Quantiles interpolate linearly between order statistics; ``std`` is that of a sample (n − 1).
+    Quantiles are those of ``percentiles``; ``std`` is that of a sample (n − 1).
     ``n`` is how many iterations there are; every other figure is None where n is too small for it.
     """
     values = latencies_s(run) * 1e3
     figures: dict[str, float | None] = dict.fromkeys((*_QUANTILES, "iqr", "mean", "std", "min", "max"))
     if len(values):
-        figures |= _quartiles(values, _QUANTILES)
+        known = percentiles(run)
+        figures |= {name: one.scaled(1e3).value for name, one in known.items()}
+        if known["p25"].value is not None and known["p75"].value is not None:
+            figures["iqr"] = (known["p75"].value - known["p25"].value) * 1e3
         figures |= {"mean": float(np.mean(values)), "min": float(np.min(values)), "max": float(np.max(values))}
     if len(values) > 1:
         figures["std"] = float(np.std(values, ddof=1))
     return {**figures, "n": len(values)}
+
+
+def percentiles(run: Run) -> dict[str, Estimate]:
+    """Median and percentiles of the latency of an iteration in seconds by name, as ``interval.percentile`` has them."""
+    values = latencies_s(run)
+    return {name: percentile(values, p, name) if len(values) else _NONE for name, p in _QUANTILES.items()}
 
 
 def _quartiles(values: Floats, wanted: Mapping[str, float]) -> dict[str, float]:
@@ -70,29 +80,9 @@ def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
 
 
 def median(run: Run, lane: str = LANE) -> Estimate:
-    """Median latency in seconds with a 95 % interval between two order statistics.
-
-    The interval is the narrowest symmetric pair of order statistics that holds the median with at
-    least 95 % probability whatever the distribution (Conover, Practical Nonparametric Statistics,
-    section 3.2); it takes iterations as independent. Below six iterations there is none.
-    """
-    return median_of(latencies_s(run, lane))
-
-
-def median_of(seconds: Floats) -> Estimate:
-    """The same of any values, shape (n,)."""
-    values = np.sort(seconds)
-    n = len(values)
-    if n == 0:
-        return Estimate.null("no_iterations")
-    # The largest rank k with P(fewer than k of n values lie below the median) <= 2.5 %.
-    from scipy.special import bdtr  # slow to import, in every process
-
-    k = int(np.searchsorted(bdtr(np.arange(n), n, 0.5), 0.025, side="right"))
-    middle = float(np.median(values))
-    if k == 0:
-        return Estimate(middle, n=n, method="median")
-    return Estimate(middle, float(values[k - 1]), float(values[n - k]), n, "median")
+    """Median latency in seconds, as ``interval.percentile`` has it."""
+    values = latencies_s(run, lane)
+    return percentile(values, 0.5, "median") if len(values) else _NONE
 
 
 def mean(run: Run) -> Estimate:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.latency import mean, median_of
+from jouletrace.analysis.latency import mean
 from jouletrace.arrays import Floats
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.figures import Figures
-from jouletrace.stats.interval import ratio
+from jouletrace.stats.interval import percentile, ratio
 
 LANE = "nodes"
 METHOD = "runtime's counters"
@@ -50,12 +49,12 @@ def add_nodes(run: Run, figures: Figures) -> None:
     _add(figures, figures.units.add("op", REST_NAME, count=1), total - together, total)
     mean_of = run.workload["nodes"].get("mean_of", 1)
     untouched = mean(run) if mean_of > 1 else figures.get(MODEL_UNIT, "latency_s")
-    figures.add(MODEL_UNIT, "closure_kernels_time", ratio(median_of(together), untouched))
-    figures.add(MODEL_UNIT, "perturbation", ratio(median_of(total), untouched))
+    figures.add(MODEL_UNIT, "closure_kernels_time", ratio(percentile(together, 0.5, METHOD), untouched))
+    figures.add(MODEL_UNIT, "perturbation", ratio(percentile(total, 0.5, METHOD), untouched))
 
 
 def _add(figures: Figures, unit: int, seconds: Floats, total: Floats) -> None:
-    time = replace(median_of(seconds), method=METHOD)
+    time = percentile(seconds, 0.5, METHOD)
     figures.add(unit, "time_s", time)
     whole = float(np.median(total))
     figures.add(unit, "share", time.scaled(1 / whole) if whole > 0 else Estimate.null("empty_window", METHOD))

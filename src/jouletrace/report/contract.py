@@ -153,7 +153,7 @@ def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
     there, together = results.whole.figures, known.of_devices
     found: dict[str, Any] = {
-        "latency_ms": _latency(results, known),
+        "latency_ms": _latency(results, known, stated),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
     for name, place in _MODEL.items():
@@ -165,11 +165,12 @@ def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
     }
 
 
-def _latency(results: Parts, known: Facts) -> dict[str, Any]:
-    """The distribution, or at least the median where single iterations are not in the Run."""
+def _latency(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
+    """The distribution, or at least the median where single iterations are not in the Run; percentiles as figures."""
     figures: dict[str, Any] = dict(known.latency)
-    stated = results.get("latency_s")
-    if not figures["n"] and stated.value is not None:
-        figures |= {"median": stated.value * 1e3, "n": stated.n}
-    reason = None if figures["n"] else stated.reason
-    return {**figures, "reason": reason}
+    whole = results.get("latency_s")
+    if not figures["n"] and whole.value is not None:
+        figures |= {"median": whole.value * 1e3, "n": whole.n}
+    reason = None if figures["n"] else whole.reason
+    percentiles = {name: stated(one.scaled(1e3)) for name, one in known.percentiles.items()}
+    return {**figures, "reason": reason, "percentiles": percentiles}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from jouletrace.analysis.conditions import Conditions, Spread
 from jouletrace.analysis.facts import Facts, Untouched
 from jouletrace.report import reasons
-from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.info import short_labels
@@ -159,7 +159,9 @@ def latency_lines(known: Facts) -> list[tuple[str, str]]:
         said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
         return SEPARATOR.join([*said, f"n {figures['n']}"])
 
-    lines = [say(single, "mean std min max"), say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]]
+    each = [(name, known.percentiles[name]) for name in ("p25", "p75", "p90", "p95", "p99")]
+    cells = [f"{name} {'not known' if one.value is None else cell(one, unit)}" for name, one in each]
+    lines = [say(single, "mean std min max"), SEPARATOR.join(cells)]
     if blocks["n"]:
         lines.append(f"means of {blocks['block']}: {say(blocks, 'median iqr')}")
     return [(f"Latency ({unit.name})", line) for line in lines]

@@ -29,7 +29,7 @@ def to_schema_2(
     stated = partial(_stated, results)
     found = to_json_object(run, compared=compared, advice=False)
     found |= {"schema": 2, "device": next(iter(found["devices"]), None), "model": model(results, known, stated)}
-    del found["parts"], found["devices"], found["advice"]
+    del found["parts"], found["devices"], found["advice"], found["model"]["latency_ms"]["percentiles"]
     found.get("comparison", {}).pop("advice", None)
     for name, level in LISTS.items():
         units = results.units(level) if top is None else results.ranked(level)[:top]

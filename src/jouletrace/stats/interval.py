@@ -20,6 +20,9 @@ from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
 
 _TAIL = 0.975
+TOO_FEW = "too_few_independent"
+"""Reason of a percentile that too few independent values have."""
+
 Z95 = 1.959963984540054
 """Standard deviations of a normal distribution in a 95 % half-width."""
 
@@ -95,6 +98,40 @@ def effective_n(values: ArrayLike) -> float:
     # Sums of neighbouring pairs of a reversible chain also decrease; from the first that isn't positive on none counts.
     total = 2 * float(np.maximum(np.minimum.accumulate(pairs), 0.0).sum()) - 1
     return float(np.clip(min(worth, n / max(total, 1.0)), 1.0, n))
+
+
+def least_n(p: float) -> int:
+    """Independent values that the interval of a percentile needs: of fewer, all are on one side of it in over 2.5 %."""
+    return math.ceil(math.log(1 - _TAIL) / math.log(max(p, 1 - p)))
+
+
+def percentile(values: Floats, p: float, method: str) -> Estimate:
+    """A percentile of values in their order, with a 95 % interval between two order statistics.
+
+    The interval is the narrowest pair of order statistics beyond which the percentile lies with at most 2.5 %
+    probability on either side, whatever the distribution (Conover, Practical Nonparametric Statistics, section 3.2).
+    Values above a percentile come in groups, which correlate: their ranks are those of as many independent values as
+    the series of "above it" is worth.
+
+    Args:
+        values: Finite ones, shape (n,), n >= 1.
+        p: The percentile as a share.
+        method: Goes into the estimate.
+
+    Returns:
+        The percentile; null ("too_few_independent") where fewer than ``least_n`` values would be independent: of such,
+        even the largest may be below it. A median is the middle of few values, too: it has no interval then.
+    """
+    value = float(np.quantile(values, p))
+    worth = math.floor(effective_n(values > value) + 1e-9)
+    if worth < least_n(p):
+        return Estimate(value, n=len(values), method=method) if p == 0.5 else Estimate.null(TOO_FEW, method)
+    from scipy.special import bdtr  # slow to import, in every process
+
+    below = bdtr(np.arange(worth), worth, p)  # P(at most k of them lie below the percentile)
+    low, high = (np.searchsorted(below, at, side=side) for at, side in ((1 - _TAIL, "right"), (_TAIL, "left")))
+    ends = np.quantile(values, [low / (worth + 1), (high + 1) / (worth + 1)], method="weibull")
+    return Estimate(value, min(float(ends[0]), value), max(float(ends[1]), value), len(values), method)
 
 
 def mean_estimate(

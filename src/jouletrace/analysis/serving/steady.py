@@ -25,8 +25,8 @@ from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.sensor.shares import Timeline
-from jouletrace.stats.interval import effective_n
-from jouletrace.stats.quantiles import normal, student
+from jouletrace.stats import interval
+from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
 
 BINS, LEAST_REQUESTS = (8, 60), 20
@@ -172,19 +172,9 @@ def _trend(values: Floats) -> bool:
 
 
 def percentile(values: Floats, p: float) -> Estimate:
-    """A percentile of latencies in order of sending, with an interval between order statistics.
-
-    Neighbours may be correlated. There is no interval where it would need values beyond the largest.
-    """
+    """A percentile of latencies in order of sending, NaN of none, as ``interval.percentile`` has it."""
     values = values[np.isfinite(values)]
-    if not len(values):
-        return Estimate.null("no_requests", "requests")
-    value = float(np.quantile(values, p))
-    half = normal(0.975) * float(np.sqrt(p * (1 - p) / max(effective_n(values), 1.0)))
-    if p - half < 0 or p + half > 1:
-        return Estimate(value, n=len(values), method="requests")
-    low, high = np.quantile(values, [p - half, p + half])
-    return Estimate(value, float(low), float(high), len(values), "requests")
+    return interval.percentile(values, p, "requests") if len(values) else Estimate.null("no_requests", "requests")
 
 
 @dataclass(frozen=True)
