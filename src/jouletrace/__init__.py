@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jouletrace.campaign.sweep import sweep
+    from jouletrace.campaign.tune import tune
     from jouletrace.comparing.compare import compare
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError, TakenError
     from jouletrace.formats.importers import import_files
@@ -63,6 +64,7 @@ _HOMES = {
     "record": "jouletrace.profiler.record.live",
     "step": "jouletrace.profiler.record.live",
     "sweep": "jouletrace.campaign.sweep",
+    "tune": "jouletrace.campaign.tune",
     "trainer_callback": "jouletrace.profiler.record.callbacks",
 }
 
@@ -92,6 +94,7 @@ __all__ = [
     "step",
     "sweep",
     "trainer_callback",
+    "tune",
 ]
 
 

@@ -5,6 +5,7 @@ CUDA shows it one GPU or one slice. It takes orders, JSON objects one per line, 
     <- {"do": "profile", "workload": "vit-base", "settings": {...}, "folder": "run", "at_once": true}   saves a Run
     <- {"do": "load", "workload": "vit-base", "options": {...}, "mode": "graph", "device": "cuda:0"}
     <- {"do": "run", "at_ns": ..., "seconds": 10}              what is loaded; without seconds until its input ends
+    <- {"do": "outputs", "workload": "vit-base", "settings": [{...}, {...}]}   how far the outputs of these differ
     <- {"do": "memory"}
     -> {"is": "phase", "name": "warm-up", "seconds": 5.0}      progress
     -> {"is": "ready"}  <- {"at_ns": 1767225600000000000}      the common start of a profile, if it is "at_once"
@@ -27,12 +28,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from jouletrace.campaign.worker import INTERRUPTED, reason_of
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.execution.steps.trial import largest_difference, outputs_of
 from jouletrace.known_secrets import hidden
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
+from jouletrace.workloads import resolve
 
 _SPIN_NS = 2_000_000
 """The last interval before a start is waited for in a busy loop: the scheduler may be late by more than that."""
@@ -108,7 +113,7 @@ class Doing:
     def load(self, order: dict[str, Any]) -> dict[str, Any]:
         """Build a workload, in place of the one before; its samples per request."""
         from jouletrace.execution.steps import make_step
-        from jouletrace.workloads import WorkloadOptions, resolve
+        from jouletrace.workloads import WorkloadOptions
 
         self.free()
         options: dict[str, Any] = order["options"]
@@ -130,6 +135,28 @@ class Doing:
             if seconds is not None:  # a load without an end has no use for them
                 latencies += chunk
         return {"latency_s": latencies, "start_ns": start_ns, "end_ns": time.time_ns()}
+
+    def outputs(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The largest difference of each settings' outputs from the first's, relative to the largest of these."""
+        self.free()
+        first: list[Any] = []
+        differ: list[float | None] = []
+        for given in order["settings"]:
+            settings = ProfileSettings(**given)
+            device = open_device(settings.device)
+            try:
+                prepared = prepare(resolve(order["workload"]), device, settings)
+                try:
+                    if not prepared.real:
+                        return {"differ": None, "why": "a simulated GPU computes no numbers"}
+                    outputs = outputs_of(prepared.built)
+                finally:
+                    prepared.step.close()
+            finally:
+                device.close()
+            first = first or outputs
+            differ.append(largest_difference(first, outputs))
+        return {"differ": differ, "why": ""}
 
     def memory(self, _: dict[str, Any]) -> dict[str, Any]:
         """Device memory in use on what CUDA shows, by the driver, in bytes; None on a CPU."""
@@ -161,6 +188,7 @@ def main(orders: IO[str], answers: IO[str]) -> int:
         "profile": doing.profile,
         "load": doing.load,
         "run": doing.run,
+        "outputs": doing.outputs,
         "memory": doing.memory,
     }
     try:

@@ -218,14 +218,14 @@ class Race:
     def plan(self) -> list[tuple[int, float]]:
         """Visits of the next process in their order, as (candidate, seconds); empty when the race is decided."""
         rng = np.random.default_rng([self._seed, len(self._visits), 1])
-        if not self._visits:
-            return [(int(k), 1.0) for k in rng.permutation(self._first()) if not self._bad[k]]
+        seen = {visit.candidate for visit in self._visits}
+        if seen <= {self._reference} and (first := [k for k in self._first() if not self._bad[k] and k not in seen]):
+            return [(int(k), 1.0) for k in rng.permutation(first)]
         wanted = self._wanted()
         if wanted and not self._bad[self._reference]:
             wanted = wanted | {self._reference}
         order = [int(k) for k in rng.permutation(sorted(wanted))]
-        seconds = {k: self._seconds(k, len(order)) / 2 for k in order}
-        return [(k, seconds[k]) for k in order + order[::-1]]  # there and back: a linear drift cancels
+        return [(k, self._seconds(k, len(order))) for k in order]
 
     def add(self, visit: Visit) -> None:
         """Take in a visit."""
@@ -264,6 +264,15 @@ class Race:
         pairs = {(visit.candidate, visit.process) for visit in self._visits}
         return np.where(self._bad, 0, np.bincount([k for k, _ in pairs], minlength=len(self._bad)))
 
+    def figures(self, candidate: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Mean and standard deviation of the logarithms of energy and of time per sample of a candidate."""
+        state = self._state()
+        energy, time = (
+            (float(one.mean[candidate]), sqrt(one.covariance[candidate, candidate]))
+            for one in (state.energy, state.time)
+        )
+        return energy, time
+
     def _first(self) -> list[int]:
         """Candidates of the first process: ends and middle of each branch, the reference; all if they are few."""
         if len(self._candidates) < ALL_BELOW:
@@ -286,8 +295,7 @@ class Race:
             fastest = int(np.argmin(np.where(self._bad, inf, state.time.mean + self._log_size)))
             return set() if seen[fastest] else {fastest}
         if (best := state.best) is None or state.regret > self._goal:
-            few = len(self._candidates) < ALL_BELOW
-            return set(_indices(state.maybe & ~state.open)) if few else set(state.contenders)
+            return set(state.contenders)
         if best not in self._finalists:
             rivals = [k for k in state.contenders if k != best]
             self._finalists, self._since = (best, *rivals[:1]), process

@@ -123,6 +123,11 @@ def profile_in_child(workload: str, settings: ProfileSettings, folder: Path, lim
         raise
     finally:
         worker.close()
+    check_done(worker, workload, folder)
+
+
+def check_done(worker: Worker, workload: str, folder: Path) -> None:
+    """Raise what ``profile_in_child`` raises if the worker's last order failed."""
     if worker.said["is"] == "failed":
         raise _error_of(worker, workload, folder)
 

@@ -30,6 +30,7 @@ from jouletrace.cli import (
     show,
     sweep,
     trace,
+    tune,
     verify,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain, usage_error
@@ -130,6 +131,7 @@ _add(app, "report", report.report)
 _add(app, "compare", compare.compare)
 _add(app, "ab", ab.ab)
 _add(app, "sweep", sweep.sweep)
+_add(app, "tune", tune.tune)
 _add(app, "import", import_.import_)
 _add(app, "verify", verify.verify)
 _add(app, "merge", merge.merge)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -173,6 +175,22 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
         if found.setdefault(key, value) != value:
             raise BadInputError(f"{option} gives {key!r} two values, {found[key]!r} and {value!r}: give one")
     return found
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds of a duration: "300s", "5min", "1h".
+
+    Raises:
+        BadInputError: If it is none.
+    """
+    for unit, factor in (("min", 60.0), ("h", 3600.0), ("s", 1.0)):
+        if text.strip().endswith(unit):
+            with suppress(ValueError):
+                seconds = number(text.strip().removesuffix(unit)) * factor
+                if 0 < seconds < math.inf:
+                    return seconds
+            break
+    raise BadInputError(f"{option} {text!r}: write a time such as 5min or 300s")
 
 
 def parse_values(text: str | None, option: str, kind: Callable[[str], Value]) -> tuple[Value, ...]:

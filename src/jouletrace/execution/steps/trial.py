@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,29 @@ def check_outputs(built: Built) -> list[RunWarning]:
                     text = f"{name} holds {kind} values, which draw less power than real numbers"
                     warnings.append(RunWarning(code, text, where))
     return warnings
+
+
+def outputs_of(built: Built) -> list[torch.Tensor]:
+    """The tensors that an iteration on the first input set returns, on the CPU as double or integers. Runs it once.
+
+    Raises:
+        BadInputError: If the workload raises.
+    """
+    with user_code(built):
+        outputs = built.call(0)
+    return [_wide(tensor).detach().cpu().double() for _, tensor in named_tensors(outputs)]
+
+
+def largest_difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float | None:
+    """The largest difference of an element over the largest of ``ours``; None of other shapes, inf of NaN."""
+    if [one.shape for one in ours] != [one.shape for one in theirs]:
+        return None
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
+    if not all(bool((a - b).isfinite().all()) for a, b in pairs):
+        return math.inf
+    largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
+    difference = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+    return difference / largest if largest else float(difference > 0)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

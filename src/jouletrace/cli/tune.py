@@ -1,0 +1,103 @@
+"""``jouletrace tune``."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import check_form, say
+from jouletrace.cli.profile import WORKLOAD_HELP
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler.settings import ProfileSettings
+
+
+@options.from_settings(
+    ProfileSettings, *options.all_but(ProfileSettings, "detail", "detail_time_s", "target_ci", "max_time_s")
+)
+def tune(
+    settings: ProfileSettings,
+    workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="What may vary: batch=1..256 (powers of two), mode=eager,graph,compile, dtype=..., attention=..., "
+            "or a key of the configuration; repeatable.",
+        ),
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(metavar="LIMIT", help="What the choice has to meet: 'p99<20ms', or 'time<+3%' of the reference."),
+    ] = None,
+    objective: Annotated[str, typer.Option(help="What is to be least: energy per sample, or edp (energy x time).")] = (
+        "energy"
+    ),
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=VALUE,...", help="The reference. [default: the options given, else the defaults]"),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Permit more than 200 settings.")] = False,
+    point_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A visit that takes longer is ended as timed out.")
+    ] = 600.0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder; a folder with this campaign is resumed. [default: under runs/]"),
+    ] = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Find the setting that takes the least energy per sample within a limit, and test what it saves.
+
+    Settings are measured in turns, each round in a new process, for longer where that decides. The choice and the
+    reference are then measured again in two further processes, from which the promised saving is taken.
+    """
+    from jouletrace.campaign.limits import parse_limits
+    from jouletrace.campaign.loop import folder_of
+    from jouletrace.campaign.tune import CHOSEN, REFERENCE, parse_over, run_tune
+    from jouletrace.cli.progress import ProgressLine, quiet_output
+    from jouletrace.report.tune import FORMATS, render, write_page
+    from jouletrace.run.files import quoted, write_whole
+    from jouletrace.run.places import file_mode
+
+    form = check_form(form, json, FORMATS)
+    with folder_of(output, "tune") as folder:
+        with ProgressLine() as progress, quiet_output():
+            found, ended_by = run_tune(
+                workload,
+                settings,
+                parse_over(over or []),
+                folder,
+                limits=parse_limits(limit) if limit else (),
+                objective=objective,
+                against=options.parse_pairs((against or "").split(",") if against else [], "--against"),
+                budget_s=options.parse_duration(budget, "--budget") if budget else math.inf,
+                limit_s=point_limit,
+                permitted=yes,
+                progress=progress,
+            )
+        for name, text in (("result.json", render(found, "json")), ("settings.csv", render(found, "csv"))):
+            write_whole(folder / name, text.encode(), mode=file_mode())
+        try:
+            write_page(found, folder / "tune.html")
+            pictured = "; tune.html has the front"
+        except NotPossibleError:  # plotly is an extra
+            pictured = ""
+        sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+        sys.stdout.flush()
+        say(f"saved {folder}{pictured}")
+        if form == "table" and (folder / CHOSEN).exists():
+            chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
+            say(f"why: jouletrace compare {reference} {chosen}")
+            say(f"as a gate: jouletrace compare {chosen} NEW --fail-if 'energy>3%'")
+    if ended_by is not None:
+        say(f"the same command with -o {quoted(folder)} goes on")
+        raise ended_by

@@ -1,0 +1,430 @@
+"""The result of ``tune``: a verdict in words, a table of settings, and the front of energy against latency."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from jouletrace.errors import check_format
+from jouletrace.report.charts import PALETTE, Spec, plain, short
+from jouletrace.report.scale import Unit, figure, unit_for
+from jouletrace.report.table import Column, Table
+from jouletrace.report.text import Document, typeset
+from jouletrace.run import Estimate
+from jouletrace.run.frames import frame
+from jouletrace.run.shown import Shown
+
+FORMATS = ("table", "json", "csv", "markdown")
+
+OBJECTIVES: Final = {"energy": ("energy", "J", "per sample"), "edp": ("energy-delay product", "J·s", "per sample²")}
+"""What is least: its name, its unit, and per what."""
+
+Setting = dict[str, Any]
+"""Values by dimension, as ``--over`` names them; None for a default."""
+
+DONE = "done"
+
+PERCENT: Final = Unit(0.01, "%")
+
+_NOTHING = 0.0005
+"""Share below which a difference reads as none."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting that was tried.
+
+    Attributes:
+        setting: Its values.
+        outcome: "done", or why it has no figures: a code of ``campaign.worker.reason_of``.
+        reason: The same as a sentence.
+        processes: In how many processes it was measured.
+        cost: The objective: energy, J per sample, or its product with time, J s.
+        time: Seconds per sample.
+        p50, p99: Latencies of an iteration, s.
+        over: Share of iterations over the limit; null without a limit on a percentile.
+        differs: The largest difference of its outputs from the reference's, relative to the largest of these; None
+            where it isn't known.
+        places: Where its Runs are.
+    """
+
+    setting: Setting
+    outcome: str = DONE
+    reason: str = ""
+    processes: int = 0
+    cost: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
+    time: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
+    p50: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
+    p99: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
+    over: Estimate = field(default_factory=lambda: Estimate.null("no_limit"))
+    differs: float | None = None
+    places: tuple[Path, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The setting in words: "batch 256, graph"."""
+        return ", ".join(_said(name, value) for name, value in self.setting.items())
+
+
+@dataclass(repr=False)
+class Tuning(Shown):
+    """The result of ``tune``; ``print`` shows what the command prints.
+
+    Attributes:
+        workload, device: What was run on what.
+        objective: A key of ``OBJECTIVES``.
+        limit: As it was given; "" for none.
+        most_over: Share of iterations that it lets take longer; None of other limits.
+        rows: All settings, the reference among them.
+        outcome: "chosen", "none" (no setting meets the limit) or "undecided".
+        reference, best, nearest: Indices of rows; ``best`` is None unless one is chosen, ``nearest`` unless none meets.
+        saving: Least and largest share of the reference's cost that the best saves, 95 %; None without a best.
+        within: The best costs at most this share more than the least of all that meet the limit, 95 %.
+        equal: Rows that cost the same as the best within 2 %, 95 %.
+        alike: Rows whose difference from the best is within its error.
+        undecided: Rows that may or may not meet the limit, with what they would save against the reference.
+        why_not: Why it isn't known how far outputs differ; "" where it is, or where none can.
+        seconds, processes: What it took.
+        stopped: Why it ended before it had decided; "" if it didn't.
+        simulated: Whether the GPU is simulated.
+        folder: Where the Runs are.
+    """
+
+    workload: str
+    device: str
+    objective: str
+    limit: str
+    most_over: float | None
+    rows: list[Row]
+    outcome: str
+    reference: int
+    best: int | None = None
+    saving: tuple[float, float] | None = None
+    within: float | None = None
+    equal: Sequence[int] = ()
+    alike: Sequence[int] = ()
+    undecided: Sequence[tuple[int, float]] = ()
+    nearest: int | None = None
+    why_not: str = ""
+    seconds: float = 0.0
+    processes: int = 0
+    stopped: str = ""
+    simulated: str = ""
+    command: str = ""
+    folder: Path = Path()
+
+    @property
+    def front(self) -> list[int]:
+        """Rows than which none takes both less of the objective and less median latency, by latency."""
+        known = [n for n, row in enumerate(self.rows) if row.cost.value is not None and row.p50.value is not None]
+        least, front = float("inf"), []
+        for n in sorted(known, key=lambda n: (self.rows[n].p50.value, self.rows[n].cost.value)):
+            cost = self.rows[n].cost.value
+            if cost is not None and cost < least:
+                least = cost
+                front.append(n)
+        return front
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row a setting.
+
+        Raises:
+            NotPossibleError: If pandas isn't installed.
+        """
+        figures = ("cost", "time", "p50", "p99", "over")
+        return frame(
+            [
+                {**row.setting, "outcome": row.outcome, **{name: getattr(row, name) for name in figures}}
+                for row in self.rows
+            ]
+        )
+
+    def __str__(self) -> str:
+        """The verdict and the table."""
+        return render(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"Tuning({self.outcome}, {len(self.rows)} settings, {str(self.folder)!r})"
+
+
+def render(found: Tuning, form: str = "table", *, colour: bool = False) -> str:
+    """The result as text; a "table" may have ``colour``.
+
+    Raises:
+        BadInputError: If there is no such format.
+    """
+    check_format(form, FORMATS)
+    if form == "json":
+        return json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n"
+    if form == "csv":
+        return _table(found).csv()
+    shown = _document(found)
+    if found.simulated and form == "table":
+        shown.title, shown.simulated = f"SIMULATED: {shown.title}", ""
+    return typeset(shown, form, colour=colour)
+
+
+def to_dict(found: Tuning) -> dict[str, Any]:
+    """The JSON object; shares are fractions, figures the contract's ``E`` objects in SI units."""
+    front = set(found.front)
+    rows = [
+        {
+            "setting": row.setting,
+            "outcome": row.outcome,
+            "reason": row.reason or None,
+            "processes": row.processes,
+            "part": _part(found, n) or None,
+            "front": n in front,
+            "outputs_differ": row.differs,
+            **{name: getattr(row, name).to_dict() for name in ("cost", "time", "p50", "p99", "over")},
+        }
+        for n, row in enumerate(found.rows)
+    ]
+    low, high = found.saving or (None, None)
+    return {
+        "schema": 1,
+        "simulated": bool(found.simulated),
+        "workload": found.workload,
+        "device": found.device,
+        "objective": found.objective,
+        "unit": OBJECTIVES[found.objective][1],
+        "limit": found.limit or None,
+        "outcome": found.outcome,
+        "best": None if found.best is None else found.rows[found.best].setting,
+        "reference": found.rows[found.reference].setting,
+        "saves_at_least": low,
+        "saves_at_most": high,
+        "within": found.within,
+        "nearest": None if found.nearest is None else found.rows[found.nearest].setting,
+        "command": found.command or None,
+        "seconds": found.seconds,
+        "processes": found.processes,
+        "stopped": found.stopped or None,
+        "verdict": _verdict(found),
+        "settings": rows,
+    }
+
+
+def _document(found: Tuning) -> Document:
+    limit = f", {found.limit}" if found.limit else ""
+    title = f"{found.workload}: least {OBJECTIVES[found.objective][0]} of {len(found.rows)} settings{limit}"
+    shown = Document(title, found.simulated)
+    shown.subtitle = [found.device]
+    shown.verdict = _verdict(found)
+    shown.sections = [_table(found)]
+    return shown.printable()
+
+
+def _table(found: Tuning) -> Table:
+    """A row a setting: the least of the objective first, those without figures last."""
+    _, unit, per = OBJECTIVES[found.objective]
+    names = list(found.rows[0].setting)
+    compared = any(row.differs is not None for row in found.rows)
+    limited = any(row.over.reason != "no_limit" for row in found.rows)
+    table = Table(
+        "",
+        [
+            *(Column(name, numeric=_is_number(found, name)) for name in names),
+            Column(per, unit=unit, ends=True, key="cost"),
+            Column("a sample", unit="s", ends=True, key="time", wide=1),
+            Column("p50", unit="s", ends=True, brief=True),
+            Column("p99", unit="s", ends=True, brief=True),
+            *([Column("over limit", unit=PERCENT, ends=True)] if limited else []),
+            *([Column("outputs differ", unit=PERCENT, wide=1)] if compared else []),
+            Column("processes", numeric=True, wide=2),
+            Column("result"),
+        ],
+    )
+    rows = sorted(enumerate(found.rows), key=lambda one: (one[1].cost.value is None, one[1].cost.value or 0.0))
+    for n, row in rows:
+        over = [row.over, *([row.differs] if compared else [])] if limited else [row.differs] if compared else []
+        setting = ["default" if row.setting[name] is None else str(row.setting[name]) for name in names]
+        table.rows.append(
+            [*setting, row.cost, row.time, row.p50, row.p99, *over, row.processes or None, _part(found, n)]
+        )
+    table.notes = [f"{row.words}: {row.reason}" for row in found.rows if row.outcome != DONE]
+    return table
+
+
+def _part(found: Tuning, n: int) -> str:
+    """What a setting is in the result."""
+    row, parts = found.rows[n], []
+    if n == found.best:
+        parts.append("chosen")
+    if n == found.reference:
+        parts.append("reference")
+    if n in found.equal:
+        parts.append("equal within 2 %")
+    elif n in found.alike:
+        parts.append("not distinguished")
+    if n in dict(found.undecided):
+        parts.append("limit undecided")
+    elif found.most_over is not None and row.over.low is not None and row.over.low > found.most_over:
+        parts.append("over the limit")
+    if row.outcome != DONE:
+        parts.append(row.outcome.replace("_", " "))
+    elif not row.processes:
+        parts.append("not measured")
+    if n in found.front:
+        parts.append("on the front")
+    return ", ".join(parts)
+
+
+def _verdict(found: Tuning) -> list[str]:
+    """The result in lines that stand alone."""
+    rows = found.rows
+    lines = _outcome(found)
+    if found.equal:
+        lines.append(f"equal within 2 %: {_listed(found, found.equal)}")
+    if alike := [n for n in found.alike if n not in found.equal]:
+        lines.append(f"not distinguished: {_listed(found, alike)}")
+    for n, saves in found.undecided:
+        saved = f", which would save {_percent(saves)}" if math.isfinite(saves) else ""
+        lines.append(f"undecided whether {rows[n].words} meets {found.limit}{saved}")
+    if found.best is not None and found.best != found.reference and rows[found.best].differs is not None:
+        differs = rows[found.best].differs or 0.0
+        lines.append(f"its outputs differ from the reference's by up to {_percent(differs)} of their largest")
+    elif found.why_not:
+        lines.append(f"whether its outputs are the reference's isn't known: {found.why_not}")
+    if found.stopped:
+        lines.append(f"not finished: {found.stopped}")
+    if found.command:
+        lines.append(f"apply it: {found.command}")
+    return lines
+
+
+def _outcome(found: Tuning) -> list[str]:
+    """What is chosen and saved, or why nothing is."""
+    rows, reference = found.rows, found.rows[found.reference]
+    took = f"{found.processes} processes, {found.seconds:.0f} s"
+    if found.best is None and found.nearest is not None:
+        nearest = rows[found.nearest]
+        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its iterations over it"
+        return [f"none of {len(rows)} settings meets {found.limit}; nearest: {nearest.words}{over} ({took})"]
+    if found.best is None:
+        return [f"undecided: no setting is shown to meet {found.limit or 'the limit'} ({took})"]
+    best = rows[found.best]
+    if found.best == found.reference:
+        first = f"keep {best.words}: {_figures(found, best)}: nothing that was tried is shown to cost less"
+    else:
+        saves = "the reference failed" if found.saving is None else _saves(found.saving)
+        first = f"{best.words}: {_figures(found, best)}: {saves} against {reference.words}"
+    if found.outcome == "undecided":
+        first = f"undecided: {first}"
+    if found.within is None:
+        return [first]
+    tried = sum(row.processes > 0 for row in rows)
+    among = f"those of {len(rows)} settings that meet {found.limit}" if found.limit else f"all {len(rows)} settings"
+    least = "the least" if found.within < _NOTHING else f"within {_percent(found.within)} of the least"
+    within = f"{least} of {among} (95 %, this GPU, now; {tried} measured in {took})"
+    return [first, within]
+
+
+def _figures(found: Tuning, row: Row) -> str:
+    _, unit, per = OBJECTIVES[found.objective]
+    said = [f"{figure(row.cost, unit)} {per}"]
+    said += [f"p99 {figure(row.p99, 's')}"] if row.p99.value is not None else []
+    return ", ".join(said)
+
+
+def _saves(saving: tuple[float, float]) -> str:
+    low, high = saving
+    if low <= 0 <= high:
+        return f"no saving is shown ({_signed(low)} to {_signed(high)} %)"
+    if high < 0:
+        return f"takes {-100 * high:.3g} to {-100 * low:.3g} % more"
+    return f"saves {100 * low:.3g} to {100 * high:.3g} %"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.2g}".replace("-", "−")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _listed(found: Tuning, numbers: Sequence[int], most: int = 4) -> str:
+    named = "; ".join(found.rows[n].words for n in list(numbers)[:most])
+    return named + (f"; {len(numbers) - most} more" if len(numbers) > most else "")
+
+
+def _is_number(found: Tuning, name: str) -> bool:
+    return all(isinstance(row.setting[name], int | None) for row in found.rows)
+
+
+def _said(name: str, value: object) -> str:
+    """A value in words: those that say themselves what they are stand alone."""
+    if value is None:
+        return f"{name} by default"
+    return str(value) if name in ("mode", "dtype", "backend") else f"{name} {value}"
+
+
+def write_page(found: Tuning, path: Path) -> None:
+    """Write the verdict, the table and the front as one HTML file; an existing page is replaced.
+
+    Raises:
+        BadInputError: If another file has that name, or it can't be written.
+        NotPossibleError: If plotly isn't installed.
+    """
+    from jouletrace.report.html import assets, write_page
+    from jouletrace.run.places import file_mode
+
+    def page() -> str:
+        shown, front = _document(found), front_plot(found)
+        plots: dict[str, Any] = {"front": front} if front else {}
+        return assets.page(
+            "tune.html.j2",
+            [plots],
+            document=shown,
+            simulated=found.simulated,
+            table=replace(_table(found).shown(), id="settings"),
+            chart=front is not None,
+            data=assets.embedded({"plots": plots, "timeline": None, "simulated": bool(found.simulated)}),
+        )
+
+    write_page(path, page, file_mode())
+
+
+def front_plot(found: Tuning) -> Spec | None:
+    """Cost against median latency of each setting, with intervals, and the front as a line; None of fewer than two."""
+    known = [n for n, row in enumerate(found.rows) if row.cost.value is not None and row.p50.value is not None]
+    if len(known) < 2:
+        return None
+    _, unit, per = OBJECTIVES[found.objective]
+    cost_unit = unit_for([found.rows[n].cost.value for n in known], unit)
+    time_unit = unit_for([found.rows[n].p50.value for n in known], "s")
+
+    def points(numbers: Sequence[int]) -> dict[str, Any]:
+        rows = [found.rows[n] for n in numbers]
+        halves = [row.cost.half_width or 0.0 for row in rows]
+        return {
+            "x": short([(row.p50.value or 0.0) / time_unit.factor for row in rows]),
+            "y": short([(row.cost.value or 0.0) / cost_unit.factor for row in rows]),
+            "error_y": {"type": "data", "array": short([half / cost_unit.factor for half in halves]), "thickness": 1},
+            "text": [plain(row.words) for row in rows],
+            "hovertemplate": f"%{{text}}<br>%{{x}} {time_unit.name}<br>%{{y}} {cost_unit.name}<extra></extra>",
+        }
+
+    marked = [n for n in (found.best, found.reference) if n in known]
+    traces = [
+        {"type": "scatter", "mode": "markers", "marker": {"color": PALETTE[6]}, **points(known)},
+        {"type": "scatter", "mode": "lines+markers", "marker": {"color": PALETTE[0]}, **points(found.front)},
+        {
+            "type": "scatter",
+            "mode": "markers+text",
+            "marker": {"color": PALETTE[1], "size": 11},
+            "textposition": "top center",
+            **points(marked),
+        },
+    ]
+    layout = {
+        "xaxis": {"title": {"text": f"median latency of an iteration, {time_unit.name}"}, "type": "log"},
+        "yaxis": {"title": {"text": f"{per}, {cost_unit.name}"}, "rangemode": "tozero"},
+        "showlegend": False,
+    }
+    return {"title": "Front", "data": traces, "layout": layout}

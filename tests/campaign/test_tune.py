@@ -1,0 +1,284 @@
+"""The cheapest setting within a limit: what varies, what is chosen and promised, and what the user reads."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jouletrace.campaign.child import Doing
+from jouletrace.campaign.limits import parse_limits
+from jouletrace.campaign.tune import applied, parse_over, run_tune, setting_of
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.execution.steps.trial import largest_difference
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.tune import render
+from jouletrace.run import load, save, tables
+from jouletrace.workloads import resolve
+from make_runs import e, profile_run, result
+from records import iterations
+
+SETTINGS = ProfileSettings(device="sim:h100")
+
+
+class Board:
+    """Stands in for workers: Runs of a board whose energies and latencies are known, with an effect of each process.
+
+    Energy per sample is least at the largest batch; batches in ``failing`` run out of memory.
+    """
+
+    def __init__(self, name):
+        type(self).started += 1
+        self.process, self.said, self.code = self.started, {}, 0
+
+    failing = ()
+    started = 0
+    over = True
+
+    @staticmethod
+    def latency_s(batch):
+        return 1e-3 + 1e-4 * batch
+
+    def begin(self, order):
+        settings = order["settings"]
+        if order["do"] == "outputs":
+            self.said = {"is": "done", "differ": self.differ(settings), "why": ""}
+        elif settings["batch"] in self.failing:
+            self.said = {"is": "failed", "reason": "out_of_memory", "text": "CUDA out of memory", "code": 3}
+        else:
+            save(self.run(settings), Path(order["folder"]))
+            self.said = {"is": "done"}
+
+    def differ(self, settings):
+        return [0.0 if one["dtype"] in (None, "fp32") else 0.002 for one in settings]
+
+    def run(self, settings):
+        batch = settings["batch"] or 1
+        rng = np.random.default_rng([self.process, batch, settings["mode"] == "graph"])
+        latency_s = self.latency_s(batch)
+        joules = 300 * latency_s * np.exp(rng.normal(0, 0.004)) * (0.9 if settings["mode"] == "graph" else 1)
+        run = profile_run(batch=batch)
+        run.workload |= {"items": batch, "name": resolve("deit-t").name, "mode": settings["mode"]}
+        run.settings = settings
+        run.devices = [replace(device, simulated=True) for device in run.devices]  # each process has times of its own
+        run.spans = tables.from_rows(iterations(1000, latency_s), "spans")
+        figures = [
+            result(0, "energy_total_j", e(joules, 0.004 * joules)),
+            result(0, "iteration_time_s", e(latency_s, 0.001 * latency_s)),
+            result(0, "latency_s", e(latency_s, 0.001 * latency_s)),
+        ]
+        run.results = tables.from_rows(figures, "results")
+        return run
+
+    def close(self, now=False):
+        pass
+
+
+@pytest.fixture
+def start():
+    """Workers of a board."""
+    return type("Worker", (Board,), {"failing": (), "started": 0})
+
+
+class Quiet:
+    """Receives the progress of a child and ignores it."""
+
+    def begin(self, *_, **__):
+        pass
+
+    start = note = expect = advance = begin
+
+
+def tuned(folder, start, over=("batch=1,8,64",), limit="", settings=SETTINGS, **options):
+    limits = parse_limits(limit) if limit else ()
+    return run_tune("deit-t", settings, parse_over(over), folder, limits=limits, start=start, **options)
+
+
+def test_ranges_are_powers_of_two_with_their_ends():
+    over = parse_over(["batch=1..256", "batch-like=3..20", "mode=eager,graph"])
+    assert over["batch"] == (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    assert over["batch_like"] == (3, 4, 8, 16, 20)
+    assert over["mode"] == ("eager", "graph")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch", "NAME=A,B"),
+        ("batch=", "NAME=A,B"),
+        ("batch=8..2", "smaller number first"),
+        ("batch=a,b", "whole numbers"),
+        ("batch=1,,2", "missing between commas"),
+        ("seq_len=8,16", "other work"),
+    ],
+)
+def test_what_may_vary_is_checked_in_one_line(text, says):
+    with pytest.raises(BadInputError, match=says) as caught:
+        parse_over([text])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_dimension_of_the_configuration_is_set_there_and_others_are_options():
+    settings = applied({"batch": 4, "mode": "graph", "attention": "eager", "layers": "2"}, SETTINGS)
+    assert (settings.batch, settings.mode) == (4, "graph")
+    assert settings.config == {"attn_implementation": "eager", "layers": "2"}
+
+
+def test_the_reference_is_what_the_options_say_unless_another_is_named():
+    over = parse_over(["batch=1,8", "mode=eager,graph"])
+    assert setting_of(replace(SETTINGS, batch=2), over, {}) == {"batch": 2, "mode": "eager"}
+    assert setting_of(SETTINGS, over, {"mode": "graph"}) == {"batch": None, "mode": "graph"}
+    with pytest.raises(BadInputError, match="names no dimension"):
+        setting_of(SETTINGS, over, {"dtype": "fp16"})
+
+
+def test_the_least_is_chosen_and_promised_against_the_reference(tmp_path, start):
+    found, ended_by = tuned(tmp_path, start)
+    assert ended_by is None
+    assert found.outcome == "chosen"
+    assert found.rows[found.best].setting == {"batch": 64}
+    assert found.rows[found.reference].setting == {"batch": 1}, "the default is batch 1, which is one of the settings"
+    costs = {row.setting["batch"]: row.cost.value for row in found.rows}
+    low, high = found.saving
+    assert low < 1 - costs[64] / costs[1] < high
+    assert found.rows[found.best].processes >= 3, "seen in two processes beyond the one that chose it"
+    assert found.command == "jouletrace profile deit-t --batch 64"
+
+
+def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, start):
+    found, _ = tuned(tmp_path, start)
+    chosen, reference = load(tmp_path / "chosen"), load(tmp_path / "reference")
+    assert chosen.workload["batch"] == 64
+    assert reference.workload["batch"] == 1
+    assert chosen.settings["repeats"] == found.rows[found.best].processes
+
+
+def test_a_limit_rules_out_what_is_over_it(tmp_path, start):
+    found, _ = tuned(tmp_path, start, limit="p99<3ms")
+    assert [row.p50.value for row in found.rows] == pytest.approx([1.1e-3, 1.8e-3, 7.4e-3])
+    assert found.rows[found.best].setting == {"batch": 8}
+    assert found.rows[found.best].over.high <= 0.01
+    assert "over the limit" in render(found)
+
+
+def test_a_limit_that_nothing_meets_is_stated_with_the_nearest(tmp_path, start):
+    found, _ = tuned(tmp_path, start, limit="p99<1us")
+    assert found.outcome == "none"
+    assert found.best is None
+    assert "none of 3 settings meets p99<1us; nearest: batch 1" in render(found)
+    assert found.processes == 1, "said after the first visits"
+
+
+def test_a_setting_that_runs_out_of_memory_is_a_result(tmp_path, start):
+    start.failing = (64,)
+    found, ended_by = tuned(tmp_path, start)
+    assert ended_by is None
+    assert found.rows[2].outcome == "out_of_memory"
+    assert found.rows[found.best].setting == {"batch": 8}
+    assert "batch 64: CUDA out of memory" in render(found)
+
+
+def test_a_reference_that_fails_ends_it(tmp_path, start):
+    start.failing = (None,)
+    with pytest.raises(NotPossibleError, match="out of memory"):
+        tuned(tmp_path, start)
+
+
+def test_a_campaign_goes_on_where_it_ended_and_says_the_same(tmp_path, start):
+    first, _ = tuned(tmp_path, start)
+    start.started = 0
+    again, _ = tuned(tmp_path, start)
+    assert start.started == 0, "all visits were there"
+    assert replace(again, seconds=first.seconds) == first
+
+
+def test_a_folder_of_another_campaign_is_refused(tmp_path, start):
+    tuned(tmp_path, start, budget_s=1e-9)
+    with pytest.raises(BadInputError, match="other settings"):
+        tuned(tmp_path, start, over=("batch=1,8",))
+
+
+def test_a_spent_budget_ends_it_between_processes(tmp_path, start):
+    found, _ = tuned(tmp_path, start, budget_s=1e-9)
+    assert found.processes <= 1
+    assert "the budget of 0 s is spent" in render(found)
+
+
+def test_too_many_settings_are_asked_about(tmp_path, start):
+    with pytest.raises(BadInputError, match="--yes"):
+        tuned(tmp_path, start, over=("batch=" + ",".join(map(str, range(1, 300))),))
+
+
+@pytest.mark.parametrize("limit", ["ttft<1s", "p99<1ms,time<+3%", "time<5ms"])
+def test_limits_of_other_loads_are_refused(tmp_path, start, limit):
+    with pytest.raises(BadInputError, match="--limit"):
+        tuned(tmp_path, start, limit=limit)
+
+
+def test_the_product_with_time_is_another_objective(tmp_path, start):
+    energy, _ = tuned(tmp_path / "energy", start)
+    product, _ = tuned(tmp_path / "product", start, objective="edp")
+    row, other = product.rows[0], energy.rows[0]
+    assert row.cost.value == pytest.approx(other.cost.value * other.time.value, rel=0.05)
+    with pytest.raises(BadInputError, match="edp"):
+        tuned(tmp_path / "x", start, objective="power")
+
+
+def test_every_form_has_every_setting(tmp_path, start):
+    found, _ = tuned(tmp_path, start)
+    stated = json.loads(render(found, "json"))
+    assert [row["setting"] for row in stated["settings"]] == [{"batch": 1}, {"batch": 8}, {"batch": 64}]
+    assert stated["best"] == {"batch": 64}
+    assert 0 < stated["saves_at_least"] < stated["saves_at_most"] < 1
+    assert {row["batch"] for row in csv.DictReader(io.StringIO(render(found, "csv")))} == {"1", "8", "64"}
+    assert "SIMULATED" in render(found)
+    assert "| 64 |" in render(found, "markdown")
+
+
+def test_the_front_has_what_nothing_beats_in_both(tmp_path, start):
+    found, _ = tuned(tmp_path, start)
+    front = [found.rows[n] for n in found.front]
+    assert [row.p50.value for row in front] == sorted(row.p50.value for row in front)
+    assert [row.cost.value for row in front] == sorted((row.cost.value for row in front), reverse=True)
+
+
+def test_outputs_are_compared_relative_to_the_largest():
+    torch = pytest.importorskip("torch")
+    ours = [torch.tensor([1.0, -4.0]).double()]
+    assert largest_difference(ours, [torch.tensor([1.0, -3.0]).double()]) == 0.25
+    assert largest_difference(ours, [torch.tensor([1.0, math.nan]).double()]) == math.inf
+    assert largest_difference(ours, [torch.tensor([1.0]).double()]) is None
+
+
+def test_outputs_of_a_narrower_type_differ_and_of_the_same_do_not(tmp_path):
+    pytest.importorskip("torch")
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\ndef make(batch=4):\n    return torch.nn.Linear(64, 64), (torch.randn(batch, 64),)\n"
+    )
+    settings = asdict(ProfileSettings(device="cpu"))
+    order = {
+        "workload": f"{model}:make",
+        "settings": [{**settings, "dtype": name} for name in ("fp32", "fp32", "bf16")],
+    }
+    same, again, narrow = Doing(Quiet()).outputs(order)["differ"]
+    assert same == again == 0
+    assert 1e-4 < narrow < 0.05
+
+
+def test_outputs_that_are_no_numbers_are_no_choice(tmp_path, start):
+    start.differ = lambda _, settings: [math.inf if one["dtype"] == "bf16" else 0.0 for one in settings]
+    found, _ = tuned(tmp_path, start, over=("dtype=fp32,bf16",), settings=replace(SETTINGS, dtype="fp32"))
+    assert found.rows[1].outcome == "not_finite"
+    assert found.best == 0
+    assert "keep fp32" in render(found)
+
+
+def test_how_far_outputs_differ_is_stated_beside_the_choice(tmp_path, start):
+    found, _ = tuned(tmp_path, start, over=("batch=1,64", "dtype=fp32,bf16"), settings=replace(SETTINGS, dtype="fp32"))
+    assert [row.differs for row in found.rows] == [0.0, 0.002, 0.0, 0.002]
+    assert "0.2" in render(found)
