@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from jouletrace.campaign.child import Doing
 from jouletrace.campaign.limits import parse_limits
-from jouletrace.campaign.tune import applied, parse_over, run_tune, setting_of
+from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, setting_of
+from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
 from jouletrace.profiler.settings import ProfileSettings
@@ -25,8 +27,8 @@ from records import iterations
 SETTINGS = ProfileSettings(device="sim:h100")
 
 
-class Board:
-    """Stands in for workers: Runs of a board whose energies and latencies are known, with an effect of each process.
+class Gpu:
+    """Stands in for workers: Runs of a GPU whose energies and latencies are known, with an effect of each process.
 
     Energy per sample is least at the largest batch; batches in ``failing`` run out of memory.
     """
@@ -80,8 +82,8 @@ class Board:
 
 @pytest.fixture
 def start():
-    """Workers of a board."""
-    return type("Worker", (Board,), {"failing": (), "started": 0})
+    """Workers of that GPU."""
+    return type("Worker", (Gpu,), {"failing": (), "started": 0})
 
 
 class Quiet:
@@ -95,7 +97,8 @@ class Quiet:
 
 def tuned(folder, start, over=("batch=1,8,64",), limit="", settings=SETTINGS, **options):
     limits = parse_limits(limit) if limit else ()
-    return run_tune("deit-t", settings, parse_over(over), folder, limits=limits, start=start, **options)
+    target = WorkloadTarget("deit-t", settings, 60.0, start=start)
+    return run_tune(target, parse_over(over), folder, limits=limits, **options)
 
 
 def test_ranges_are_powers_of_two_with_their_ends():
@@ -239,7 +242,7 @@ def test_every_form_has_every_setting(tmp_path, start):
     assert "| 64 |" in render(found, "markdown")
 
 
-def test_the_front_has_what_nothing_beats_in_both(tmp_path, start):
+def test_the_front_has_what_nothing_undercuts_in_both(tmp_path, start):
     found, _ = tuned(tmp_path, start)
     front = [found.rows[n] for n in found.front]
     assert [row.p50.value for row in front] == sorted(row.p50.value for row in front)
@@ -282,3 +285,35 @@ def test_how_far_outputs_differ_is_stated_beside_the_choice(tmp_path, start):
     found, _ = tuned(tmp_path, start, over=("batch=1,64", "dtype=fp32,bf16"), settings=replace(SETTINGS, dtype="fp32"))
     assert [row.differs for row in found.rows] == [0.0, 0.002, 0.0, 0.002]
     assert "0.2" in render(found)
+
+
+def test_a_program_is_tuned_by_its_arguments_and_environment(tmp_path):
+    words = [
+        sys.executable,
+        "-c",
+        "import os, sys, time; time.sleep(float(sys.argv[1]) * int(os.environ['TIMES']))",
+        "{s}",
+    ]
+    target = target_of(words, ProfileSettings(device="sim:h100?load=1000:300"), (), 60.0)
+    over = parse_over(["s=0.9,0.3", "TIMES=1,2"])
+    found, ended_by = run_tune(target, over, tmp_path)
+    assert ended_by is None
+    assert found.rows[found.reference].setting == {"s": "0.9", "TIMES": "1"}
+    assert found.rows[found.best].setting == {"s": "0.3", "TIMES": "1"}
+    low, high = found.saving
+    assert 0.2 < low < high < 0.7
+    assert found.command.startswith("TIMES=1 ")
+    assert found.command.endswith(" 0.3")
+    assert "of the program" in render(found)
+
+
+def test_a_program_with_a_name_that_nothing_fills_is_refused(tmp_path):
+    target = target_of(["python", "x.py", "{size}"], SETTINGS, (), 60.0)
+    with pytest.raises(BadInputError, match="size"):
+        run_tune(target, parse_over(["batch=1,2"]), tmp_path)
+
+
+def test_iterations_of_a_program_have_no_limit(tmp_path):
+    target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
+    with pytest.raises(BadInputError, match="aren't timed"):
+        run_tune(target, parse_over(["batch=1,2"]), tmp_path, limits=parse_limits("p99<1s"))

@@ -1,6 +1,6 @@
 """``tune``: the setting of a workload that takes the least energy within a limit, with a tested promise.
 
-Settings are visited in turns: each round is a new process, which profiles several settings for some seconds each.
+Settings are visited in turns: each round is a new process, which measures several settings for some seconds each.
 ``race`` decides which setting is visited next and when that is enough; each visit is a Run in the folder, and a
 campaign that was broken off goes on from these.
 """
@@ -9,135 +9,38 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jouletrace.analysis.latency import latencies_s
+from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
-from jouletrace.campaign.repeats import is_measured, merge, numbered
-from jouletrace.campaign.worker import VANISHED, Worker, check_done, listen, reason_of
-from jouletrace.devices import open_device
+from jouletrace.campaign.targets import FIRST_S, ProgramTarget, Target, WorkloadTarget, last_line, parse_over, words_of
+from jouletrace.campaign.worker import reason_of
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
-from jouletrace.option import named, whole
-from jouletrace.profiler.passes import LEAST_WINDOW_S
-from jouletrace.profiler.profile import finish
+from jouletrace.option import named
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.headline import ENERGY
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON, safe_name
-from jouletrace.run.parts import Parts
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
-from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
 CHOSEN, REFERENCE = "chosen", "reference"
 """Folders of the Runs that hold all visits of a setting."""
 
-_FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dtype": str, "backend": str, "hint": str}
-"""Dimensions that are options of a profile, and how their values are read; ``attention`` and others are of the
-configuration."""
-
-_ATTENTION, _ATTENTION_KEY = "attention", "attn_implementation"
-
-_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend")
-"""Dimensions that don't change what is computed, but for rounding."""
-
-_OTHER_WORK = ("seq_len", "prompt_len", "max_new_tokens", "task")
-"""Options whose values are other work: their energies per sample say nothing of each other."""
-
 MOST_SETTINGS = 200
 """Settings beyond which the user is asked: a first visit of each would take a quarter of an hour and more."""
-
-FIRST_S, WARM_S, LATENCY_S = 1.0, 2.0, 0.5
-"""Lengths, s: of a first visit, four windows of a fast sensor; of its warm-up, at most; of timed iterations where no
-limit is on a percentile."""
-
-
-def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Values by dimension, of ``NAME=A,B,...``; ``NAME=1..256`` are the powers of two from 1 to 256, and the ends.
-
-    Raises:
-        BadInputError: If a text has another form, or a dimension occurs twice.
-    """
-    over: dict[str, tuple[Any, ...]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not (name and equals and values.strip()):
-            raise BadInputError(f"--over {text!r}: write NAME=A,B,... or NAME=1..256")
-        if name in _OTHER_WORK:
-            raise BadInputError(f"--over {text!r}: another {name} is other work, whose energy can't be compared")
-        if name in over:
-            raise BadInputError(f"--over names {name} twice")
-        over[name] = tuple(_values(name, values, text))
-    if not over:
-        raise BadInputError("tune: name what may vary, such as --over batch=1..256 --over mode=eager,graph")
-    return over
-
-
-def _values(name: str, values: str, text: str) -> Iterator[Any]:
-    read = _FIELDS.get(name, str)
-    low, dots, high = values.partition("..")
-    try:
-        if dots:
-            first, last = whole(low), whole(high)
-            if not 1 <= first <= last:
-                raise BadInputError(f"--over {text!r}: write the smaller number first, at least 1")
-            powers = [2**n for n in range(last.bit_length()) if first < 2**n < last]
-            yield from dict.fromkeys([first, *powers, last])
-            return
-        parts = [part.strip() for part in values.split(",")]
-        if "" in parts:
-            raise BadInputError(f"--over {text!r}: a value is missing between commas")
-        yield from dict.fromkeys(whole(part) if read is int else part for part in parts)
-    except ValueError:
-        raise BadInputError(f"--over {text!r}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
-
-
-def applied(setting: Setting, settings: ProfileSettings) -> ProfileSettings:
-    """The options of a profile with those of a setting; None leaves what is there.
-
-    Raises:
-        BadInputError: If a value is invalid.
-    """
-    given = {name: value for name, value in setting.items() if value is not None}
-    options: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in _FIELDS}
-    config = {_ATTENTION_KEY if name == _ATTENTION else name: str(value) for name, value in given.items()}
-    return replace(settings, **options, config={**settings.config, **config})
-
-
-def setting_of(settings: ProfileSettings, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
-    """The reference: what the options are without ``--over``, but for what ``--against`` states; None for a default.
-
-    Raises:
-        BadInputError: If ``--against`` names no dimension, or a value is no number where one is needed.
-    """
-    if unknown := [name for name in against if name not in over]:
-        raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
-    reference: Setting = {}
-    for name in over:
-        if name in against:
-            (reference[name],) = _values(name, against[name], f"{name}={against[name]}")
-        elif name in _FIELDS:
-            reference[name] = getattr(settings, name)
-        else:
-            reference[name] = settings.config.get(_ATTENTION_KEY if name == _ATTENTION else name)
-    return reference
 
 
 class Planned(NamedTuple):
@@ -160,27 +63,16 @@ class _Campaign:
         ended_by: What broke it off; None if nothing did.
     """
 
-    def __init__(
-        self,
-        workload: str,
-        settings: ProfileSettings,
-        folder: Path,
-        limit: Limit | None,
-        objective: str,
-        limit_s: float,
-        start: Callable[[str], Worker],
-    ) -> None:
-        self._workload, self._base, self._folder = workload, settings, folder
-        self._limit, self._objective, self._limit_s = limit, objective, limit_s
-        self._start = start
-        self._worker: Worker | None = None
+    def __init__(self, target: Target, folder: Path, limit: Limit | None, objective: str) -> None:
+        self._target, self._folder = target, folder
+        self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
         self._runs: dict[int, list[tuple[int, Path]]] = {}
         self._failed: dict[int, Outcome[Planned]] = {}
         self._reference = self._processes = 0
         self._began_s, self._stopped = time.monotonic(), ""
         self._raced: Race | None = None
-        self._differ: dict[int, float | None] = {}
+        self._differ: list[float | None] = []
         self._why_not = ""
         self.ended_by: BaseException | None = None
 
@@ -200,7 +92,7 @@ class _Campaign:
         if self.ended_by is not None:
             raise self.ended_by
         run = load(self._place(first))
-        self._settings, self._reference = joined(reference, combined, run)
+        self._settings, self._reference = joined(self._target.stated(reference, run), combined)
         self._runs = {self._reference: self._runs.pop(0)}
         self._compare_outputs()
         self._raced = race = Race(
@@ -218,7 +110,7 @@ class _Campaign:
                 self._stopped = f"the budget of {budget_s:.0f} s is spent"
                 return
             if process:
-                self.end_process()
+                self._target.end_process()
             visits = [
                 Planned(process, order, number, words_of(self._settings[number]), seconds)
                 for order, (number, seconds) in enumerate(plan, 1)
@@ -234,29 +126,15 @@ class _Campaign:
                 return
 
     def _compare_outputs(self) -> None:
-        """How far outputs differ from the reference's, of each combination of what may change them.
+        """How far outputs differ from the reference's; a setting whose outputs aren't finite fails.
 
-        A setting whose outputs aren't numbers where the reference's are fails: a cheaper wrong answer is no choice.
+        A cheaper wrong answer is no choice.
         """
         reference = self._settings[self._reference]
-        changing = [name for name in reference if name not in _SAME_OUTPUTS]
-        variants = {tuple(setting[name] for name in changing): setting for setting in self._settings}
-        if len(variants) < 2:
-            return
-        own = tuple(reference[name] for name in changing)
-        keys = [own, *(key for key in variants if key != own)]
-        settings = [asdict(applied({**reference, **dict(zip(changing, key, strict=True))}, self._base)) for key in keys]
-        try:
-            said = self._order({"do": "outputs", "workload": self._workload, "settings": settings}, self._folder)
-        except (JouletraceError, TimeoutError, RuntimeError) as error:
-            self._why_not = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
-            return
-        self._why_not = said["why"]
-        differ = dict(zip(keys, said["differ"] or [None] * len(keys), strict=True))
-        for number, setting in enumerate(self._settings):
-            found = self._differ[number] = differ[tuple(setting[name] for name in changing)]
-            if found == math.inf:
-                visit = Planned(0, 0, number, words_of(setting), 0.0)
+        self._differ, self._why_not = self._target.outputs(reference, self._settings)
+        for number, differs in enumerate(self._differ):
+            if differs == math.inf:
+                visit = Planned(0, 0, number, words_of(self._settings[number]), 0.0)
                 text = "its outputs aren't finite where the reference's are"
                 self._failed[number] = Outcome(visit, "not_finite", text)
 
@@ -264,8 +142,7 @@ class _Campaign:
         """Measure those visits of a process whose Runs aren't there; one that fails is not visited again."""
 
         def is_there(visit: Planned) -> bool:
-            setting = self._settings[visit.number]
-            return is_measured(self._place(visit), self._workload, applied(setting, self._base))
+            return self._target.is_there(self._settings[visit.number], self._place(visit))
 
         def measure(group: Sequence[Planned], note: Note[Planned]) -> None:
             (visit,) = group
@@ -274,12 +151,12 @@ class _Campaign:
                 return
             try:
                 shutil.rmtree(self._place(visit), ignore_errors=True)
-                self._profile(visit)
+                setting = self._settings[visit.number]
+                self._target.measure(setting, visit.seconds, self._place(visit), visit.process)
                 self._read(load(self._place(visit)), visit)
                 note(Outcome(visit))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
-                text = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
-                self._failed[visit.number] = Outcome(visit, reason_of(error), text)
+                self._failed[visit.number] = Outcome(visit, reason_of(error), last_line(error))
                 note(self._failed[visit.number])
 
         allowed = (BadInputError, NotPossibleError) if visits[0].order else ()
@@ -292,79 +169,22 @@ class _Campaign:
     def _place(self, visit: Planned) -> Path:
         return self._folder / VISITS / str(visit.process) / f"{visit.order:02d}-{safe_name(visit.words)}"
 
-    def _profile(self, visit: Planned) -> None:
-        """Profile a setting in the worker of this process.
-
-        Raises:
-            JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
-        """
-        settings = asdict(numbered(self._brief(visit), visit.process + 1))
-        place = self._place(visit)
-        self._order({"do": "profile", "workload": self._workload, "settings": settings, "folder": str(place)}, place)
-
-    def _order(self, order: dict[str, Any], place: Path) -> dict[str, Any]:
-        """What the worker of this process answers to an order.
-
-        Raises:
-            JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
-        """
-        if self._worker is None:
-            self._worker = self._start(self._workload)
-        try:
-            self._worker.begin(order)
-            listen([self._worker], limit_s=self._limit_s)
-            check_done(self._worker, self._workload, place)
-        except BaseException as error:
-            if not isinstance(error, JouletraceError) or reason_of(error) == VANISHED:
-                self.end_process()
-            raise
-        return self._worker.said
-
-    def _brief(self, visit: Planned) -> ProfileSettings:
-        """The options of a visit: windows for its time, and iterations for a limit on a percentile."""
-        settings = applied(self._settings[visit.number], self._base)
-        return replace(
-            settings,
-            detail="model",
-            first_stage=max(4, math.ceil(visit.seconds / LEAST_WINDOW_S)),
-            target_ci=0.5,  # one stage: the race decides what needs more
-            warmup_s=min(settings.warmup_s, WARM_S),
-            latency_s=visit.seconds if _percentile(self._limit) else LATENCY_S,
-        )
-
-    def end_process(self) -> None:
-        """End the worker, if there is one."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-
     def _read(self, run: Run, visit: Planned) -> Visit:
         """The figures of a visit.
 
         Raises:
             NotPossibleError: If its energy or time isn't known.
         """
-        parts, items = Parts(run), run.workload.get("items") or 1
-        energy, took = parts.get(ENERGY), parts.get("iteration_time_s")
-        if energy.value is None or took.value is None:
-            raise NotPossibleError(f"no energy per sample: {reason(energy.reason or took.reason or '')}")
-        log_energy, log_time = math.log(energy.value / items), math.log(took.value / items)
+        figures = self._target.figures(run)
+        energy, took = figures.energy, figures.time
+        log_energy, log_time = math.log(energy.value or math.nan), math.log(took.value or math.nan)
         sd_energy, sd_time = _sd(energy), _sd(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
         limit = _percentile(self._limit)
-        blocks = counts(latencies_s(run), limit.bound) if limit is not None else ()
-        return Visit(
-            visit.number,
-            visit.process,
-            visit.seconds,
-            log_energy,
-            sd_energy,
-            log_time,
-            sd_time,
-            counts=blocks,
-            host_bound=parts.get("energy_work_j").value is not None,
-        )
+        blocks = counts(figures.latencies_s, limit.bound) if limit is not None else ()
+        own = (log_energy, sd_energy, log_time, sd_time, blocks, figures.host_bound)
+        return Visit(visit.number, visit.process, visit.seconds, *own)
 
     def result(self) -> Tuning:
         """The verdict of the race, and the figures of each setting."""
@@ -378,11 +198,13 @@ class _Campaign:
         for name in (CHOSEN, REFERENCE):
             shutil.rmtree(self._folder / name, ignore_errors=True)
         if best is not None and best != self._reference:
-            command = command_of(self._workload, self._settings[best], self._base)
-            self._keep(best, CHOSEN)
-            self._keep(self._reference, REFERENCE)
+            command = self._target.command(self._settings[best])
+            self._target.keep([place for _, place in self._runs[best]], self._folder / CHOSEN)
+            own = [place for _, place in self._runs[self._reference]]
+            self._target.keep(own, self._folder / REFERENCE)
         return Tuning(
-            workload=reference.workload.get("name", self._workload),
+            workload=self._target.name,
+            per=self._target.per,
             device=reference.devices[0].name,
             objective=self._objective,
             limit=str(self._limit) if self._limit else "",
@@ -406,12 +228,6 @@ class _Campaign:
             folder=self._folder,
         )
 
-    def _keep(self, number: int, name: str) -> None:
-        """Save all visits of a setting as one Run, for ``compare`` and as a gate."""
-        run = merge([load(visit) for _, visit in self._runs[number]])
-        run.settings["repeats"] = len(self._runs[number])
-        finish(run, self._folder / name)
-
     def _row(self, number: int, race: Race) -> Row:
         """The figures of a setting, over all its visits."""
         setting = self._settings[number]
@@ -422,49 +238,34 @@ class _Campaign:
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        blocks = [latencies_s(load(place)) for _, place in visits]
+        blocks = [self._target.figures(load(place)).latencies_s for _, place in visits]
+        seconds = np.concatenate(blocks)
         limit = _percentile(self._limit)
         return Row(
             setting,
             processes=len({process for process, _ in visits}),
             cost=cost,
             time=took,
-            p50=percentile(np.concatenate(blocks), 0.5, "p50"),
-            p99=percentile(np.concatenate(blocks), 0.99, "p99"),
+            p50=_percentile_of(seconds, 0.5),
+            p99=_percentile_of(seconds, 0.99),
             over=share_over([block for one in blocks for block in counts(one, limit.bound)])
             if limit is not None
             else Estimate.null("no_limit"),
-            differs=self._differ.get(number),
+            differs=self._differ[number],
             places=tuple(place for _, place in visits),
         )
 
 
-def words_of(setting: Setting) -> str:
-    """A setting in words, which is also the name of its visits' folders."""
-    return Row(setting).words
-
-
-def joined(reference: Setting, combined: list[Setting], run: Run) -> tuple[list[Setting], int]:
-    """All settings and the index of the reference, which is one of them if its Run states the same values."""
-    facts = run.workload
-    stated = {name: facts.get(name) if value is None else value for name, value in reference.items()}
+def joined(reference: Setting, combined: list[Setting]) -> tuple[list[Setting], int]:
+    """All settings and the index of the reference, which may be one of them."""
     for number, setting in enumerate(combined):
-        if all(str(setting[name]) == str(stated[name]) for name in setting):
+        if all(str(setting[name]) == str(reference[name]) for name in setting):
             return combined, number
-    return [*combined, stated], len(combined)
+    return [*combined, reference], len(combined)
 
 
-def command_of(workload: str, setting: Setting, settings: ProfileSettings) -> str:
-    """The command that measures a setting again."""
-    words = ["jouletrace", "profile", workload]
-    for name, value in setting.items():
-        if value is None:
-            continue
-        if name in _FIELDS:
-            words += [f"--{name}", str(value)]
-        else:
-            words += ["--config", f"{_ATTENTION_KEY if name == _ATTENTION else name}={value}"]
-    return shlex.join(words)
+def _percentile_of(seconds: Floats, p: float) -> Estimate:
+    return percentile(seconds, p, "visits") if len(seconds) else Estimate.null("no_iterations")
 
 
 def _candidate(setting: Setting) -> Candidate:
@@ -504,8 +305,7 @@ def _sd(estimate: Estimate) -> float:
 
 
 def run_tune(
-    workload: str,
-    settings: ProfileSettings,
+    target: Target,
     over: Mapping[str, Sequence[Any]],
     folder: Path,
     *,
@@ -513,52 +313,64 @@ def run_tune(
     against: Mapping[str, str] | None = None,
     objective: str = "energy",
     budget_s: float = math.inf,
-    limit_s: float = 600.0,
     permitted: bool = False,
     progress: Progress | None = None,
-    start: Callable[[str], Worker] = Worker,
 ) -> tuple[Tuning, BaseException | None]:
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
     ``folder`` holds the settings in ``tune.json`` and a Run per visit under ``visits/PROCESS/``; a folder with this
-    campaign is resumed. No process begins after ``budget_s`` seconds. ``start`` starts a process.
+    campaign is resumed. No process begins after ``budget_s`` seconds.
 
     Raises:
         BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings without
             permission, or the folder holds something else.
         NotPossibleError: If the reference can't be measured.
     """
-    if len(limits) > 1 or any(limit.quantity in ("ttft", "tpot") for limit in limits):
-        raise BadInputError(
-            f"--limit {','.join(map(str, limits))}: a workload has one limit, on p50, p90, p95 or p99 (latency of an "
-            f"iteration) or on time"
-        )
-    limit = limits[0] if limits else None
-    if limit is not None and limit.share is None and not limit.relative:
-        raise BadInputError(f"--limit {limit}: a mean time is limited relative to the reference: time<+3%, or p50<…")
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
-    reference = setting_of(settings, over, against or {})
+    limit = _only(limits, target)
+    reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     if len(combined) > MOST_SETTINGS and not permitted:
         raise BadInputError(
             f"{len(combined)} settings take some {len(combined) * 4 / 60:.0f} minutes to see once: name fewer values, "
             f"or add --yes"
         )
-    for setting in (reference, *combined):
-        applied(setting, settings)
-    resolve(workload)
-    open_device(settings.device).close()
+    target.check([reference, *combined])
     folder = folder.absolute()
-    said = {**settings.to_dict(), "over": {name: list(values) for name, values in over.items()}, "against": reference}
-    said |= {"workload": workload, "objective": objective, "limit": str(limit) if limit else ""}
+    said = {**target.claim(), "over": {name: list(values) for name, values in over.items()}, "against": reference}
+    said |= {"objective": objective, "limit": str(limit) if limit else ""}
     with claimed(folder / CLAIM, "tune", said):
-        campaign = _Campaign(workload, settings, folder, limit, objective, limit_s, start)
+        campaign = _Campaign(target, folder, limit, objective)
         try:
             campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
         finally:
-            campaign.end_process()
+            target.end_process()
         return campaign.result(), campaign.ended_by
+
+
+def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
+    """The limit, if there is one.
+
+    Raises:
+        BadInputError: If there are several, or it limits what the target doesn't have.
+    """
+    limit = limits[0] if limits else None
+    said = f"--limit {','.join(map(str, limits))}"
+    if len(limits) > 1 or (limit is not None and limit.quantity in ("ttft", "tpot")):
+        raise BadInputError(f"{said}: one limit, on p50, p90, p95, p99 (latency of an iteration) or time")
+    if limit is not None and limit.share is None and not limit.relative:
+        raise BadInputError(f"{said}: a mean time is limited relative to the reference: time<+3%, or p50<…")
+    if limit is not None and limit.share is not None and not target.timed:
+        raise BadInputError(f"{said}: a program's iterations aren't timed; limit its time: time<+3%")
+    return limit
+
+
+def target_of(words: Sequence[str], settings: ProfileSettings, limits: Sequence[Limit], limit_s: float) -> Target:
+    """What words name: a workload, or a program with its arguments, of which ``settings`` say the device alone."""
+    if len(words) > 1:
+        return ProgramTarget(words, settings.device, limit_s)
+    return WorkloadTarget(words[0], settings, limit_s, long=any(limit.share is not None for limit in limits))
 
 
 def tune(
@@ -601,17 +413,17 @@ def tune(
         f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in over.items()
     ]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
+    limits = parse_limits(limit, "limit") if limit else ()
+    target = target_of([workload], settings, limits, point_limit)
     with folder_of(Path(folder) if folder is not None else None, "tune") as place, reported(progress) as receiver:
         found, ended_by = run_tune(
-            workload,
-            settings,
+            target,
             parse_over(texts),
             place,
-            limits=parse_limits(limit, "limit") if limit else (),
+            limits=limits,
             objective=objective,
             against={name: str(value) for name, value in (against or {}).items()},
             budget_s=budget,
-            limit_s=point_limit,
             permitted=yes,
             progress=receiver,
         )

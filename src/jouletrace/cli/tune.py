@@ -11,7 +11,6 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, say
-from jouletrace.cli.profile import WORKLOAD_HELP
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -21,13 +20,19 @@ from jouletrace.profiler.settings import ProfileSettings
 )
 def tune(
     settings: ProfileSettings,
-    workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORKLOAD | -- COMMAND ...",
+            help="A workload, as for profile; or a program with its arguments, in which {NAME} is a value of --over.",
+        ),
+    ],
     over: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUES",
             help="What may vary: batch=1..256 (powers of two), mode=eager,graph,compile, dtype=..., attention=..., "
-            "or a key of the configuration; repeatable.",
+            "or a key of the configuration; of a program, {NAME} in its words or else its environment; repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -62,25 +67,25 @@ def tune(
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of
-    from jouletrace.campaign.tune import CHOSEN, REFERENCE, parse_over, run_tune
+    from jouletrace.campaign.targets import parse_over
+    from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.report.tune import FORMATS, render, write_page
     from jouletrace.run.files import quoted, write_whole
     from jouletrace.run.places import file_mode
 
     form = check_form(form, json, FORMATS)
+    limits = parse_limits(limit) if limit else ()
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
             found, ended_by = run_tune(
-                workload,
-                settings,
+                target_of(what, settings, limits, point_limit),
                 parse_over(over or []),
                 folder,
-                limits=parse_limits(limit) if limit else (),
+                limits=limits,
                 objective=objective,
                 against=options.parse_pairs((against or "").split(",") if against else [], "--against"),
                 budget_s=options.parse_duration(budget, "--budget") if budget else math.inf,
-                limit_s=point_limit,
                 permitted=yes,
                 progress=progress,
             )

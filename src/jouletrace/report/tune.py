@@ -20,8 +20,8 @@ from jouletrace.run.shown import Shown
 
 FORMATS = ("table", "json", "csv", "markdown")
 
-OBJECTIVES: Final = {"energy": ("energy", "J", "per sample"), "edp": ("energy-delay product", "J·s", "per sample²")}
-"""What is least: its name, its unit, and per what."""
+OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
+"""What is least: its name and unit."""
 
 Setting = dict[str, Any]
 """Values by dimension, as ``--over`` names them; None for a default."""
@@ -65,6 +65,11 @@ class Row:
     places: tuple[Path, ...] = ()
 
     @property
+    def latency(self) -> Estimate:
+        """Median of an iteration, s, or the time of the whole where iterations aren't timed."""
+        return self.time if self.p50.value is None else self.p50
+
+    @property
     def words(self) -> str:
         """The setting in words: "batch 256, graph"."""
         return ", ".join(_said(name, value) for name, value in self.setting.items())
@@ -76,6 +81,7 @@ class Tuning(Shown):
 
     Attributes:
         workload, device: What was run on what.
+        per: Of what unit of work figures are: "per sample", "of the program".
         objective: A key of ``OBJECTIVES``.
         limit: As it was given; "" for none.
         most_over: Share of iterations that it lets take longer; None of other limits.
@@ -95,6 +101,7 @@ class Tuning(Shown):
     """
 
     workload: str
+    per: str
     device: str
     objective: str
     limit: str
@@ -120,9 +127,9 @@ class Tuning(Shown):
     @property
     def front(self) -> list[int]:
         """Rows than which none takes both less of the objective and less median latency, by latency."""
-        known = [n for n, row in enumerate(self.rows) if row.cost.value is not None and row.p50.value is not None]
+        known = [n for n, row in enumerate(self.rows) if row.cost.value is not None and row.latency.value is not None]
         least, front = float("inf"), []
-        for n in sorted(known, key=lambda n: (self.rows[n].p50.value, self.rows[n].cost.value)):
+        for n in sorted(known, key=lambda n: (self.rows[n].latency.value, self.rows[n].cost.value)):
             cost = self.rows[n].cost.value
             if cost is not None and cost < least:
                 least = cost
@@ -221,18 +228,18 @@ def _document(found: Tuning) -> Document:
 
 def _table(found: Tuning) -> Table:
     """A row a setting: the least of the objective first, those without figures last."""
-    _, unit, per = OBJECTIVES[found.objective]
+    unit = OBJECTIVES[found.objective][1]
     names = list(found.rows[0].setting)
+    timed = any(row.p50.value is not None for row in found.rows)
     compared = any(row.differs is not None for row in found.rows)
     limited = any(row.over.reason != "no_limit" for row in found.rows)
     table = Table(
         "",
         [
             *(Column(name, numeric=_is_number(found, name)) for name in names),
-            Column(per, unit=unit, ends=True, key="cost"),
-            Column("a sample", unit="s", ends=True, key="time", wide=1),
-            Column("p50", unit="s", ends=True, brief=True),
-            Column("p99", unit="s", ends=True, brief=True),
+            Column(found.per, unit=unit, ends=True, key="cost"),
+            Column("time", unit="s", ends=True, key="time", wide=1),
+            *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
             *([Column("over limit", unit=PERCENT, ends=True)] if limited else []),
             *([Column("outputs differ", unit=PERCENT, wide=1)] if compared else []),
             Column("processes", numeric=True, wide=2),
@@ -244,7 +251,15 @@ def _table(found: Tuning) -> Table:
         over = [row.over, *([row.differs] if compared else [])] if limited else [row.differs] if compared else []
         setting = ["default" if row.setting[name] is None else str(row.setting[name]) for name in names]
         table.rows.append(
-            [*setting, row.cost, row.time, row.p50, row.p99, *over, row.processes or None, _part(found, n)]
+            [
+                *setting,
+                row.cost,
+                row.time,
+                *((row.p50, row.p99) if timed else ()),
+                *over,
+                row.processes or None,
+                _part(found, n),
+            ]
         )
     table.notes = [f"{row.words}: {row.reason}" for row in found.rows if row.outcome != DONE]
     return table
@@ -325,8 +340,8 @@ def _outcome(found: Tuning) -> list[str]:
 
 
 def _figures(found: Tuning, row: Row) -> str:
-    _, unit, per = OBJECTIVES[found.objective]
-    said = [f"{figure(row.cost, unit)} {per}"]
+    unit = OBJECTIVES[found.objective][1]
+    said = [f"{figure(row.cost, unit)} {found.per}"]
     said += [f"p99 {figure(row.p99, 's')}"] if row.p99.value is not None else []
     return ", ".join(said)
 
@@ -392,18 +407,18 @@ def write_page(found: Tuning, path: Path) -> None:
 
 def front_plot(found: Tuning) -> Spec | None:
     """Cost against median latency of each setting, with intervals, and the front as a line; None of fewer than two."""
-    known = [n for n, row in enumerate(found.rows) if row.cost.value is not None and row.p50.value is not None]
+    known = [n for n, row in enumerate(found.rows) if row.cost.value is not None and row.latency.value is not None]
     if len(known) < 2:
         return None
-    _, unit, per = OBJECTIVES[found.objective]
+    unit = OBJECTIVES[found.objective][1]
     cost_unit = unit_for([found.rows[n].cost.value for n in known], unit)
-    time_unit = unit_for([found.rows[n].p50.value for n in known], "s")
+    time_unit = unit_for([found.rows[n].latency.value for n in known], "s")
 
     def points(numbers: Sequence[int]) -> dict[str, Any]:
         rows = [found.rows[n] for n in numbers]
         halves = [row.cost.half_width or 0.0 for row in rows]
         return {
-            "x": short([(row.p50.value or 0.0) / time_unit.factor for row in rows]),
+            "x": short([(row.latency.value or 0.0) / time_unit.factor for row in rows]),
             "y": short([(row.cost.value or 0.0) / cost_unit.factor for row in rows]),
             "error_y": {"type": "data", "array": short([half / cost_unit.factor for half in halves]), "thickness": 1},
             "text": [plain(row.words) for row in rows],
@@ -422,9 +437,11 @@ def front_plot(found: Tuning) -> Spec | None:
             **points(marked),
         },
     ]
+    timed = any(row.p50.value is not None for row in found.rows)
+    latency = "median latency of an iteration" if timed else "time"
     layout = {
-        "xaxis": {"title": {"text": f"median latency of an iteration, {time_unit.name}"}, "type": "log"},
-        "yaxis": {"title": {"text": f"{per}, {cost_unit.name}"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": f"{latency}, {time_unit.name}"}, "type": "log"},
+        "yaxis": {"title": {"text": f"{found.per}, {cost_unit.name}"}, "rangemode": "tozero"},
         "showlegend": False,
     }
     return {"title": "Front", "data": traces, "layout": layout}

@@ -1,0 +1,433 @@
+"""What ``tune`` measures in different settings: a workload of ours, or a program of the user."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from jouletrace.analysis.latency import latencies_s
+from jouletrace.arrays import Floats
+from jouletrace.campaign.repeats import is_measured, merge, numbered
+from jouletrace.campaign.worker import VANISHED, Worker, check_done, listen, reason_of
+from jouletrace.devices import open_device
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
+from jouletrace.option import whole
+from jouletrace.profiler.passes import LEAST_WINDOW_S
+from jouletrace.profiler.profile import finish
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.headline import ENERGY
+from jouletrace.report.reasons import reason
+from jouletrace.report.tune import Row, Setting
+from jouletrace.run import Estimate, Run, load
+from jouletrace.run.files import RUN_JSON
+from jouletrace.run.parts import Parts
+from jouletrace.workloads import resolve
+
+_FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dtype": str, "backend": str, "hint": str}
+"""Dimensions that are options of a profile, and how their values are read; ``attention`` and others are of the
+configuration."""
+
+_ATTENTION, _ATTENTION_KEY = "attention", "attn_implementation"
+
+_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend")
+"""Dimensions that don't change what is computed, but for rounding."""
+
+_OTHER_WORK = ("seq_len", "prompt_len", "max_new_tokens", "task")
+"""Options whose values are other work: their energies per sample say nothing of each other."""
+
+FIRST_S, WARM_S, LATENCY_S = 1.0, 2.0, 0.5
+"""Lengths, s: of a first visit, four windows of a fast sensor; of its warm-up, at most; of timed iterations where no
+limit is on a percentile."""
+
+_NAMED = re.compile(r"\{(\w+)\}")
+"""Where a word of a program has the value of a dimension."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of a visit: energy, J, and time, s, per unit of work; seconds of iterations; whether the host limits."""
+
+    energy: Estimate
+    time: Estimate
+    latencies_s: Floats
+    host_bound: bool = False
+
+
+class Target(Protocol):
+    """What is measured.
+
+    Attributes:
+        name: In words.
+        per: Of what unit of work figures are.
+        timed: Whether single iterations are timed, of which a percentile may be limited.
+    """
+
+    name: str
+    per: str
+    timed: bool
+
+    def check(self, settings: Sequence[Setting]) -> None:
+        """Refuse invalid settings before anything is measured.
+
+        Raises:
+            BadInputError: With the first.
+        """
+
+    def claim(self) -> dict[str, Any]:
+        """The facts that a resumed campaign must have in common with the one before."""
+
+    def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+        """The setting that the user has; None for a default."""
+
+    def stated(self, setting: Setting, run: Run) -> Setting:
+        """The setting with the defaults that its Run states."""
+
+    def is_there(self, setting: Setting, place: Path) -> bool:
+        """True if a folder holds the whole Run of a setting."""
+
+    def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
+        """Measure a setting in this process, for about ``seconds``; its Run goes to ``place``.
+
+        Raises:
+            JouletraceError, TimeoutError, RuntimeError: If that fails.
+        """
+
+    def end_process(self) -> None:
+        """End the process: the next visit starts another."""
+
+    def figures(self, run: Run) -> Figures:
+        """The figures of a visit.
+
+        Raises:
+            NotPossibleError: If its energy or time isn't known.
+        """
+
+    def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
+        """How far the outputs of each setting differ from the reference's, relative; or why that isn't known."""
+
+    def keep(self, places: Sequence[Path], target: Path) -> None:
+        """Save the Runs of several visits as one."""
+
+    def command(self, setting: Setting) -> str:
+        """The command that applies a setting."""
+
+
+class WorkloadTarget:
+    """A workload, profiled in a child process that visits several settings; see ``Target``.
+
+    Args:
+        workload: Its name.
+        settings: The options of all profiles.
+        limit_s: Seconds after which a visit is ended.
+        long: Whether a visit times iterations for all of its seconds: of these a percentile is limited.
+        start: Starts a child process.
+    """
+
+    per, timed = "per sample", True
+
+    def __init__(
+        self,
+        workload: str,
+        settings: ProfileSettings,
+        limit_s: float,
+        *,
+        long: bool = False,
+        start: Callable[[str], Worker] = Worker,
+    ) -> None:
+        self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
+        self._start = start
+        self._worker: Worker | None = None
+        self.name = resolve(workload).name
+
+    def check(self, settings: Sequence[Setting]) -> None:
+        """See ``Target``."""
+        for setting in settings:
+            applied(setting, self._settings)
+        open_device(self._settings.device).close()
+
+    def claim(self) -> dict[str, Any]:
+        """See ``Target``."""
+        return {**self._settings.to_dict(), "workload": self._workload}
+
+    def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+        """See ``Target``: an option's value, or what ``against`` states."""
+        return setting_of(self._settings, over, against)
+
+    def stated(self, setting: Setting, run: Run) -> Setting:
+        """See ``Target``."""
+        facts: Mapping[str, Any] = run.workload
+        return {name: facts.get(name) if value is None else value for name, value in setting.items()}
+
+    def is_there(self, setting: Setting, place: Path) -> bool:
+        """See ``Target``."""
+        return is_measured(place, self._workload, applied(setting, self._settings))
+
+    def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
+        """See ``Target``: windows for that time, and iterations for a limit on a percentile."""
+        settings = applied(setting, self._settings)
+        settings = replace(
+            settings,
+            detail="model",
+            first_stage=max(4, math.ceil(seconds / LEAST_WINDOW_S)),
+            target_ci=0.5,  # one stage: the race decides what needs more
+            warmup_s=min(settings.warmup_s, WARM_S),
+            latency_s=seconds if self._long else LATENCY_S,
+        )
+        order = {"do": "profile", "settings": asdict(numbered(settings, process + 1)), "folder": str(place)}
+        self._order(order, place)
+
+    def _order(self, order: dict[str, Any], place: Path) -> dict[str, Any]:
+        """What the worker of this process answers to an order.
+
+        Raises:
+            JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
+        """
+        if self._worker is None:
+            self._worker = self._start(self._workload)
+        try:
+            self._worker.begin({**order, "workload": self._workload})
+            listen([self._worker], limit_s=self._limit_s)
+            check_done(self._worker, self._workload, place)
+        except BaseException as error:
+            if not isinstance(error, JouletraceError) or reason_of(error) == VANISHED:
+                self.end_process()
+            raise
+        return self._worker.said
+
+    def end_process(self) -> None:
+        """See ``Target``."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def figures(self, run: Run) -> Figures:
+        """See ``Target``."""
+        parts, items = Parts(run), run.workload.get("items") or 1
+        energy, took = parts.get(ENERGY), parts.get("iteration_time_s")
+        if energy.value is None or took.value is None:
+            raise NotPossibleError(f"no energy per sample: {reason(energy.reason or took.reason or '')}")
+        of_host = parts.get("energy_work_j").value is not None
+        return Figures(energy.scaled(1 / items), took.scaled(1 / items), latencies_s(run), of_host)
+
+    def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
+        """See ``Target``: of each combination of what may change them, with all else as in the reference."""
+        changing = [name for name in reference if name not in _SAME_OUTPUTS]
+        keys = [tuple(setting[name] for name in changing) for setting in (reference, *settings)]
+        unlike = list(dict.fromkeys(keys))
+        if len(unlike) < 2:
+            return [None] * len(settings), ""
+        variants = [{**reference, **dict(zip(changing, key, strict=True))} for key in unlike]
+        order = {"do": "outputs", "settings": [asdict(applied(variant, self._settings)) for variant in variants]}
+        try:
+            said = self._order(order, Path())
+        except (JouletraceError, TimeoutError, RuntimeError) as error:
+            return [None] * len(settings), last_line(error)
+        differ = dict(zip(unlike, said["differ"] or [None] * len(unlike), strict=True))
+        return [differ[key] for key in keys[1:]], said["why"]
+
+    def keep(self, places: Sequence[Path], target: Path) -> None:
+        """See ``Target``."""
+        run = merge([load(place) for place in places])
+        run.settings["repeats"] = len(places)
+        finish(run, target)
+
+    def command(self, setting: Setting) -> str:
+        """See ``Target``."""
+        words = ["jouletrace", "profile", self._workload]
+        for name, value in setting.items():
+            if value is None:
+                continue
+            key = _ATTENTION_KEY if name == _ATTENTION else name
+            words += [f"--{name}", str(value)] if name in _FIELDS else ["--config", f"{key}={value}"]
+        return shlex.join(words)
+
+
+class ProgramTarget:
+    """A program of the user, run as a whole under ``jouletrace monitor`` in each visit; see ``Target``.
+
+    Args:
+        words: The program and its arguments, in which {NAME} stands for the value of a dimension; others are set in
+            its environment.
+        device: Of the monitor.
+        limit_s: Seconds after which a visit is ended.
+    """
+
+    per, timed = "of the program", False
+
+    def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
+        self._words, self._device, self._limit_s = list(words), device, limit_s
+        self.name = shlex.join(words)
+
+    def check(self, settings: Sequence[Setting]) -> None:
+        """See ``Target``."""
+        open_device(self._device).close()
+        for name in {name for word in self._words for name in _NAMED.findall(word)} - set(settings[0]):
+            raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
+
+    def claim(self) -> dict[str, Any]:
+        """See ``Target``."""
+        return {"program": self._words, "device": self._device}
+
+    def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+        """See ``Target``: of each dimension what ``against`` states, else its first value."""
+        return {**{name: values[0] for name, values in over.items()}, **_stated(over, against)}
+
+    def stated(self, setting: Setting, run: Run) -> Setting:
+        """See ``Target``: there are no defaults."""
+        return setting
+
+    def is_there(self, setting: Setting, place: Path) -> bool:
+        """See ``Target``."""
+        return (place / RUN_JSON).exists() and load(place).complete
+
+    def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
+        """See ``Target``; it takes as long as the program does."""
+        command = [sys.executable, "-m", "jouletrace", "monitor", "--interval", "3600", "-o", str(place)]
+        command += ["--device", self._device] if self._device != "auto" else []
+        place.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **self._environment(setting)}
+        try:
+            done = subprocess.run(
+                [*command, "--", *self._filled(setting)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=self._limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.name}: no result after {self._limit_s:g} s") from None
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.strip()]
+            raise BrokenOffError(f"exit code {done.returncode}: {said[-1] if said else 'no message'}")
+
+    def _filled(self, setting: Setting) -> list[str]:
+        """The words of the program with the values of a setting."""
+        return [_NAMED.sub(lambda match: str(setting[match[1]]), word) for word in self._words]
+
+    def _environment(self, setting: Setting) -> dict[str, str]:
+        """Variables of the environment: the dimensions that no word names."""
+        named = {name for word in self._words for name in _NAMED.findall(word)}
+        return {name: str(value) for name, value in setting.items() if name not in named}
+
+    def end_process(self) -> None:
+        """See ``Target``: each visit is a process."""
+
+    def figures(self, run: Run) -> Figures:
+        """See ``Target``."""
+        whole = Parts(run).stated
+        energy, took = whole.get("energy_total_j"), whole.get("time_s")
+        if energy.value is None or took.value is None:
+            raise NotPossibleError(f"no energy of the program: {reason(energy.reason or took.reason or '')}")
+        return Figures(energy, took, np.empty(0))
+
+    def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
+        """See ``Target``."""
+        return [None] * len(settings), "a program's outputs are its own"
+
+    def keep(self, places: Sequence[Path], target: Path) -> None:
+        """See ``Target``: the Runs of programs aren't joined."""
+
+    def command(self, setting: Setting) -> str:
+        """See ``Target``."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self._environment(setting).items()]
+        return " ".join([*variables, shlex.join(self._filled(setting))])
+
+
+def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Values by dimension, of ``NAME=A,B,...``; ``NAME=1..256`` are the powers of two from 1 to 256, and the ends.
+
+    Raises:
+        BadInputError: If a text has another form, or a dimension occurs twice.
+    """
+    over: dict[str, tuple[Any, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and equals and values.strip()):
+            raise BadInputError(f"--over {text!r}: write NAME=A,B,... or NAME=1..256")
+        if name in _OTHER_WORK:
+            raise BadInputError(f"--over {text!r}: another {name} is other work, whose energy can't be compared")
+        if name in over:
+            raise BadInputError(f"--over names {name} twice")
+        over[name] = tuple(_values(name, values, text))
+    if not over:
+        raise BadInputError("tune: name what may vary, such as --over batch=1..256 --over mode=eager,graph")
+    return over
+
+
+def _values(name: str, values: str, text: str) -> Iterator[Any]:
+    read = _FIELDS.get(name, str)
+    low, dots, high = values.partition("..")
+    try:
+        if dots:
+            first, last = whole(low), whole(high)
+            if not 1 <= first <= last:
+                raise BadInputError(f"--over {text!r}: write the smaller number first, at least 1")
+            powers = [2**n for n in range(last.bit_length()) if first < 2**n < last]
+            yield from dict.fromkeys([first, *powers, last])
+            return
+        parts = [part.strip() for part in values.split(",")]
+        if "" in parts:
+            raise BadInputError(f"--over {text!r}: a value is missing between commas")
+        yield from dict.fromkeys(whole(part) if read is int else part for part in parts)
+    except ValueError:
+        raise BadInputError(f"--over {text!r}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
+
+
+def applied(setting: Setting, settings: ProfileSettings) -> ProfileSettings:
+    """The options of a profile with those of a setting; None leaves what is there.
+
+    Raises:
+        BadInputError: If a value is invalid.
+    """
+    given = {name: value for name, value in setting.items() if value is not None}
+    options: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in _FIELDS}
+    config = {_ATTENTION_KEY if name == _ATTENTION else name: str(value) for name, value in given.items()}
+    return replace(settings, **options, config={**settings.config, **config})
+
+
+def setting_of(settings: ProfileSettings, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+    """The reference: what the options are without ``--over``, but for what ``--against`` states; None for a default.
+
+    Raises:
+        BadInputError: If ``--against`` names no dimension, or a value is no number where one is needed.
+    """
+    reference: Setting = {}
+    for name in over:
+        if name in _FIELDS:
+            reference[name] = getattr(settings, name)
+        else:
+            reference[name] = settings.config.get(_ATTENTION_KEY if name == _ATTENTION else name)
+    return {**reference, **_stated(over, against)}
+
+
+def _stated(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+    """The values that ``--against`` states.
+
+    Raises:
+        BadInputError: If it names no dimension, or a value is no number where one is needed.
+    """
+    if unknown := [name for name in against if name not in over]:
+        raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
+    return {name: next(_values(name, value, f"{name}={value}")) for name, value in against.items()}
+
+
+def words_of(setting: Setting) -> str:
+    """A setting in words, which is also the name of its visits' folders."""
+    return Row(setting).words
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message: of a child's traceback, what was raised."""
+    return (str(error).strip().splitlines() or ["it failed without a message"])[-1]
