@@ -294,26 +294,49 @@ def samplers(rate_hz: float, count: int, readings: float) -> Callable[[np.random
 # --- 6: momentary polls that alias with a periodic load ---------------------------------------------------------------
 
 
-def squares(rng: np.random.Generator, simulator: str) -> Rows:
-    period_s, duty, end_s = log_uniform(rng, 0.02, 0.2), rng.uniform(0.2, 0.8), 40.0
+def polls(load: Callable[[np.random.Generator, float], tuple[Floats, Floats]], levels: int) -> Callable[..., Rows]:
+    """Of a load by its edges and watts; a row is without an energy where it is flagged. Loads of which polls see fewer
+    than so many levels are left out."""
+
+    def rows(rng: np.random.Generator, simulator: str) -> Rows:
+        end_s = 40.0
+        edges, watts = load(rng, end_s)
+        power = Power(edges, watts)
+        at_s = 0.5 + 0.1 * rng.random() + 0.1 * np.arange(int((end_s - 2) / 0.1)) + rng.uniform(0, 0.004, 380)
+        if len(np.unique(watts[np.searchsorted(edges, at_s) - 1])) < levels:
+            return
+        seen = simulated(power, simulator, rng)
+        value = seen.read(rng, at_s, 0.0, 0.0)
+        _, field = sensor_behind(INSTANT, H100)
+        response = polled_response(field, 0.1, 1e-3, 0.01, float(value.mean()))
+        span = np.array([1.5, end_s - 3])
+        log = clean(ns(at_s), value, response.period_s)
+        found = span_energies(log, calibrated(response), *ns(span)[:, None], bursts_ns=[])
+        flagged = "equal_readings" in found.flags[0]
+        rows = given(found, seen.energy(*span[:, None]))
+        yield from ((np.nan,) * 3 + (row[3],) if flagged else row for row in rows)
+
+    return rows
+
+
+def square(rng: np.random.Generator, end_s: float) -> tuple[Floats, Floats]:
+    period_s, duty = log_uniform(rng, 0.02, 0.2), rng.uniform(0.2, 0.8)
     if rng.random() < 0.5:
         period_s = round(period_s / 0.02) * 0.02
     count = int(end_s / period_s) + 2
     edges = np.append(0.0, np.cumsum(np.tile(period_s * np.array([duty, 1 - duty]), count)))
     low, high = rng.uniform(80, 150), rng.uniform(300, 600)
-    power = Power(edges, np.tile([high, low], count))
-    at_s = 0.5 + 0.1 * rng.random() + 0.1 * np.arange(int((end_s - 2) / 0.1)) + rng.uniform(0, 0.004, 380)
-    seen = simulated(power, simulator, rng)
-    value = seen.read(rng, at_s, 0.0, 0.0)
-    _, field = sensor_behind(INSTANT, H100)
-    response = polled_response(field, 0.1, 1e-3, 0.01, float(value.mean()))
-    span = np.array([1.5, end_s - 3])
-    found = span_energies(
-        clean(ns(at_s), value, response.period_s), calibrated(response), *ns(span)[:, None], bursts_ns=[]
-    )
-    flagged = "aliased_with_log" in found.flags[0]
-    rows = given(found, seen.energy(*span[:, None]))
-    yield from ((np.nan,) * 3 + (row[3],) if flagged else row for row in rows)
+    return edges, np.tile([high, low], count)
+
+
+def steady(rng: np.random.Generator, end_s: float) -> tuple[Floats, Floats]:
+    return np.array([0.0, end_s / 2, end_s]), np.full(2, rng.uniform(80, 600))
+
+
+def at_random(rng: np.random.Generator, end_s: float) -> tuple[Floats, Floats]:
+    mean_s, shape = log_uniform(rng, 0.02, 5), float(rng.choice([1, 4, 14]))
+    edges = np.append(0.0, np.cumsum(rng.gamma(shape, mean_s / shape, int(4 * end_s / mean_s) + 100)))
+    return edges, np.resize([rng.uniform(300, 600), rng.uniform(80, 150)], len(edges) - 1)
 
 
 CLASSES: dict[str, tuple[Callable[[np.random.Generator, str], Rows], int]] = {
@@ -336,9 +359,12 @@ CLASSES: dict[str, tuple[Callable[[np.random.Generator, str], Rows], int]] = {
         for rate, count in ((100, 4), (100, 10), (400, 10))
         for readings in (5.0, 25.0)
     },
-    "squares": (squares, 1),
+    "squares": (polls(square, 1), 1),
+    "squares at two levels": (polls(square, 2), 1),
+    "steady": (polls(steady, 1), 1),
+    "random": (polls(at_random, 1), 1),
 }
-"""Of each class the rows of one case, and how many these are."""
+"""Of each class the rows of one case, and how many these are at most."""
 
 
 def line(name: str, simulator: str, rows: list[tuple[float, ...]]) -> str:

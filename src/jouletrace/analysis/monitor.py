@@ -16,7 +16,7 @@ from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import TOO_SHORT, energies, no_power_reason, power_record, readings, too_short
 from jouletrace.arrays import Floats
-from jouletrace.attribution.spans import span_energies
+from jouletrace.attribution.spans import BLIND, span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
@@ -176,10 +176,10 @@ def _energy(
     energy = found.estimate(n=len(record), method=method)
     if energy.value is not None and too_short(response.period_s, start, end):
         energy = Estimate.null(TOO_SHORT, method)
-    if energy.value is None:
+    fails = any(one.code == "power_zero" and one.where == device for one in run.warnings)
+    if energy.value is None or (fails and np.mean(record.value == 0) > BLIND):
         # it is all that there is, however long
         slow = run.kind == "import" and energy.reason == TOO_SHORT
-        fails = any(one.code == "power_zero" and one.where == device for one in run.warnings)
         why = "power_zero" if fails else "too_uncertain" if slow else energy.reason
         return Estimate.null(why or "unknown", method), (end - start) / 1e9
     if method != "record":

@@ -35,9 +35,9 @@ odds are even. A longer memory would be a coincidence: cycles that scatter by le
 logs with 0.1 to 2 s between readings, thinned from 34 records of real GPUs, 80 to 96 % hold by their spacing; without
 such cycles 72 to 96 %."""
 
-_REGULAR = 0.6
-"""Changes whose distances scatter by less than so many readings may be periodic: distances of a periodic load are one
-of two neighbouring whole numbers, which scatter by a half at most. Late polls add to that."""
+_RHYTHM, _MOST_PHASES, _CYCLES = 0.2, 100, 3
+"""Share of the readings' variance from which on phases of a rhythm explain it, the most phases that are tried, and the
+fewest cycles of it."""
 
 _LEAST_W = 1e-3
 """Noise of a reading: the precision of all states stays finite."""
@@ -96,7 +96,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     part, own_j = _parts(times_s, values_w, spans, still)
     step_s, hole_j = np.diff(times_s), _hole_j(times_s, values_w)
     # One change lies anywhere between two readings. Where power stands still, it may also come and go there
-    changed = np.diff(values_w) ** 2 * np.where(moves, _coherent(turns) / 12, 1 / 2)
+    changed = np.diff(values_w) ** 2 * np.where(moves, 1 / 12, 1 / 2)
     own = part.multiply((changed + noise_w**2) * step_s**2 * (still & (hole_j == 0))) @ part.T
     found = jobs.pop(0) if jobs else _alike(0.0, len(spans))
     moments = [one.moments(np.eye(len(spans))) for one in jobs]
@@ -167,7 +167,6 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
     Other arguments are those of ``log_energies``.
     """
     noise_w = max(noise_w, _LEAST_W)
-    turns = _changes(values_w, noise_w)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)
     points = [one for one in product((0.0, step_s), MEMORIES, SIZES) if not one[0] or one[1] < _HIDDEN_MEMORY]
@@ -190,8 +189,11 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
         evidence = [one.log_evidence + odds * (point[0] > 0) for one, point in zip(tried, points, strict=True)]
         points = [point for one, point in zip(evidence, points, strict=True) if one > max(evidence) - 12]
     found = mixture(solved(slice(None), spans), np.exp([odds * (point[0] > 0) for point in points]))
-    mean_j = found.mean_j + level_w * np.diff(spans)[:, 0]
-    return replace(found, mean_j=mean_j, covariance=found.covariance * _coherent(turns))
+    lasts_s, phases = np.diff(spans)[:, 0], _phases(values_w) if len(_changes(values_w, noise_w)) else 0
+    # An edge of each cycle lies anywhere between the same two phases
+    alike_j = lasts_s * np.ptp(values_w) / (phases * np.sqrt(6)) if phases else 0 * lasts_s
+    covariance = found.covariance + np.outer(alike_j, alike_j)
+    return replace(found, mean_j=found.mean_j + level_w * lasts_s, covariance=covariance)
 
 
 def _changes(values_w: Floats, noise_w: float) -> Indices:
@@ -216,20 +218,20 @@ def _slips(times_s: Floats, values_w: Floats, turns: Indices) -> bool:
     return bool(alike.mean() > max(0.5, _SLIPS / np.sqrt(len(alike))))
 
 
-def _coherent(turns: Indices) -> float:
-    """Factor of the variance: edges of a periodic load meet the readings at few phases, so their errors add up.
+def _phases(values_w: Floats) -> int:
+    """Number of readings after which power repeats itself all through the log, 0 if it doesn't.
 
-    The error of one edge is a sawtooth of its phase. Over N periods that are g readings long, harmonic k of it adds up
-    like N / (1 + (2 N d)²), where d is the distance of k g from a whole number, as far as g is known: to 1 / 2 N.
+    Of n readings without a rhythm q phases explain (q - 1) / n, by more than ``chance`` in one log of 10,000.
     """
-    gaps = np.diff(turns[::2])
-    n = len(gaps)
-    if n <= 3 or gaps.std() >= _REGULAR:
-        return 1.0
-    k = np.arange(1, 21)
-    off = k * gaps.mean()
-    distance = np.maximum(np.abs(off - np.round(off)) - k / (2 * n), 0.0)
-    return max(1.0, float(6 / np.pi**2 * (n / (1 + (2 * n * distance) ** 2) / k**2).sum()))
+    n, high = len(values_w), values_w > (values_w.max() + values_w.min()) / 2
+    off, free = high - high.mean(), np.arange(1, min(n // _CYCLES, _MOST_PHASES))
+    if not len(free) or not off.any():
+        return 0
+    phases = (np.arange(n) % count for count in free + 1)
+    explained = np.array([(np.bincount(one, off) ** 2 / np.bincount(one)).sum() for one in phases]) / (off @ off)
+    chance = (4 * np.sqrt(2 * free) + 8) / n
+    beyond = np.where(explained > np.maximum(_RHYTHM, free / n + chance), explained - free / n, 0.0)
+    return int(free[beyond > beyond.max() / 2][0]) + 1 if beyond.any() else 0
 
 
 def _partial(values_w: Floats) -> float:

@@ -29,12 +29,9 @@ _LOG, _OWN = 4.0, 4
 """Times the longest swing of the prior, from which on the time between readings hides slower ones, too: then they are
 a log. Readings of such a log within a span from which on its energy is theirs alone."""
 
-_IN_OVERLAP = 0.01
-"""Variance of what overlapping windows hide of a change of 1 W about the end of a span, over their squared length."""
-
-_BLIND, _WIDEST = 0.05, 0.5
-"""Largest share of a span that may lie in holes of the record, and largest half-width of an interval over the energy: a
-wider one says nothing."""
+BLIND, _WIDEST = 0.05, 0.5
+"""Largest share of a span that may lie in holes of the record, or of readings that a failing sensor may make, and
+largest half-width of an interval over the energy: a wider one says nothing."""
 
 ALIASED_FROM = GAIN_PCT / 100
 """Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
@@ -180,10 +177,11 @@ def span_energies(
         if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
+        from jouletrace.attribution.means import mean_energies
         from jouletrace.attribution.solve import apart
 
         if unknown and response.slow and not missing[ok].any():
-            energies = _of_means(record, response, spans)
+            energies = mean_energies(record, response, spans)
         else:
             parts = [] if unknown else _by_own(record, response, spans, prior)
             rest = np.setdiff1d(np.arange(len(ok)), [i for i, _ in parts])
@@ -229,7 +227,7 @@ def _judged(record: Readings, response: Response, start: Ints, end: Ints, missin
     middle_s = record.time_s[[0, -1]] - response.delay_s - response.middle_s
     first, last = middle_s + np.array([-0.5, 0.5]) * response.period_s
     empty, outside = end <= start, (begin_s < first) | (end_s > last)
-    holed = missing > _BLIND * (end_s - begin_s)
+    holed = missing > BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))
     return [code or None for code in codes.tolist()]
 
@@ -330,21 +328,3 @@ def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -
             own = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
             found.append((np.array([i]), own))
     return found
-
-
-def _of_means(record: Readings, response: Response, spans: Floats) -> Energies:
-    """Energies from means over windows that meet, of a load whose edges no one knows.
-
-    A window at the end of a span may have a change beside it in either part.
-    """
-    from jouletrace.attribution.solve import Energies
-
-    known, value, width_s = _summed(record, response, spans), record.value, response.window_s
-    middle_s, step_s = record.time_s - response.delay_s - response.middle_s, response.period_s
-    near = np.convolve(np.pad(np.diff(value) ** 2, 1), np.ones(3) / 3, "valid")
-    at_w, about_w = (np.interp(one, middle_s, value) for one in (spans, [spans - width_s, spans + width_s]))
-    ends = np.interp(spans, middle_s[1:] - step_s / 2, near) * step_s**2 / 12
-    ends += _IN_OVERLAP * max(width_s**2 - step_s**2, 0.0) * np.diff(about_w, axis=0)[0] ** 2
-    moved_j = np.diff(at_w)[:, 0] * response.delay_sd_s
-    covariance = np.diag(known.variance + ends.sum(axis=1)) + np.outer(moved_j, moved_j)
-    return Energies(np.ones(1), known.energies_j[None], covariance[None])
