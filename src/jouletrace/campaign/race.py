@@ -72,14 +72,13 @@ class ShareLimit:
         Shares are drawn by Jeffreys' prior. Iterations over a limit come together: counts are divided by the variance
         between blocks over the binomial's, at least 1 (McCullagh and Nelder, Generalized Linear Models, 1989, 4.5).
         """
-        blocks, (total, *over) = counts[:, 0], counts.sum(0)
+        blocks, total, over = counts[:, 0], counts[:, 0].sum(), counts[:, 1:].sum(0)
         share, dispersion = (over[0] + 0.5) / (total + 1), 1.0
         if len(counts) > 2:
             squares = ((counts[:, 1] - share * blocks) ** 2 / (blocks * share * (1 - share))).sum()
             dispersion = max(1.0, (squares + 2) / (len(counts) + 1))  # as if by two further blocks that scatter by 1
-        strict, tolerant = (
-            rng.beta(n / dispersion + 0.5, (total - n) / dispersion + 0.5, DRAWS) < self.share for n in over
-        )
+        hits, misses = np.array([over, total - over]) / dispersion + 0.5
+        strict, tolerant = (rng.beta(hits, misses, (DRAWS, 2)) < self.share).T
         return strict, tolerant & (total >= self.iterations)
 
 
@@ -94,20 +93,17 @@ class TimeLimit:
 class Verdict:
     """Outcome of a race, in indices of candidates; energies are per sample, intervals 95 %, of this GPU now.
 
-    ``undecided`` names candidates whose limit is undecided, with their relative saving against the reference (nan if
-    that failed); beside a choice only those that would take less, which ``within`` does not cover.
+    The outcome is ``none`` if no candidate meets the limit and ``undecided`` if none surely does. ``undecided`` names
+    candidates whose limit is undecided, with their relative saving against the reference (nan if that failed); beside a
+    choice only those that would take less, which ``within`` does not cover.
     """
 
-    outcome: Literal[
-        "chosen", "none", "undecided"
-    ]  # "none": no candidate meets the limit; "undecided": no candidate surely does
+    outcome: Literal["chosen", "none", "undecided"]
     processes: int
     measured: tuple[int, ...]
     failed: tuple[int, ...]
     best: int | None = None
-    saving: tuple[float, float] | None = (
-        None  # relative, of the choice against the reference; None if either is missing
-    )
+    saving: tuple[float, float] | None = None  # relative, of the choice against the reference, unless that failed
     within: float = nan  # the choice takes at most this fraction more than the least of all that meet the limit
     equal: tuple[int, ...] = ()  # differ from the choice by at most 2 %: abs(difference) + 2 standard errors
     indistinct: tuple[int, ...] = ()  # other measured ones that differ from it by at most 2 standard errors
@@ -201,7 +197,7 @@ class Race:
         if best is None:
             return Verdict("undecided", *about, undecided=undecided)
         others = state.maybe & (seen > 0) & (np.arange(len(seen)) != best)
-        equal = others & (np.abs(difference) + 2 * error <= EQUAL)
+        equal = others & state.sure & (np.abs(difference) + 2 * error <= EQUAL)
         indistinct = others & ~equal & (np.abs(difference) <= 2 * error)
         saving, equals = None if lost else self._saving(best), (_indices(equal), _indices(indistinct))
         return Verdict("chosen", *about, best, saving, expm1(state.regret), *equals, undecided)
@@ -230,8 +226,7 @@ class Race:
             few = len(self._bad) < ALL_BELOW
             return set(_indices(state.maybe & ~state.open)) if few else set(state.contenders)
         if best not in self._finalists:
-            rivals = [k for k in state.contenders if k != best]
-            self._finalists, self._since = (best, *rivals[:1]), process
+            self._finalists, self._since = (best, *[k for k in state.contenders if k != best][:1]), process
         if len(self._finalists) == 1 and (lost or best == self._reference):
             return set()  # nothing to compare with
         confirmed = {v.process for v in self._visits if v.candidate == best and v.process >= self._since}
