@@ -4,8 +4,8 @@ A space has 12 to 200 settings: batch x mode x dtype. Energies follow from idle 
 times from the slower of GPU and host; kernels chosen by size add roughness. Windows of a second scatter by 0.3 to
 1.5 %, processes by 0.3 to 1 %, hosts that are late by 5 to 25 %; iterations have heavy tails; large batches run out of
 memory; the GPU drifts. Kinds: plain; flat (the cap makes energies equal); two branches (a slow frugal mode); drift (of
-1 %, with swings); late (hosts slower for 70 s of each 300 s); infeasible (nothing meets the p99 limit). The rival is a
-grid: each setting to 1 %, scatters known beforehand.
+1 %, with swings); late (hosts slower for 70 s of each 300 s); infeasible (nothing meets the p99 limit). A limit counts
+as kept within 2 %: its test permits 1 %. The rival is a grid: each setting to 1 %, scatters known beforehand.
 
     python benchmarks/tune_sim.py 200 seed=1 detail=1  # by kind, limit and number of settings
 """
@@ -17,14 +17,9 @@ import numpy as np
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 
 KINDS, LIMITS = ("plain", "flat", "branches", "drift", "late", "infeasible"), ("none", "p99", "time")
-MOST = 1.03  # of the time limit
-NEAR, MISS = (
-    np.log(1.01),
-    np.log(1.02),
-)  # a choice near the best; a limit counts as kept within 2 %: its test permits 1 %
-SHARES = {"near": "within 1 %", "promise": "promise true", "saving": "saving", "within": "within", "limit": "limit",
-          "equal": "equal", "undecided": "undecided"}  # fmt: skip
-COSTS = ("cost, median", "cost, sum", "processes")
+HEADER = (
+    "| spaces | n | within 1 % | promise | saving | within | limit | equal | undecided | median | sum | processes |"
+)
 
 
 class Space:
@@ -38,37 +33,31 @@ class Space:
         grid = np.meshgrid(np.unique(np.round(2**octaves).astype(int)), range(modes), range(dtypes), indexing="ij")
         self.batch, mode, dtype = (axis.ravel() for axis in grid)
         n, batch = len(mode), self.batch
-        axes = zip(batch, mode, dtype, strict=True)
-        self.candidates = [Candidate(float(b), (f"mode {m}", f"dtype {d}")) for b, m, d in axes]
+        settings = np.transpose((batch, mode, dtype))
+        self.candidates = [Candidate(float(b), (f"mode {m}", f"dtype {d}")) for b, m, d in settings]
         pace = (np.array([1, 0.62, 0.42, 0.3]) * np.exp(rng.normal(0, 0.05, 4)))[dtype]
         per_sample, idle, cap = np.exp(u(np.log(5e-5), np.log(2e-3))), u(70, 130), 700.0
         gpu = u(3e-4, 3e-3) + batch * per_sample * pace
         host = np.exp(u(np.log(1e-3), np.log(2e-2))) * np.array([1, 0.55, 0.3, 0.15])[mode]
         work = per_sample * pace * (u(700, 900) if kind == "flat" else u(250, 700)) * (1 + u(0.2, 3) / batch)
-        if kind == "branches":
-            gpu = np.where(mode == 1, gpu * u(1.005, 1.3), gpu)
-            work = np.where(mode == 1, work * u(0.75, 0.97), work)
-        rough = u(0.005, 0.03)
+        slow, frugal = (u(1.005, 1.3), u(0.75, 0.97)) if kind == "branches" else (1, 1)
+        gpu, work, rough = gpu * slow ** (mode == 1), work * frugal ** (mode == 1), u(0.005, 0.03)
         gpu, work = gpu * np.exp(rng.normal(0, rough, n)), work * np.exp(rng.normal(0, rough / 2, n))
         self.iteration_s = np.maximum((gpu**6 + host**6) ** (1 / 6), work * batch / (cap - idle))
         self.energy, self.time = np.log(idle * self.iteration_s / batch + work), np.log(self.iteration_s / batch)
         self.host_sd = np.where(host > 1.05 * gpu, u(0.05, 0.25), 0.0)
         self.window_sd, self.process_sd, self.start_s = u(0.003, 0.015, n), u(0.003, 0.01), u(8, 15)
-        memory = batch * u(0.5, 2) * np.array([4, 4, 2, 1])[dtype]
-        self.fails = (memory > 4 * batch.max() * u(0.3, 1.5)) | (rng.random(n) < 0.02)
+        self.fails = batch * u(0.5, 2) * np.array([4, 4, 2, 1])[dtype] > 4 * batch.max() * u(0.3, 1.5)
+        self.fails |= rng.random(n) < 0.02
         self.fails &= ~self.fails.all()
         runs = np.flatnonzero(~self.fails)
         today = [k for k in runs if mode[k] == 0 and dtype[k] == 0]
         self.reference = int(today[len(today) // 3] if today else runs[0])
         if limit == "time":  # one of the faster third: a slow reference permits all
             self.reference = int(rng.choice(runs[np.argsort(self.time[runs])][: max(1, len(runs) // 3)]))
-        self._draw_tail(rng, runs)
         self.amplitude = (0.01 if kind == "drift" else u(0, 0.006)) * rng.choice([-1, 1])
         self.phase, self.period = u(0, 6), u(200, 500)
-
-    def _draw_tail(self, rng, runs):
-        """Times of iterations over their mean, sorted, and the limit that they set."""
-        u, n = rng.uniform, 100_000
+        n = 100_000  # times of iterations over their mean, and the limit that they set
         shape, tail = 1 + np.abs(rng.normal(0, u(0.005, 0.03), n)), rng.random(n) < u(0.002, 0.03)
         shape = np.where(tail, shape * (1 + u(0.05, 0.5) * rng.random(n) ** (-1 / u(2, 4))), shape)
         self.shape = np.sort(shape / shape.mean())
@@ -76,25 +65,25 @@ class Space:
         late, steady = np.quantile(self.shape * luck, 0.99), np.quantile(self.shape, 0.99)
         p99 = self.iteration_s * np.where(self.host_sd > 0, late, steady)
         self.bound_s = np.quantile(p99[runs], u(0.1, 0.9)) * np.exp(rng.normal(0, 0.01))
-        if self.kind == "infeasible":
+        if kind == "infeasible":
             self.bound_s = 0.7 * p99[runs].min()
-        over = {"p99": np.log(p99 / self.bound_s), "time": self.time - self.time[self.reference] - np.log(MOST)}
-        self.over = np.where(self.fails, np.inf, over.get(self.limit, np.full(len(p99), -1.0)))
+        over = {
+            "p99": np.log(p99 / self.bound_s),
+            "time": self.time - self.time[self.reference] - np.log(TimeLimit().most),
+        }
+        self.over = np.where(self.fails, np.inf, over.get(limit, np.full(len(p99), -1.0)))
 
     def drift(self, clock):
-        swing = 0.5 * np.sin(2 * np.pi * clock / self.period + self.phase) if self.kind == "drift" else 0
-        return self.amplitude * (1 - np.exp(-clock / 150) + swing)
+        swing = np.sin(2 * np.pi * clock / self.period + self.phase) if self.kind == "drift" else 0
+        return self.amplitude * (1 - np.exp(-clock / 150) + swing / 2)
 
     def grid_s(self):
         """Seconds to measure every setting to 1 %, with as few processes and windows (at most 30) as need be."""
-        costs = []
-        for k in np.flatnonzero(~self.fails):
-            window = self.window_sd[k] ** 2 + self.host_sd[k] ** 2
-            pairs = [(n * (m + 0.3), n) for n in range(1, 9) for m in range(1, 31)
-                     if 1.96 * np.sqrt(self.process_sd**2 / n + window / (n * m)) <= 0.01
-                     or (m == 30 and 1.96 * self.process_sd <= 0.01 * np.sqrt(n))]  # fmt: skip
-            costs.append(min(pairs))
-        return sum(cost for cost, _ in costs) + max(n for _, n in costs) * self.start_s
+        least, wanted, process = [], (0.01 / 1.96) ** 2, self.process_sd**2
+        ways = [(n * (m + 0.3), n, m) for n in range(1, 9) for m in range(1, 31)]
+        for second in (self.window_sd**2 + self.host_sd**2)[~self.fails]:
+            least.append(min(way for way in ways if (process + second * (way[2] < 30) / way[2]) / way[1] <= wanted))
+        return sum(seconds for seconds, *_ in least) + max(n for _, n, _ in least) * self.start_s
 
 
 class Gpu:
@@ -104,47 +93,39 @@ class Gpu:
         self.space, self.rng, self.clock, self.processes = space, rng, 0.0, 0
 
     def carry_out(self, race, plan):
-        """A new process that visits settings as planned."""
+        """A new process that visits settings as planned; a failing one costs two seconds."""
         self.clock += self.space.start_s
-        effects, failed = {}, set()
+        effects = self.rng.normal(0, self.space.process_sd, (len(self.space.fails), 2)) * (1, 0.7)
         for k, seconds in plan:
-            if not self.space.fails[k]:
-                effect = effects.setdefault(k, self.rng.normal(0, self.space.process_sd, 2) * (1, 0.7))
-                race.add(self.visit(k, seconds, *effect))
-            elif k not in failed:
-                self.clock += 2.0
-                failed.add(k)
-                race.fail(k)
+            race.fail(k) if self.space.fails[k] else race.add(self.visit(k, seconds, *effects[k]))
+        self.clock += 2.0 * len({k for k, _ in plan if self.space.fails[k]})
         self.processes += 1
 
     def visit(self, k, seconds, of_energy, of_time):
-        """Windows of a second or of three iterations."""
         space, rng, windows = self.space, self.rng, []
         self.clock += 0.3
         begin, late = self.clock, bool(space.host_sd[k])
         for _ in range(max(1, round(seconds))):
-            luck = rng.normal() * space.host_sd[k]
-            luck += 0.2 if space.kind == "late" and late and self.clock % 300 < 70 else 0
+            luck = rng.normal() * space.host_sd[k] + 0.2 * (space.kind == "late" and late and self.clock % 300 < 70)
             drift, scatter = space.drift(self.clock), space.window_sd[k]
             time = np.log(space.iteration_s[k]) + luck + of_time + 0.5 * drift + 0.5 * scatter * rng.normal()
             n = max(3, int(1 / np.exp(time)))
-            ranks = np.searchsorted(space.shape, space.bound_s * np.array([1, 1.01]) / np.exp(time))
-            beyond = 1 - ranks / len(space.shape)
+            beyond = 1 - np.searchsorted(space.shape, space.bound_s * np.array([1, 1.01]) / np.exp(time)) / 100_000
             over = rng.binomial(n, beyond[0])
             far = rng.binomial(over, min(1, beyond[1] / beyond[0])) if over else 0
             energy = space.energy[k] + luck + of_energy + drift + scatter * rng.normal()
             windows.append((energy, time - np.log(space.batch[k]), n, over, far))
             self.clock += max(1.0, n * np.exp(time))
-        energy, time, *counts = np.array(windows).T
+        (energy, time), rows = np.array(windows)[:, :2].T, np.array(windows)[:, 2:].astype(int).tolist()
         sd = [np.std(of, ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.nan for of in (energy, time)]
-        blocks = tuple((int(n), int(over), int(far)) for n, over, far in zip(*counts, strict=True))
-        return Visit(k, self.processes, self.clock - begin, energy.mean(), sd[0], time.mean(), sd[1], blocks, late)
+        values = (energy.mean(), sd[0], time.mean(), sd[1], tuple(map(tuple, rows)), late)
+        return Visit(k, self.processes, self.clock - begin, *values)
 
 
 def trial(seed, i):
-    """The row of a space: what is true of its verdict, costs in seconds."""
+    """The row of a space: what is true of its verdict; costs in seconds."""
     space = Space(np.random.default_rng([seed, i]), KINDS[i % 6], "p99" if i % 6 == 5 else LIMITS[i // 6 % 3])
-    limit = {"p99": ShareLimit(space.bound_s), "time": TimeLimit(MOST)}.get(space.limit)
+    limit = {"p99": ShareLimit(space.bound_s), "time": TimeLimit()}.get(space.limit)
     race = Race(space.candidates, space.reference, limit=limit, seed=i, start_s=space.start_s)
     gpu = Gpu(space, np.random.default_rng([seed, i, 7]))
     while plan := race.plan():
@@ -159,38 +140,30 @@ def trial(seed, i):
         return row | {"near": none, "promise": none or verdict.outcome == "undecided"}
     least = energy[fine].min(initial=np.inf)
     fine[[one for one, _ in verdict.undecided]] = False
-    low, high = verdict.saving
-    truths = {
-        "saving": low - 1e-9 <= -np.expm1(energy[k] - energy[space.reference]) <= high + 1e-9,
-        "within": energy[k] - energy[fine].min(initial=np.inf) <= np.log1p(verdict.within) + 1e-9,
-        "limit": bool(space.over[k] <= MISS),
-    }
-    row |= truths | {"near": energy[k] <= least + NEAR and truths["limit"], "promise": all(truths.values())}
-    if verdict.equal:
-        row["equal"] = np.mean(np.abs(energy[list(verdict.equal)] - energy[k]) <= 0.02)
-    return row | {"half-width": (high - low) / 2, "stated": verdict.within}
+    (low, high), kept = verdict.saving, bool(space.over[k] <= np.log(1.02))
+    saving = low - 1e-9 <= -np.expm1(energy[k] - energy[space.reference]) <= high + 1e-9
+    within = energy[k] - energy[fine].min(initial=np.inf) <= np.log1p(verdict.within) + 1e-9
+    equal = np.abs(energy[list(verdict.equal)] - energy[k]) <= 0.02
+    row |= {"near": energy[k] <= least + np.log(1.01) and kept, "promise": saving and within and kept}
+    return row | {"saving": saving, "within": within, "limit": kept} | ({"equal": equal.mean()} if len(equal) else {})
 
 
-def cells(rows):
+def line(name, rows):
     """Percentages over the rows that have them; cost over that of the grid, median and of sums; median processes."""
-    known = [[row[key] for row in rows if key in row] for key in SHARES]
-    cost, grid, processes = (np.array([row[key] for row in rows]) for key in ("cost", "grid", "processes"))
-    costs = f"{np.median(cost / grid):.2f}", f"{cost.sum() / grid.sum():.2f}", f"{np.median(processes):.0f}"
-    return str(len(rows)), *(f"{100 * np.mean(column):.1f}" if column else "–" for column in known), *costs
+    shown = ("near", "promise", "saving", "within", "limit", "equal", "undecided")
+    columns = [[row[key] for row in rows if key in row] for key in shown]
+    shares = " | ".join(f"{100 * np.mean(column):.1f}" if column else "–" for column in columns)
+    cost, grid, processes = np.array([(row["cost"], row["grid"], row["processes"]) for row in rows]).T
+    costs = f"{np.median(cost / grid):.2f} | {cost.sum() / grid.sum():.2f} | {np.median(processes):.0f}"
+    return f"| {name} | {len(rows)} | {shares} | {costs} |"
 
 
 def main(spaces=200, seed=1, detail=0):
     rows = [trial(int(seed), i) for i in range(int(spaces))]
-    groups = {"all": rows}
-    for key in ("kind", "limited by", "settings") if int(detail) else ():
-        for value in sorted({row[key] for row in rows}):
-            groups[f"{key}: {value}"] = [row for row in rows if row[key] == value]
-    header = ("", "spaces", *SHARES.values(), *COSTS)
-    print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
-    for name, group in groups.items():
-        print(f"| {' | '.join((name, *cells(group)))} |")
-    medians = [100 * np.median([row[key] for row in rows if key in row]) for key in ("half-width", "stated")]
-    print("half-width of the saving {:.2f} points, within {:.2f} % (medians)".format(*medians))
+    print(HEADER, "|---" * 12 + "|", line("all", rows), sep="\n")
+    groups = {(key, row[key]) for row in rows for key in ("kind", "limited by", "settings")}
+    for key, value in sorted(groups) if int(detail) else ():
+        print(line(f"{key}: {value}", [row for row in rows if row[key] == value]))
 
 
 if __name__ == "__main__":

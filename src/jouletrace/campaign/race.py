@@ -25,7 +25,7 @@ ALL_BELOW: Final = 30  # with fewer candidates each process visits all: a race s
 MOST_PROCESSES: Final = 16  # then the race ends as it stands
 MOST_FOR_LIMIT: Final = 8  # processes after which a candidate's limit counts as undecidable
 CONFIRMING: Final = 2  # processes after the choice; a third makes no promise truer
-CONTENDERS: Final = 12
+CONTENDERS: Final = 12  # of a process
 VISIT_S: Final = (2.0, 25.0)  # of a candidate in a process after the first
 TOLERANCE: Final = log(1.01)  # a limit counts as met if times 1 % lower met it: a sharper test takes most of the time
 EQUAL: Final = 0.02  # largest difference of equals, and half-width of the saving
@@ -215,13 +215,12 @@ class Race:
 
     def _wanted(self) -> set[int]:
         """Candidates of the next process, the reference apart; none when the race is decided."""
-        state, seen, lost = self._state(), self._seen(), bool(self._bad[self._reference])
-        process = self._visits[-1].process + 1
+        state, lost, process = self._state(), bool(self._bad[self._reference]), self._visits[-1].process + 1
         if process >= MOST_PROCESSES or self._bad.all() or (lost and isinstance(self._limit, TimeLimit)):
             return set()
         if not state.maybe.any():  # the fastest by the curves has to show that none meets the limit
             fastest = int(np.argmin(np.where(self._bad, inf, state.time.mean + self._log_size)))
-            return set() if seen[fastest] else {fastest}
+            return set() if self._seen()[fastest] else {fastest}
         if (best := state.best) is None or state.regret > self._goal:
             few = len(self._bad) < ALL_BELOW
             return set(_indices(state.maybe & ~state.open)) if few else set(state.contenders)
@@ -268,7 +267,8 @@ class Race:
             best, regret = int(choices[i]), float(regrets[i])
         least = np.argsort(low, axis=1)[np.isfinite(low.min(1)), :2]
         votes = np.bincount(least.ravel(), np.tile([1.0, 0.5], len(least))[: least.size], len(seen))
-        contenders = [int(k) for k in np.argsort(-votes)[:CONTENDERS] if votes[k] > ALPHA * DRAWS / 4]
+        least_votes = 0 if best is None else ALPHA * DRAWS / 4
+        contenders = [int(k) for k in np.argsort(-votes)[:CONTENDERS] if votes[k] > least_votes]
         contenders += [best] if best is not None and best not in contenders else []
         self._known = _State(energy, time, sure, maybe, open_, best, regret, contenders)
         return self._known
