@@ -60,6 +60,7 @@ def batches(n):
     return [Candidate(float(2**k), ("bf16",)) for k in range(n)]
 
 
+@pytest.mark.thorough
 def test_choice_and_promise_on_simulated_spaces(tune_sim):
     rows = [tune_sim.trial(3, i) for i in range(48)]
     assert sum(row["near"] for row in rows) >= 44
@@ -166,6 +167,7 @@ def test_a_promise_allows_for_luck_that_a_late_host_has_for_a_whole_process():
     assert held >= 54
 
 
+@pytest.mark.thorough
 def test_a_promise_allows_for_having_picked_the_least():
     """Of equal settings the least looks better than the reference; 95 % of intervals have to hold no saving."""
     held = 0
