@@ -14,17 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jouletrace.analysis.generation import FIRST_TOKEN
+from jouletrace.analysis.latency import LANE, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate
-from jouletrace.stats.interval import Z95
+from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Judged
+from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import Z95, difference, percentile, ratio
 from jouletrace.stats.quantiles import student
 
 SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": 0.05, "tpot": 0.05}
 """Quantities that may be limited, with the share of iterations that may exceed it; None of a mean. Those of a server
 hold for 95 % of the requests, as an SLO of ``bench`` does."""
-
-MEETS, EXCEEDS, UNDECIDED = "meets", "exceeds", "undecided"
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -161,3 +162,39 @@ def verdict(found: Estimate, most: float) -> str:
     if found.low is None or found.high is None:
         return UNDECIDED
     return MEETS if found.high <= most else EXCEEDS if found.low > most else UNDECIDED
+
+
+def judge(run: Run, limit: Limit, reference: Run) -> Judged:
+    """A Run against a limit: a share by its iterations that were timed one by one, a mean by its interval.
+
+    Args:
+        run: A profile.
+        limit: The limit.
+        reference: The Run that a relative limit is relative to.
+    """
+    if limit.share is not None and limit.quantity != "tpot":
+        values = latencies_s(run, FIRST_TOKEN if limit.quantity == "ttft" else LANE)
+        if not len(values):
+            return Judged(str(limit), limit.quantity, limit.bound, Estimate.null("no_iterations"), UNDECIDED)
+        over = share_over(counts(values, limit.bound))
+        most = percentile(values, 1 - limit.share, limit.quantity)
+        return Judged(str(limit), limit.quantity, limit.bound, most, verdict(over, limit.share), over)
+    own = _time_s(run, limit)
+    if not limit.relative:
+        return Judged(str(limit), limit.quantity, limit.bound, own, verdict(own, limit.bound))
+    other = _time_s(reference, limit)
+    most_s = (other.value or 0.0) * (1 + limit.bound)
+    said = MEETS if run is reference else verdict(ratio(own, other), 1 + limit.bound)
+    return Judged(str(limit), limit.quantity, most_s, own, said)
+
+
+def _time_s(run: Run, limit: Limit) -> Estimate:
+    """Time per sample back to back, or per token after the first, in seconds."""
+    if limit.quantity == "time":
+        time = run.result("iteration_time_s")
+        time = time if time.value is not None else run.result("latency_s")
+        return time.scaled(1 / (run.workload.get("items") or 1))
+    tokens = (run.workload.get("generation") or {}).get("tokens", 0) / (run.workload.get("items") or 1)
+    if tokens < 2:
+        return Estimate.null("no_iterations")
+    return difference(run.result("latency_s"), run.result("time_to_first_token_s")).scaled(1 / (tokens - 1))

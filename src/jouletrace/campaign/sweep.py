@@ -12,6 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from jouletrace.campaign.limits import Limit, judge, parse_limits
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
@@ -23,7 +24,7 @@ from jouletrace.profiler.power_limits import changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
-from jouletrace.run import load
+from jouletrace.run import Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
@@ -96,6 +97,7 @@ def run_sweep(
     repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
+    limits: Sequence[Limit] = (),
     progress: Progress | None = None,
     runner: Runner = profile_in_child,
 ) -> tuple[list[Entry], Tally[Repeat]]:
@@ -103,7 +105,8 @@ def run_sweep(
 
     ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
-    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
+    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``. Each
+    point is judged by ``limits``; what these are relative to is the first point with a Run.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
@@ -152,6 +155,9 @@ def run_sweep(
         watch = Watch[Repeat](progress, what[:-1])
         tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
+    reference = next((entry.run for entry in found if entry.run is not None), None)
+    if limits and reference is not None:
+        found = [one if one.run is None else _judged(one, one.run, limits, reference) for one in found]
     return found, tally
 
 
@@ -162,6 +168,7 @@ def sweep(
     dtype: str | Sequence[str] = (),
     mode: str | Sequence[str] = (),
     power_limit: float | Sequence[float] = (),
+    limit: str = "",
     repeats: int = 1,
     folder: str | Path | None = None,
     point_limit: float = 600.0,
@@ -180,6 +187,7 @@ def sweep(
         dtype: Data types.
         mode: "eager", "graph", "compile".
         power_limit: Power limits of the GPU in watts; needs ``yes`` and root.
+        limit: What a point must meet to be recommended: "p99<20ms", "time<+3%" above the first point, "ttft<200ms".
         repeats: Runs of each point, in turns, which show their spread.
         folder: Where the Runs are saved; a folder with this sweep is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a run is ended as timed out.
@@ -197,6 +205,7 @@ def sweep(
     """
     if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
         raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
+    limits = parse_limits(limit, "limit") if limit else ()
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
@@ -209,11 +218,16 @@ def sweep(
             repeats=repeats,
             limit_s=point_limit,
             permitted=yes,
+            limits=limits,
             progress=receiver,
         )
     if tally.ended_by is not None:
         raise tally.ended_by
     return Sweep(found, place)
+
+
+def _judged(entry: Entry, run: Run, limits: Sequence[Limit], reference: Run) -> Entry:
+    return replace(entry, judged=tuple(judge(run, limit, reference) for limit in limits))
 
 
 def _listed(values: Any) -> tuple[Any, ...]:
