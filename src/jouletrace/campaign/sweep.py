@@ -12,7 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.limits import Limit, judge, parse_limits
+from jouletrace.campaign.limits import judged, parse_limits
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
@@ -24,7 +24,7 @@ from jouletrace.profiler.power_limits import changing, check_limit, open_limiter
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
-from jouletrace.run import Run, load
+from jouletrace.run import load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
 
@@ -97,7 +97,6 @@ def run_sweep(
     repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
-    limits: Sequence[Limit] = (),
     progress: Progress | None = None,
     runner: Runner = profile_in_child,
 ) -> tuple[list[Entry], Tally[Repeat]]:
@@ -105,8 +104,7 @@ def run_sweep(
 
     ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
-    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``. Each
-    point is judged by ``limits``; what these are relative to is the first point with a Run.
+    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
@@ -155,9 +153,6 @@ def run_sweep(
         watch = Watch[Repeat](progress, what[:-1])
         tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
-    reference = next((entry.run for entry in found if entry.run is not None), None)
-    if limits and reference is not None:
-        found = [one if one.run is None else _judged(one, one.run, limits, reference) for one in found]
     return found, tally
 
 
@@ -168,7 +163,7 @@ def sweep(
     dtype: str | Sequence[str] = (),
     mode: str | Sequence[str] = (),
     power_limit: float | Sequence[float] = (),
-    limit: str = "",
+    limit: str | None = None,
     repeats: int = 1,
     folder: str | Path | None = None,
     point_limit: float = 600.0,
@@ -205,7 +200,7 @@ def sweep(
     """
     if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
         raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
-    limits = parse_limits(limit, "limit") if limit else ()
+    limits = parse_limits(limit, "limit")
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
@@ -218,16 +213,11 @@ def sweep(
             repeats=repeats,
             limit_s=point_limit,
             permitted=yes,
-            limits=limits,
             progress=receiver,
         )
     if tally.ended_by is not None:
         raise tally.ended_by
-    return Sweep(found, place)
-
-
-def _judged(entry: Entry, run: Run, limits: Sequence[Limit], reference: Run) -> Entry:
-    return replace(entry, judged=tuple(judge(run, limit, reference) for limit in limits))
+    return Sweep(judged(found, limits), place)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ def sweep(
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
     same -o to measure what is missing.
     """
-    from jouletrace.campaign.limits import parse_limits
+    from jouletrace.campaign.limits import judged, parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
     from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
@@ -70,7 +70,7 @@ def sweep(
             "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
         )
         return
-    form, limits = check_form(form, json, FORMATS), () if limit is None else parse_limits(limit)
+    form, limits = check_form(form, json, FORMATS), parse_limits(limit)
     fixed, config = varied(settings.config)
     settings = replace(settings, config=fixed)
     grid = Grid(
@@ -85,17 +85,10 @@ def sweep(
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
             found, tally = run_sweep(
-                grid,
-                settings,
-                folder,
-                repeats=repeats,
-                limit_s=point_limit,
-                permitted=yes,
-                limits=limits,
-                progress=progress,
+                grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
             )
         if any(entry.run is not None for entry in found):
             say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}/*")
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

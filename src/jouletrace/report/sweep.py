@@ -138,6 +138,11 @@ class Entry:
         said = {one.verdict for one in self.judged}
         return EXCEEDS if EXCEEDS in said else MEETS if said <= {MEETS} else UNDECIDED
 
+    def limited(self) -> dict[str, Any]:
+        """The limited quantities by name, and the verdict as "limits"; empty without."""
+        own: dict[str, Any] = {one.quantity: one.figure for one in self.judged}
+        return own | {"limits": self.verdict} if own else own
+
     def figures(self) -> dict[str, Estimate]:
         """The figures of a point, by the names of ``FIGURES``."""
         if self.run is None:
@@ -172,18 +177,8 @@ class Sweep(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        return frame(
-            [
-                {**one.point, "outcome": one.outcome, **one.figures()}
-                | {
-                    name: value
-                    for own in one.judged
-                    for name, value in ((own.quantity, own.figure), (own.limit, own.verdict))
-                }
-                | {"run": one.place}
-                for one in self.entries
-            ]
-        )
+        rows = [{**one.point, "outcome": one.outcome, **one.figures(), **one.limited()} for one in self.entries]
+        return frame([{**row, "run": one.place} for row, one in zip(rows, self.entries, strict=True)])
 
     def __str__(self) -> str:
         """The table, and the best points."""
@@ -210,9 +205,7 @@ def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = Fals
             rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
         whole: dict[str, Any] = {"schema": 1, "simulated": simulated, "points": rows}
         if any(entry.judged for entry in entries):
-            best = _best(
-                [one for one in entries if one.run is not None and one.verdict == MEETS], "energy_per_sample_j"
-            )
+            best = _best([one for one in entries if one.judged and one.verdict == MEETS], "energy_per_sample_j")
             whole["recommended"] = None if best is None else best.place
         return json.dumps(whole, indent=2, allow_nan=False) + "\n"
     shown = _document(entries, SIMULATED if simulated else "")
@@ -234,16 +227,12 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     of_host = any(one["work_per_sample_j"].value is not None for one in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
     section = Table("", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1]) for name in stated)])
-    limits = next((entry.judged for entry in entries if entry.judged), ())
-    section.columns += [Column(one.quantity, unit="s") for one in limits] + [Column("limits")] * bool(limits)
+    limited = [entry.limited() for entry in entries]
+    names = list(dict.fromkeys(name for one in limited for name in one))
+    section.columns += [Column(name, unit="" if name == "limits" else "s") for name in names]
     section.rows = [
-        [
-            *(_said(entry.point.get(name)) for name in varying),
-            *(own[name] for name in stated),
-            *((entry.judged and (one.figure for one in entry.judged)) or (None for _ in limits)),
-            *[entry.verdict if entry.judged else ""] * bool(limits),
-        ]
-        for entry, own in zip(entries, figures, strict=True)
+        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated), *map(more.get, names)]
+        for entry, own, more in zip(entries, figures, limited, strict=True)
     ]
     for entry in entries:
         if entry.outcome != DONE:
@@ -264,7 +253,10 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     limits = " and ".join(one.limit for one in next((entry.judged for entry in done if entry.judged), ()))
     done = [entry for entry in done if entry.verdict == MEETS]
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
-    lines = [_nearest(every, limits, varying)] if limits and every and not done else []
+    lines = []
+    if limits and not done:
+        nearest = min(every, key=lambda one: max((own.figure.value or math.inf) / own.bound_s for own in one.judged))
+        lines = [f"no point is shown to meet {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"]
     for entry in {id(entry): entry for entry in best.values()}.values():
         judged = [name for name, own in best.items() if own is entry]
         words = _listed([_JUDGED[name][0] for name in judged])
@@ -285,16 +277,6 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
         found.append(of([], [stored_scatter(_SURER)]))
     first = next((one.run, Parts(one.run)) for one in best.values() if one.run is not None)
     return [*lines, *gain_line(*first, facts_of(*first)), *trust_lines(joined(found))]
-
-
-def _nearest(entries: Sequence[Entry], limits: str, varying: Sequence[str]) -> str:
-    """The point that exceeds its limits by the least factor, where none meets them."""
-
-    def factor(entry: Entry) -> float:
-        return max((one.figure.value or math.inf) / one.bound_s for one in entry.judged)
-
-    nearest = min(entries, key=factor)
-    return f"no point is shown to meet {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"
 
 
 def _limited(entry: Entry) -> str:
