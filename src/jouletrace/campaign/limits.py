@@ -134,10 +134,7 @@ def overdispersion(n: Floats, over: Floats) -> float:
 
 
 def verdict(found: Estimate, most: float) -> str:
-    """``MEETS``, ``EXCEEDS`` or ``UNDECIDED``: of a share over a limit, or a mean, and the most that is allowed.
-
-    It is undecided where the 95 % interval contains the most, or there is none.
-    """
+    """``MEETS`` or ``EXCEEDS`` the most that is allowed, or ``UNDECIDED``: the 95 % interval contains it or is none."""
     if found.low is None or found.high is None:
         return UNDECIDED
     return MEETS if found.high <= most else EXCEEDS if found.low > most else UNDECIDED
@@ -153,10 +150,7 @@ def judged(entries: Sequence[Entry], limits: Sequence[Limit]) -> list[Entry]:
 
 
 def judge(run: Run, limit: Limit, reference: Run) -> Judged:
-    """A profile against a limit: a share by its iterations that were timed one by one, a mean by its interval.
-
-    A relative limit is relative to the ``reference``.
-    """
+    """A profile against a limit: a share by the iterations timed one by one, a mean by its interval over the reference."""
     values, name = latencies_s(run, FIRST_TOKEN if limit.quantity == "ttft" else LANE), limit.quantity
     if limit.share is not None and len(values):
         over, own = share_over(counts(values, limit.bound)), percentile(values, 1 - limit.share, name)

@@ -58,7 +58,7 @@ def sweep(
     """
     from jouletrace.campaign.limits import judged, parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
+    from jouletrace.campaign.sweep import Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
     from jouletrace.report.sweep import FORMATS, render
@@ -88,7 +88,7 @@ def sweep(
                 grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
             )
         if any(entry.run is not None for entry in found):
-            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}/*")
+            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder)}")
             sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

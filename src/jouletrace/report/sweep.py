@@ -92,7 +92,7 @@ class Judged:
         if self.share is None or self.share.low is None or self.share.high is None:
             return own
         low, high = (number(100 * end, 2) for end in (self.share.low, self.share.high))
-        return f"{own}, {low} to {high}{NBSP}% of iterations over it"
+        return f"{own}, {low if low == high else f'{low} to {high}'}{NBSP}% of iterations over it"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
