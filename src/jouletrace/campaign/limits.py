@@ -150,7 +150,7 @@ def judged(entries: Sequence[Entry], limits: Sequence[Limit]) -> list[Entry]:
 
 
 def judge(run: Run, limit: Limit, reference: Run) -> Judged:
-    """A profile against a limit: a share by the iterations timed one by one, a mean by its interval over the reference."""
+    """A profile against a limit: a share by iterations timed one by one, a mean by its interval over the reference."""
     values, name = latencies_s(run, FIRST_TOKEN if limit.quantity == "ttft" else LANE), limit.quantity
     if limit.share is not None and len(values):
         over, own = share_over(counts(values, limit.bound)), percentile(values, 1 - limit.share, name)
