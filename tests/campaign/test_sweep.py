@@ -2,17 +2,20 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import jouletrace as jt
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
+from jouletrace.campaign.limits import judge, parse_limits
 from jouletrace.campaign.sweep import Grid, _settings_of, run_sweep, varied
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpu import NvmlGpu
@@ -21,11 +24,11 @@ from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.sweep import Entry, render
+from jouletrace.report.sweep import Entry, Sweep, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.simulator.boards.driver import SimulatedNvml, SimulatedNvmlError
 from jouletrace.workloads import resolve
-from make_runs import profile_run
+from make_runs import START, profile_run
 from places import SUPPORT
 from records import DEVICE, iterations, make_run, phases, readings, windows
 
@@ -591,3 +594,92 @@ def test_points_whose_long_names_begin_alike_are_two(tmp_path):
     grid = Grid(tuple(f"{folder}/{name}.py:make" for name in "ab"), batch=(1,))
     found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner())
     assert len({entry.place for entry in found}) == 2
+
+
+def under_limit(batch, joules, milliseconds, limits, reference=None):
+    """A point whose iterations were timed one by one, judged by limits."""
+    run = profile_run(batch=batch)
+    run.workload["items"] = batch
+    run.spans = tables.from_rows(
+        [
+            {"id": i, "kind": "iteration", "name": "iteration", "lane": "latency"}
+            | {"start_ns": START + i * 10**9, "end_ns": START + i * 10**9 + round(ms * 1e6)}
+            for i, ms in enumerate(milliseconds)
+        ],
+        "spans",
+    )
+    time_s = float(np.mean(milliseconds)) / 1e3
+    figures = {"energy_total_j": joules * batch, "iteration_time_s": time_s, "throughput_per_s": batch / time_s}
+    rows = [
+        {
+            "unit": MODEL_UNIT,
+            "metric": name,
+            "value": one,
+            "low": one * 0.999,
+            "high": one * 1.001,
+            "n": 12,
+            "method": "windows",
+        }
+        for name, one in figures.items()
+    ]
+    run.results = tables.from_rows(rows, "results")
+    judged = tuple(judge(run, one, reference or run) for one in parse_limits(limits))
+    return Entry({"workload": "deit-b", "batch": batch}, "done", "", f"b{batch}", run, judged)
+
+
+def milliseconds(mean, slow, n=2000):
+    """Iterations of which a share takes twice as long, one by one at equal distances."""
+    return np.where(np.arange(n) % round(1 / slow) == 0, 2 * mean, mean) + 1e-3 * (np.arange(n) % 7)
+
+
+def test_the_least_energy_is_recommended_of_points_that_meet_the_limit(tmp_path):
+    points = [
+        under_limit(1, 3.0, milliseconds(0.5, 0.004), "p99<15ms"),
+        under_limit(8, 2.0, milliseconds(8.0, 0.004), "p99<15ms"),
+        under_limit(32, 1.5, milliseconds(12.0, 0.01), "p99<15ms"),
+        under_limit(64, 1.0, milliseconds(14.0, 0.05), "p99<15ms"),
+    ]
+    assert [one.verdict for one in points] == ["meets", "meets", "undecided", "exceeds"]
+    text = " ".join(render(points).split())
+    assert "least energy of what meets p99<15ms: batch 8:" in text
+    assert "fastest of what meets p99<15ms: batch 1:" in text
+    assert re.search(r"misses: batch 64 \(p99 28.0\S* .*ms, 4\.\d to 6\.\d % of iterations over it\)", text)
+    assert re.search(r"undecided: batch 32 \(p99 ", text)
+    data = json.loads(render(points, "json"))
+    assert data["recommended"] == "b8"
+    (one,) = data["points"][3]["limits"]
+    assert (one["limit"], one["verdict"]) == ("p99<15ms", "exceeds")
+    assert one["figure"]["low"] <= one["figure"]["value"] <= one["figure"]["high"]
+    assert 0.03 < one["share_over"]["low"] < 0.05 < one["share_over"]["high"]
+    assert "| p99 (ms) | limits |" in render(points, "markdown")
+    table = Sweep(points, tmp_path).to_pandas()
+    assert list(table["limits"]) == ["meets", "meets", "undecided", "exceeds"]
+
+
+def test_where_no_point_meets_the_limit_the_nearest_is_named():
+    points = [
+        under_limit(8, 2.0, milliseconds(9.0, 0.05), "p99<5ms"),
+        under_limit(64, 1.0, milliseconds(14.0, 0.05), "p99<5ms"),
+    ]
+    text = " ".join(render(points).split())
+    assert "no point is shown to meet p99<5ms; nearest: batch 8: p99 18.0" in text
+    assert "least energy" not in text
+    assert json.loads(render(points, "json"))["recommended"] is None
+
+
+def test_a_relative_limit_is_on_the_time_per_sample_above_the_first_point():
+    first = under_limit(8, 2.0, milliseconds(8.0, 0.01), "time<+3%")
+    points = [first] + [
+        under_limit(8, joules, milliseconds(ms, 0.01), "time<+3%", first.run)
+        for joules, ms in ((1.8, 8.1), (1.5, 8.24), (1.0, 9.0))
+    ]
+    assert [one.verdict for one in points] == ["meets", "meets", "undecided", "exceeds"]
+    assert points[1].judged[0].figure.value == pytest.approx(8.1e-3 * 1.0103 / 8, rel=1e-3)
+
+
+def test_a_limit_that_is_none_is_refused_before_anything_is_measured(tmp_path):
+    runner = Runner()
+    with pytest.raises(BadInputError, match="limit 'p99<20'"):
+        jt.sweep("deit-t", limit="p99<20", folder=tmp_path / "s", progress=False)
+    assert not runner.ran
+    assert not (tmp_path / "s").exists()

@@ -1,6 +1,7 @@
 """Cost and emissions: at factors that the user gives, with the interval of the energy, and none without them."""
 
 import json
+import re
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -103,8 +104,13 @@ def test_without_an_energy_there_is_no_cost():
     assert found["cost"]["reason"] is not None
 
 
-def test_several_runs_have_a_line_each():
+def test_several_runs_have_a_cost_each_in_columns():
     runs = [profile_run(name="one"), profile_run(name="two")]
-    text = report.render(runs, tariff=GIVEN)
-    assert text.count("≈") == 2
-    assert "two: ≈" in text
+    text = report.render(runs, tariff=GIVEN, width=160)
+    assert re.search(r"^workload .* cost +CO2 \(g\)$", text, re.M)
+    line = report.render(runs[:1], tariff=GIVEN, width=200)
+    energy = re.search(r"≈ .* (\S+) ± \S+ EUR, (\S+) ± \S+ g CO2e", line.replace("\u00a0", " "))
+    for name in ("one", "two"):
+        row = re.search(rf"^{name} .* (\S+) ± \S+ +(\S+) ± \S+$", text, re.M)
+        assert [float(one) for one in row.groups()] == pytest.approx([float(one) for one in energy.groups()], rel=0.01)
+    assert text.count("(given, not measured; ± with the sensor's gain)") == 1

@@ -232,7 +232,10 @@ def test_several_runs_with_detail_are_also_shown_one_by_one():
 
 
 def test_equal_runs_are_still_named_as_what_they_are():
-    assert len(re.findall(r"^deit-base ", report.render([profile_run(), profile_run()], verbose=True), re.M)) == 2
+    assert (
+        len(re.findall(r"^deit-base ", report.render([profile_run(), profile_run()], width=160, verbose=True), re.M))
+        == 2
+    )
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])

@@ -50,9 +50,9 @@ def distribution(run: Run) -> dict[str, float | None]:
 
 
 def percentiles(run: Run) -> dict[str, Estimate]:
-    """Median and percentiles of the latency of an iteration in seconds by name, as ``interval.percentile`` has them."""
+    """Median and percentiles of latency in seconds by name, as ``interval.percentile`` has them; {} of no iteration."""
     values = latencies_s(run)
-    return {name: percentile(values, p, name) if len(values) else _NONE for name, p in _QUANTILES.items()}
+    return {name: percentile(values, p, name) for name, p in _QUANTILES.items() if len(values)}
 
 
 def _quartiles(values: Floats, wanted: Mapping[str, float]) -> dict[str, float]:

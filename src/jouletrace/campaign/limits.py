@@ -8,23 +8,25 @@ Generalized Linear Models, section 4.5), by which iterations and those over the 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jouletrace.analysis.generation import FIRST_TOKEN
+from jouletrace.analysis.latency import LANE, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate
-from jouletrace.stats.interval import Z95
+from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Entry, Judged
+from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import Z95, difference, percentile, ratio
 from jouletrace.stats.quantiles import student
 
-SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": 0.05, "tpot": 0.05}
-"""Quantities that may be limited, with the share of iterations that may exceed it; None of a mean. Those of a server
-hold for 95 % of the requests, as an SLO of ``bench`` does."""
-
-MEETS, EXCEEDS, UNDECIDED = "meets", "exceeds", "undecided"
+SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": 0.05, "tpot": None}
+"""Quantities that may be limited, with the share of iterations that may exceed it; None of a mean. A first token
+is in time for 95 %, as under an SLO of ``bench``."""
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -35,13 +37,10 @@ FAR = 0.01
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _LIMIT = re.compile(
-    rf"(?P<quantity>{'|'.join(SHARES)})\s*<=?\s*(?:\+(?P<percent>{{0}})\s*%|(?P<time>{{0}})\s*(?P<unit>{{1}}))".format(
-        r"[0-9]+\.?[0-9]*|\.[0-9]+", "|".join(_SECONDS)
+    rf"({'|'.join(SHARES)})\s*<=?\s*(?:\+({{0}})\s*%|({{0}})\s*({'|'.join(_SECONDS)}))".format(
+        r"[0-9]+\.?[0-9]*|\.[0-9]+"
     )
 )
-
-Counts = tuple[tuple[int, int, int], ...]
-"""Of each block: iterations, those over a bound, those over it by far."""
 
 
 @dataclass(frozen=True)
@@ -68,40 +67,30 @@ class Limit:
         return f"{self.quantity}<{self.bound / _SECONDS[unit]:.6g}{unit}"
 
 
-def parse_limits(text: str, option: str = "--limit") -> tuple[Limit, ...]:
-    """Limits separated by commas: "p99<20ms", "time<+3%", "ttft<200ms,tpot<20ms".
+def parse_limits(text: str | None, option: str = "--limit") -> tuple[Limit, ...]:
+    """Limits separated by commas: "p99<20ms", "time<+3%", "ttft<200ms,tpot<20ms"; none of None.
 
     Raises:
         BadInputError: If one is anything else, or two limit the same quantity.
     """
     found: dict[str, Limit] = {}
-    for part in text.split(","):
+    for part in () if text is None else text.split(","):
         match = _LIMIT.fullmatch(part.strip())
-        relative = match is not None and match["percent"] is not None
-        bound = 0.0
-        if match is not None:
-            bound = float(match["percent"]) / 100 if relative else float(match["time"]) * _SECONDS[match["unit"]]
-        if (
-            match is None
-            or not 0 < bound < 1e6
-            or match["quantity"] in found
-            or relative > (match["quantity"] == "time")
-        ):
+        quantity, percent, time, unit = ("", None, "0", "s") if match is None else match.groups()
+        bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit]
+        if not 0 < bound < math.inf or quantity in found or (percent and quantity != "time"):
             raise BadInputError(
                 f"{option} {text!r}: write limits such as p99<20ms, time<+3% or ttft<200ms,tpot<20ms: "
                 f"{', '.join(SHARES)}, each once, in ns, us, ms or s; time may be in % above the reference"
             )
-        found[match["quantity"]] = Limit(match["quantity"], bound, relative, SHARES[match["quantity"]])
+        found[quantity] = Limit(quantity, bound, percent is not None, SHARES[quantity])
     return tuple(found.values())
 
 
-def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> Counts:
-    """Iterations, those over a bound, and those over it by more than 1 %, of each block of consecutive ones.
+def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> tuple[tuple[int, int, int], ...]:
+    """Iterations, those over a bound, and those over it by ``FAR``, of each block of consecutive ones.
 
-    Args:
-        latencies_s: Seconds of each iteration in their order, shape (n,).
-        bound_s: The bound in seconds.
-        block: Least iterations of a block; None for ``BLOCKS`` blocks.
+    Latencies have shape (n,), in order. ``block`` is the least iterations of one; None makes ``BLOCKS`` of them.
     """
     values = np.asarray(latencies_s, np.float64)
     parts = BLOCKS if block is None else len(values) // block
@@ -114,12 +103,8 @@ def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> Cou
 def share_over(counted: Iterable[tuple[int, int, int]], *, far: bool = False) -> Estimate:
     """Share of iterations over a bound, with Jeffreys' interval of counts divided by their overdispersion.
 
-    Args:
-        counted: What ``counts`` returns, of one or several records.
-        far: Count only those that are over it by more than 1 %.
-
-    Returns:
-        The share, its ``n`` effective iterations; without an interval for a single block, null without iterations.
+    ``counted`` is what ``counts`` returns, of one or several records; ``far`` counts only what is over by ``FAR``.
+    ``n`` is the effective iterations. A single block has no interval; without iterations it is null.
     """
     rows = np.asarray(tuple(counted), np.float64).reshape(-1, 3)
     n, over = rows[:, 0], rows[:, 2 if far else 1]
@@ -131,20 +116,15 @@ def share_over(counted: Iterable[tuple[int, int, int]], *, far: bool = False) ->
     from scipy.special import betaincinv  # slow to import, in every process
 
     worth = float(n.sum()) / overdispersion(n, over)
-    all_, none = share == 1, share == 0
     low, high = (float(betaincinv(share * worth + 0.5, (1 - share) * worth + 0.5, p)) for p in (0.025, 0.975))
-    # The ends of a share of 0 or 1 are itself (Brown, Cai and DasGupta 2001, section 3.1.2).
-    return Estimate(share, 0.0 if none else low, 1.0 if all_ else high, int(worth), "share")
+    # A share of 0 or 1 is an end of its interval (Brown, Cai and DasGupta 2001, section 3.1.2).
+    return Estimate(share, min(low, share), max(high, share), int(worth), "share")
 
 
 def overdispersion(n: Floats, over: Floats) -> float:
-    """Variance of counts of blocks over that of independent iterations, at least 1, by Pearson's χ².
+    """Variance of counts of blocks over that of independent iterations, at least 1, by Pearson's χ²; shape (blocks,).
 
     It is known from few blocks: Student's quantile in place of the normal one widens the interval for that.
-
-    Args:
-        n: Iterations of each block, shape (blocks,), two at least.
-        over: How many of them count, shape (blocks,).
     """
     share, free = over.sum() / n.sum(), len(n) - 1
     if not 0 < share < 1:
@@ -154,10 +134,42 @@ def overdispersion(n: Floats, over: Floats) -> float:
 
 
 def verdict(found: Estimate, most: float) -> str:
-    """``MEETS``, ``EXCEEDS`` or ``UNDECIDED``: of a share over a limit, or a mean, and the most that is allowed.
-
-    It is undecided where the 95 % interval contains the most, or there is none.
-    """
+    """``MEETS`` or ``EXCEEDS`` the most that is allowed, or ``UNDECIDED``: the 95 % interval contains it or is none."""
     if found.low is None or found.high is None:
         return UNDECIDED
     return MEETS if found.high <= most else EXCEEDS if found.low > most else UNDECIDED
+
+
+def judged(entries: Sequence[Entry], limits: Sequence[Limit]) -> list[Entry]:
+    """The points of a sweep, judged by limits; what these are relative to is the first point with a Run."""
+    first = next((one.run for one in entries if one.run is not None), None)
+    return [
+        one if one.run is None else replace(one, judged=tuple(judge(one.run, by, first or one.run) for by in limits))
+        for one in entries
+    ]
+
+
+def judge(run: Run, limit: Limit, reference: Run) -> Judged:
+    """A profile against a limit: a share by iterations timed one by one, a mean by its interval over the reference."""
+    values, name = latencies_s(run, FIRST_TOKEN if limit.quantity == "ttft" else LANE), limit.quantity
+    if limit.share is not None and len(values):
+        over, own = share_over(counts(values, limit.bound)), percentile(values, 1 - limit.share, name)
+        return Judged(str(limit), name, limit.bound, own, verdict(over, limit.share), over)
+    own, other = _time_s(run, limit), _time_s(reference, limit)
+    if not limit.relative:
+        return Judged(str(limit), name, limit.bound, own, verdict(own, limit.bound))
+    said = MEETS if run is reference else verdict(ratio(own, other), 1 + limit.bound)
+    return Judged(str(limit), name, (other.value or math.inf) * (1 + limit.bound), own, said)
+
+
+def _time_s(run: Run, limit: Limit) -> Estimate:
+    """Time per sample back to back, or per token after the first, in seconds."""
+    if limit.quantity == "time":
+        time = run.result("iteration_time_s")
+        time = time if time.value is not None else run.result("latency_s")
+        return time.scaled(1 / (run.workload.get("items") or 1))
+    made = run.workload.get("generation")
+    after_first = 0.0 if made is None else made["tokens"] / (run.workload.get("items") or 1) - 1
+    if after_first <= 0:
+        return Estimate.null("no_iterations")
+    return difference(run.result("latency_s"), run.result("time_to_first_token_s")).scaled(1 / after_first)

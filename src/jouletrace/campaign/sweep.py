@@ -12,6 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from jouletrace.campaign.limits import judged, parse_limits
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
@@ -162,6 +163,7 @@ def sweep(
     dtype: str | Sequence[str] = (),
     mode: str | Sequence[str] = (),
     power_limit: float | Sequence[float] = (),
+    limit: str | None = None,
     repeats: int = 1,
     folder: str | Path | None = None,
     point_limit: float = 600.0,
@@ -180,6 +182,7 @@ def sweep(
         dtype: Data types.
         mode: "eager", "graph", "compile".
         power_limit: Power limits of the GPU in watts; needs ``yes`` and root.
+        limit: What a point must meet to be recommended: "p99<20ms", "time<+3%" above the first point, "ttft<200ms".
         repeats: Runs of each point, in turns, which show their spread.
         folder: Where the Runs are saved; a folder with this sweep is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a run is ended as timed out.
@@ -197,6 +200,7 @@ def sweep(
     """
     if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
         raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
+    limits = parse_limits(limit, "limit")
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
@@ -213,7 +217,7 @@ def sweep(
         )
     if tally.ended_by is not None:
         raise tally.ended_by
-    return Sweep(found, place)
+    return Sweep(judged(found, limits), place)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:

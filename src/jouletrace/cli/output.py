@@ -51,6 +51,7 @@ def print_runs(
     tariff: Tariff | None = None,
     schema: int = 3,
     advice: bool = True,
+    files: Sequence[str] = (),
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
@@ -68,6 +69,7 @@ def print_runs(
         tariff: What a kWh costs and emits.
         schema: Of JSON.
         advice: Say what could save energy.
+        files: Name of each Run's file.
 
     Raises:
         BadInputError: If there is no such format.
@@ -87,6 +89,7 @@ def print_runs(
         tariff=tariff,
         schema=schema,
         advice=advice,
+        files=files,
     )
     text = text.rstrip("\n") + "\n"
     sink.write(text + (f"more: {plain(more)} -v\n" if more and form == "table" and not verbose else ""))

@@ -22,7 +22,9 @@ _SOLVED = "its readings are solved again, which may find other figures than thos
 
 
 def show(
-    runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs: folders, which may hold several, or .zip files.", metavar="RUN...")
+    ],
     detail: Annotated[
         str | None,
         typer.Option(
@@ -53,15 +55,22 @@ def show(
     json: options.Json = False,
     schema: Annotated[int, typer.Option(metavar="N", min=2, max=3, help="Of the JSON; 2 for one release.")] = 3,
 ) -> None:
-    """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
+    """Print the figures of a Run, or of several in one table, a row each with the settings that differ.
+
+    A folder of Runs, such as that of a sweep, is all of them. A Run of ab starts with the comparison of its two sides.
+    """
     from jouletrace.analysis.facts import facts_of
     from jouletrace.profiler.loading import load
     from jouletrace.report.cost import cost_line, tariff
+    from jouletrace.run.loading import runs_in
     from jouletrace.run.parts import Parts
 
     form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
     if schema != 3 and (form != "json" or by is not None or budget):
         raise BadInputError("--schema 2: of --json alone, without --by and --budget")
+    more = shlex.join(["jouletrace", "show", *runs])
+    places = [place for path in runs for place in runs_in(path)]
+    runs = list(map(str, places))
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
@@ -82,8 +91,8 @@ def show(
             if printed:
                 put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
-    more = shlex.join(["jouletrace", "show", *runs])
     shown = [load(path) for path in runs]
+    names = [place.stem if place.suffix == ".zip" else place.name for place in places]
     print_runs(
         shown,
         form=form,
@@ -94,6 +103,7 @@ def show(
         tariff=given,
         schema=schema,
         advice=advised,
+        files=names if len(set(names)) == len(names) else runs,
     )
     for run, path in zip(shown, runs, strict=True):
         if own := _of_kernels(run, path):

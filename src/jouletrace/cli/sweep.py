@@ -27,6 +27,12 @@ def sweep(
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
     mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each point, in turns; shows their spread.")] = 1,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS", help="What a point must meet to be recommended: p99<20ms, time<+3%, ttft<200ms,tpot<20ms."
+        ),
+    ] = None,
     power_limit: Annotated[
         str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
@@ -50,8 +56,9 @@ def sweep(
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
     same -o to measure what is missing.
     """
+    from jouletrace.campaign.limits import judged, parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
+    from jouletrace.campaign.sweep import Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.power_limits import restore_limit
     from jouletrace.report.sweep import FORMATS, render
@@ -63,7 +70,7 @@ def sweep(
             "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
         )
         return
-    form = check_form(form, json, FORMATS)
+    form, limits = check_form(form, json, FORMATS), parse_limits(limit)
     fixed, config = varied(settings.config)
     settings = replace(settings, config=fixed)
     grid = Grid(
@@ -81,7 +88,7 @@ def sweep(
                 grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
             )
         if any(entry.run is not None for entry in found):
-            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}/*")
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder)}")
+            sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)

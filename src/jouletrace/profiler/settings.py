@@ -100,7 +100,12 @@ class ProfileSettings:
     first_stage: int = option(8, "Windows of the first stage, which determines the total number.", shown=False)
     idle_s: float = option(0.7, "Length of each idle phase.", metavar="SECONDS", shown=False)
     latency_iterations: int = option(2000, "Largest number of iterations of the latency pass.", shown=False)
-    latency_s: float = option(1.0, "Time limit of the latency pass.", shown=False)
+    latency_s: float = option(
+        1.0,
+        "Time limit of the latency pass; four times it where a p99 needs it.",
+        flags=("--timed",),
+        metavar="SECONDS",
+    )
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)
 
     def __post_init__(self) -> None:

@@ -44,6 +44,7 @@ def render(
     tariff: Tariff | None = None,
     schema: int = 3,
     advice: bool = True,
+    files: Sequence[str] = (),
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -57,9 +58,10 @@ def render(
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
-        tariff: What a kWh costs and emits, which adds a line (in JSON, "cost") to all formats but CSV.
+        tariff: What a kWh costs and emits, which adds a line (in JSON, "cost"), to CSV and of several Runs columns.
         schema: Of JSON, 3 or 2.
         advice: Say what could save energy, in all formats but CSV and JSON of schema 2.
+        files: Name of each Run's file, which several have in a column, in JSON as "file".
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -80,16 +82,16 @@ def render(
         from jouletrace.report.schema2 import to_schema_2
 
         write = to_schema_2 if schema == 2 else partial(to_json_object, advice=advice)
-        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff)
+        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff, files=files)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 
-        return csv_text(runs, detail=detail, top=top)
+        return csv_text(runs, detail=detail, top=top, files=files, tariff=tariff)
     from jouletrace.report.content import documents
     from jouletrace.report.text import typeset
 
-    everything = verbose or form != "table"
-    found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff, advice=advice)
+    of_runs = partial(documents, runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
+    found = of_runs(tariff=tariff, advice=advice, files=files)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
 
 

@@ -13,7 +13,7 @@ from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
-from jouletrace.report.cost import Tariff, cost_line
+from jouletrace.report.cost import Tariff, cost_line, priced
 from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import methods, remarks
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
@@ -36,8 +36,14 @@ _OF_ALL = (
     *("latency_s", "throughput_per_s", "power_w", "energy_total_j"),
     *("energy_active_over_context_idle_j", "energy_active_over_deep_idle_j"),
 )
-_COMPARED = (*_OF_ALL, "power_idle_w", "power_working_w", "power_difference_w", "time_s")
-"""Metrics of Runs side by side."""
+_COMPARED = (*_OF_ALL[1:], "power_idle_w", "power_working_w", "power_difference_w")
+"""Metrics of Runs side by side, where not all have an energy per sample or everything is shown."""
+
+_SEVERAL = ("energy_per_sample_j", "latency_p50_s", "latency_p99_s", "time_s", "cost", "co2_g")
+"""Metrics of profiles side by side."""
+
+_VARIED = ("optimizer", "quantization", "cache", "new_tokens", "streams", "threads")
+"""Facts of a workload besides its identity in which Runs may differ."""
 
 PROFILE = (*_OF_ALL, "baseline_context_idle_w", "baseline_deep_idle_w")
 """Metrics that a profile always states: a figure, or why there is none."""
@@ -166,19 +172,57 @@ def verdict_lines(
     return found + (advised.lines(known.advice, run.kind) if advice else [])
 
 
-def comparison(
-    runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None, *, brief: bool = False
-) -> Document:
-    """Several Runs (at least one) in one table, one row each; common properties are stated once.
+def of_sample(run: Run, results: Parts, known: Facts, tariff: Tariff | None) -> dict[str, Estimate]:
+    """Figures of a Run beside others: energy per sample of a profile, p50 and p99, cost and CO2 as ``cost.priced``."""
+    found = dict[str, Estimate]()
+    if run.kind == "profile":
+        found["energy_per_sample_j"] = results.get(ENERGY).scaled(1 / (run.workload.get("items") or 1))
+    if "latency_s" in results.whole.figures or known.latency["n"]:
+        p99 = known.percentiles["p99"] if known.latency["n"] else results.get("latency_p99_s")
+        found |= {"latency_p50_s": results.get("latency_s"), "latency_p99_s": p99}
+    if tariff is not None:
+        energy, _ = priced(run, results, known)
+        found |= {} if tariff.price is None else {"cost": tariff.cost(energy)}
+        found |= {} if tariff.carbon_g is None else {"co2_g": tariff.emitted(energy)}
+    return found
 
-    If ``brief``, the table without notes, and how far all can be trusted together.
+
+def varied(run: Run) -> dict[str, str]:
+    """Settings in which Runs may differ besides their identity, by name of a column."""
+    workload: Mapping[str, object] = run.workload
+    config = {**(run.settings.get("config") or {}), **(workload.get("config") or {})}  # type: ignore[dict-item]
+    limits = dict.fromkeys(f"{one.power_limit_w:g}" for one in run.devices if one.power_limit_w is not None)
+    return {
+        "config": ",".join(f"{name}={value}" for name, value in config.items()),
+        **{name.replace("_", " "): str(workload.get(name) or "") for name in _VARIED},
+        "limit (W)": ", ".join(limits),
+    }
+
+
+def comparison(
+    runs: Sequence[Run],
+    marks: Footnotes | None = None,
+    tariff: Tariff | None = None,
+    *,
+    files: Sequence[str] = (),
+    brief: bool = False,
+) -> Document:
+    """Several Runs (at least one) in one table, one row each, with the settings that differ; others are stated once.
+
+    ``files`` names them. If ``brief``, the table without notes, and how far all can be trusted together.
     """
     there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
-    entries = [entry for one in there for entry in _entries(*one)]
-    own = [row for row, _ in entries]
-    names = list(own[0])
-    varying = [name for name in names if len({row[name] for row in own}) > 1] or names[:1]
-    common = [f"{name} {own[0][name]}" for name in names if name not in varying and own[0][name]]
+    entries, own = list[dict[str, Estimate]](), list[dict[str, str]]()
+    for number, one in enumerate(there):
+        more = of_sample(*one, tariff)
+        if one[0].kind == "profile" and (time := one[1].get("iteration_time_s")).value is not None:
+            more["time_s"] = time
+        for row, row_figures in _entries(*one):
+            own.append({"file": files[number] if files else "", **row, **varied(one[0])})
+            entries.append({**row_figures, **more})
+    names, stated = list(own[0]), [*identity(runs[0]), "config"]
+    varying = [name for name in names if len({row[name] for row in own}) > 1] or ["workload"]
+    common = [f"{name} {own[0][name]}" for name in stated if name not in varying and own[0][name]]
     found = Document(f"{len(runs)} runs")
     if any(run.simulated for run in runs):
         every = all(run.simulated for run in runs)
@@ -187,22 +231,27 @@ def comparison(
     found.caption = ": ".join([found.title, *found.subtitle])
     found.subtitle.extend(dict.fromkeys(words for run in runs if (words := facts.weights(run))))
 
-    figures = [row for _, row in entries]
-    metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
-    section = Table("", [Column(name) for name in varying], apart=True)
+    profiles = brief and all("energy_per_sample_j" in row for row in entries)
+    shown = (*_SEVERAL[:-2], *(() if profiles else _COMPARED), *_SEVERAL[-2:])
+    metrics = [name for name in shown if any(name in row for row in entries)]
+    section = Table("", [Column(name) for name in varying], apart=not profiles)
     section.rows = [[row[name] for name in varying] for row in own]
-    columns.add_figures(section, figures, metrics, marks or Footnotes())
+    columns.add_figures(section, entries, metrics, marks or Footnotes())
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
     texts: dict[str, list[str]] = {}
     for run, results, known in there:
-        name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
+        name = facts.SEPARATOR.join(filter(None, (identity(run).get(key) for key in varying)))
         found.unfinished += _unfinished(known, f"{name}: ")
         found.warnings.extend(f"{name}: {line}" for line in remarks(known.warnings))
         texts.setdefault(methods(run, results, known), []).append(name)
-        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, results, known, tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
+    if tariff is not None:
+        pers = dict.fromkeys(per or "Run" for per in (priced(*one)[1] for one in there))
+        found.verdict.append(
+            f"cost per {' or '.join(pers)} at {tariff.given} (given, not measured; ± with the sensor's gain)"
+        )
     if brief:
         section.notes, found.facts, found.warnings, found.methods = [], [], [], []
         found.verdict += lines(joined([known.checks for _, _, known in there]))
@@ -218,6 +267,7 @@ def documents(
     verbose: bool = True,
     tariff: Tariff | None = None,
     advice: bool = True,
+    files: Sequence[str] = (),
 ) -> list[Document]:
     """One Run, or several side by side; with a finer ``detail`` than "model", each by itself after that.
 
@@ -229,6 +279,7 @@ def documents(
         verbose: Everything; else verdicts with one table each.
         tariff: What a kWh costs and emits, for a line of it; None for none.
         advice: Say what could save energy.
+        files: Name of each Run's file, for a column of several.
     """
     marks = Footnotes() if verbose else NoFootnotes()
     sides = [one for one in compared if one is not None]
@@ -238,7 +289,7 @@ def documents(
         found = [short_comparison(one, top=top or TOP) for one in sides]
     stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
-        found.append(comparison(runs, marks, tariff, brief=not verbose))
+        found.append(comparison(runs, marks, tariff, files=files, brief=not verbose))
     if detail != "model" or (len(runs) == 1 and (verbose or not found)):
         found += [
             document(run, detail=detail, top=top, marks=marks, tariff=tariff, advice=advice)

@@ -118,13 +118,16 @@ def json_text(
     *,
     compared: Sequence[Comparison | None] = (),
     write: Callable[..., dict[str, Any]] = to_json_object,
+    files: Sequence[str] = (),
     **options: Any,
 ) -> str:
     """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail.
 
-    ``write`` makes the object of each, with its side of ``compared`` and these options.
+    ``write`` makes the object of each, with its side of ``compared`` and these options. Several have their ``files``.
     """
     found = [write(run, compared=one, **options) for run, one in zip_longest(runs, compared)]
+    if len(files) > 1:
+        found = [{"file": file, **one} for file, one in zip(files, found, strict=True)]
     return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
 
 

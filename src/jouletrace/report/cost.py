@@ -60,17 +60,21 @@ class Tariff:
             per: Of what it is; "" for all that was recorded.
             of_gpu: Whether to say that it is of the GPU alone, with its sensor's gain.
         """
-        said, given = [f"{kwh(energy.value)}"], []
+        said = [f"{kwh(energy.value)}"]
         if self.price is not None:
             said.append(_three(self.cost(energy), self.currency))
-            given.append(f"{self.price:g} {self.currency}/kWh")
         if self.carbon_g is not None:
             said.append(f"{_three(self.emitted(energy), 'g')} CO2e")
-            given.append(f"{number(self.carbon_g, 3)} g/kWh")
         what = "; of the GPU alone, ± with its sensor's gain" if of_gpu else ""
         what += "; of some of the devices" if _SOME in energy.flags else ""
         what += "; without the record's holes" if "covered_alone" in energy.flags else ""
-        return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured{what})"
+        return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {self.given} (given, not measured{what})"
+
+    @property
+    def given(self) -> str:
+        """As it was given: "0.3 EUR/kWh, 400 g/kWh"."""
+        price = [] if self.price is None else [f"{self.price:g} {self.currency}/kWh"]
+        return ", ".join(price + ([] if self.carbon_g is None else [f"{number(self.carbon_g, 3)} g/kWh"]))
 
     def cost(self, energy: Estimate) -> Estimate:
         """Cost of an energy in J, in the currency: its interval is that of the energy."""

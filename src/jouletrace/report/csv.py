@@ -9,26 +9,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jouletrace.analysis.facts import facts_of
-from jouletrace.report.content import PROFILE, identity, levels_shown
+from jouletrace.report.content import PROFILE, identity, levels_shown, of_sample, varied
+from jouletrace.report.cost import Tariff
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import ordered
 from jouletrace.run.parts import ABSENT, Parts
 
+_Row = tuple[dict[str, object], dict[str, Estimate]]
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 
-def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
-    """Runs (at least one) below one another: a row for the model and one for each part that ``detail`` lists."""
-    rows = [row for run in runs for row in _rows(run, detail, top)]
+def csv_text(
+    runs: Sequence[Run], *, detail: str, top: int | None, files: Sequence[str] = (), tariff: Tariff | None = None
+) -> str:
+    """Runs (at least one) below one another: a row for the model and one for each part that ``detail`` lists.
+
+    The row of the model has what ``content.of_sample`` says. Several have their ``files``, and settings besides their
+    identity, in the last columns.
+    """
+    rows = list[_Row]()
+    for number, run in enumerate(runs):
+        last = {"file": files[number], **varied(run)} if len(files) > 1 else {}
+        rows += [({**label, **last}, found) for label, found in _rows(run, detail, top, tariff)]
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
-    cells = [[*map(label.get, names), *(own.get(name, ABSENT) for name in metrics), _notes(own)] for label, own in rows]
+    after = ["file", *varied(runs[0])] if len(files) > 1 else []
+    columns += map(Column, after)
+    cells = [
+        [*map(label.get, names), *(own.get(name, ABSENT) for name in metrics), _notes(own), *map(label.get, after)]
+        for label, own in rows
+    ]
     return Table("", columns, cells).csv()
 
 
-def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
+def _rows(run: Run, detail: str, top: int | None, tariff: Tariff | None) -> Iterator[_Row]:
     """The columns that name a row's part, and its figures."""
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
@@ -36,8 +52,9 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
         own["device"] = ", ".join(results.gpus)
     ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
-    whole = facts_of(run, results).of_whole(results) if results.units("device") else results.whole.figures
-    yield {**own, "level": "model"}, {**stated, **whole}
+    known = facts_of(run, results)
+    whole = known.of_whole(results) if results.units("device") else results.whole.figures
+    yield {**own, "level": "model"}, {**stated, **of_sample(run, results, known, tariff), **whole}
     levels = levels_shown(results, detail)
     for level in levels:
         units = (results.units(level) if top is None else results.ranked(level))[:top]

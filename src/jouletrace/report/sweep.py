@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.headline import ENERGY, Headline
-from jouletrace.report.scale import figure
+from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.report.trust import lines as trust_lines
@@ -62,6 +63,43 @@ _SURER = "compare two points with jouletrace ab, or sweep with --repeats 3"
 """A remedy where points are single runs."""
 
 
+MEETS, EXCEEDS, UNDECIDED = "meets", "exceeds", "undecided"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A point against a limit.
+
+    Attributes:
+        limit: The limit as it is written.
+        quantity: The quantity that it limits.
+        bound_s: Its largest value in seconds.
+        figure: The quantity of the point, in seconds.
+        verdict: ``MEETS``, ``EXCEEDS`` or ``UNDECIDED``.
+        share: Of iterations over the limit, of a limit on a percentile.
+    """
+
+    limit: str
+    quantity: str
+    bound_s: float
+    figure: Estimate
+    verdict: str
+    share: Estimate | None = None
+
+    def __str__(self) -> str:
+        """In words: "p99 21.0 ± 0.3 ms, 0.82 to 2.3 % of iterations over it"."""
+        own = f"{self.quantity} {'not known' if self.figure.value is None else figure(self.figure, 's')}"
+        if self.share is None or self.share.low is None or self.share.high is None:
+            return own
+        low, high = (number(100 * end, 2) for end in (self.share.low, self.share.high))
+        return f"{own}, {low if low == high else f'{low} to {high}'}{NBSP}% of iterations over it"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        share = None if self.share is None else self.share.to_dict()
+        return {"limit": self.limit, "figure": self.figure.to_dict(), "share_over": share, "verdict": self.verdict}
+
+
 class Point(TypedDict, total=False):
     """The settings of a point of a sweep, by the names of ``AXES``."""
 
@@ -84,6 +122,7 @@ class Entry:
         reason: Why it is not done.
         place: Where its Run is.
         run: The Run; None if it isn't done.
+        judged: The point against each limit; empty without limits or a Run.
     """
 
     point: Point
@@ -91,6 +130,18 @@ class Entry:
     reason: str
     place: str
     run: Run | None = None
+    judged: tuple[Judged, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """``EXCEEDS`` if it exceeds any limit, ``MEETS`` if it meets all, else ``UNDECIDED``."""
+        said = {one.verdict for one in self.judged}
+        return EXCEEDS if EXCEEDS in said else MEETS if said <= {MEETS} else UNDECIDED
+
+    def limited(self) -> dict[str, Any]:
+        """The limited quantities by name, and the verdict as "limits"; empty without."""
+        own: dict[str, Any] = {one.quantity: one.figure for one in self.judged}
+        return own | {"limits": self.verdict} if own else own
 
     def figures(self) -> dict[str, Estimate]:
         """The figures of a point, by the names of ``FIGURES``."""
@@ -126,7 +177,8 @@ class Sweep(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        return frame([{**one.point, "outcome": one.outcome, **one.figures(), "run": one.place} for one in self.entries])
+        rows = [{**one.point, "outcome": one.outcome, **one.figures(), **one.limited()} for one in self.entries]
+        return frame([{**row, "run": one.place} for row, one in zip(rows, self.entries, strict=True)])
 
     def __str__(self) -> str:
         """The table, and the best points."""
@@ -149,8 +201,13 @@ def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = Fals
         for one in entries:
             rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
             rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
+            rows[-1] |= {"limits": [own.to_dict() for own in one.judged]} if one.judged else {}
             rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
-        return json.dumps({"schema": 1, "simulated": simulated, "points": rows}, indent=2, allow_nan=False) + "\n"
+        whole: dict[str, Any] = {"schema": 1, "simulated": simulated, "points": rows}
+        if any(entry.judged for entry in entries):
+            best = _best([one for one in entries if one.judged and one.verdict == MEETS], "energy_per_sample_j")
+            whole["recommended"] = None if best is None else best.place
+        return json.dumps(whole, indent=2, allow_nan=False) + "\n"
     shown = _document(entries, SIMULATED if simulated else "")
     if simulated and form == "table":  # its first line says so
         shown.title, shown.simulated = f"SIMULATED: {shown.title}", ""
@@ -170,9 +227,12 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     of_host = any(one["work_per_sample_j"].value is not None for one in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
     section = Table("", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1]) for name in stated)])
+    limited = [entry.limited() for entry in entries]
+    names = list(dict.fromkeys(name for one in limited for name in one))
+    section.columns += [Column(name, unit="" if name == "limits" else "s") for name in names]
     section.rows = [
-        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated)]
-        for entry, own in zip(entries, figures, strict=True)
+        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated), *map(more.get, names)]
+        for entry, own, more in zip(entries, figures, limited, strict=True)
     ]
     for entry in entries:
         if entry.outcome != DONE:
@@ -189,24 +249,39 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     done = [entry for entry in entries if entry.run is not None]
     if any(entry.outcome == INTERRUPTED for entry in entries):
         return [f"not finished: {sum(entry.outcome == DONE for entry in entries)} of {len(entries)} points are whole"]
+    every = done
+    limits = " and ".join(one.limit for one in next((entry.judged for entry in done if entry.judged), ()))
+    done = [entry for entry in done if entry.verdict == MEETS]
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
     lines = []
+    if limits and not done:
+        nearest = min(every, key=lambda one: max((own.figure.value or math.inf) / own.bound_s for own in one.judged))
+        lines = [f"no point is shown to meet {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"]
     for entry in {id(entry): entry for entry in best.values()}.values():
         judged = [name for name, own in best.items() if own is entry]
         words = _listed([_JUDGED[name][0] for name in judged])
-        lines.append(f"{words}: {_point(entry, varying)}: {_took(entry)}")
+        within = f" of what meets {limits}" if limits else ""
+        lines.append(f"{words}{within}: {_point(entry, varying)}: {_took(entry)}")
         for name in judged:
             if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
                 what = name.partition("_")[0].replace("throughput", "rate")
                 lines.append(f"  in {what} no difference from {_listed(ties)} is shown")
-    if not lines:
-        return []
+    for said, verdict in (("misses", EXCEEDS), ("undecided", UNDECIDED)):
+        if those := [f"{_point(one, varying)} ({_limited(one)})" for one in every if one.verdict == verdict]:
+            lines.append(f"  {said}: {_listed(those)}")
+    if not lines or not best:
+        return lines
     there = [(entry.run, Parts(entry.run)) for entry in done if entry.run is not None]
     found = [outcomes(run, parts) for run, parts in there]
     if len(done) > 1 and any(STORED_SCATTER in parts.get(ENERGY).flags for _, parts in there):
         found.append(of([], [stored_scatter(_SURER)]))
     first = next((one.run, Parts(one.run)) for one in best.values() if one.run is not None)
     return [*lines, *gain_line(*first, facts_of(*first)), *trust_lines(joined(found))]
+
+
+def _limited(entry: Entry) -> str:
+    """The limited quantities of a point in words."""
+    return "; ".join(map(str, entry.judged))
 
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -185,6 +186,17 @@ class Verified:
     def whole(self) -> bool:
         """True if every file exists and is what was saved."""
         return not self.problems
+
+
+def runs_in(path: Path | str) -> list[Path]:
+    """The Runs of a folder that is none itself, such as that of a sweep, in order of their names; else the path."""
+    source = Path(path)
+    if not source.is_dir() or (source / RUN_JSON).exists():
+        return [source]
+    folders = {one.parent for one in source.rglob(RUN_JSON)}
+    outer = [one for one in (*folders, *source.rglob("*.zip")) if folders.isdisjoint(one.parents)]  # no single repeats
+    names = {one: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(one))] for one in outer}
+    return sorted(outer, key=names.__getitem__) or [source]
 
 
 def verify(path: Path | str) -> list[Verified]:

@@ -24,7 +24,8 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_s": Metric("Latency, median", "s", "latency"),
-    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", f"latency, {one}") for one in ("mean", "min", "max", "p99")},
+    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", f"latency, {one}") for one in ("mean", "min", "max")},
+    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", one) for one in ("p50", "p99")},
     "throughput_per_s": Metric("Throughput", "samples/s", ""),
     "time_to_first_token_s": Metric("First token, median", "s", "first token"),
     "tokens_per_s": Metric("New tokens", "1/s", "tokens"),
@@ -46,6 +47,7 @@ METRICS: dict[str, Metric] = {
     "energy_active_over_deep_idle_j": Metric("  active over deep idle", "J", "active over deep idle"),
     "work_done": Metric("Work counted", "1", "work"),
     "work_per_s": Metric("Rate of work", "1/s", "work"),
+    "energy_per_sample_j": Metric("Energy per sample", "J", "per sample"),
     "energy_per_token_j": Metric("Energy per new token", "J", "per token"),
     "energy_per_step_j": Metric("Energy per step", "J", "per step"),
     "energy_per_work_j": Metric("Energy per unit of work", "J", "per unit of work"),

@@ -106,21 +106,13 @@ def least_n(p: float) -> int:
 
 
 def percentile(values: Floats, p: float, method: str) -> Estimate:
-    """A percentile of values in their order, with a 95 % interval between two order statistics.
+    """The ``p`` percentile of finite values in their order, shape (n >= 1,), with a 95 % interval.
 
     The interval is the narrowest pair of order statistics beyond which the percentile lies with at most 2.5 %
     probability on either side, whatever the distribution (Conover, Practical Nonparametric Statistics, section 3.2).
-    Values above a percentile come in groups, which correlate: their ranks are those of as many independent values as
-    the series of "above it" is worth.
-
-    Args:
-        values: Finite ones, shape (n,), n >= 1.
-        p: The percentile as a share.
-        method: Goes into the estimate.
-
-    Returns:
-        The percentile; null ("too_few_independent") where fewer than ``least_n`` values would be independent: of such,
-        even the largest may be below it. A median is the middle of few values, too: it has no interval then.
+    Values above a percentile come in groups: ranks are those of as many independent values as the series of "above it"
+    is worth. If that is fewer than ``least_n``, even the largest may lie below: null (``TOO_FEW``), but for a median,
+    the middle of few values too, which has no interval then.
     """
     value = float(np.quantile(values, p))
     worth = math.floor(effective_n(values > value) + 1e-9)
@@ -129,7 +121,7 @@ def percentile(values: Floats, p: float, method: str) -> Estimate:
     from scipy.special import bdtr  # slow to import, in every process
 
     below = bdtr(np.arange(worth), worth, p)  # P(at most k of them lie below the percentile)
-    low, high = (np.searchsorted(below, at, side=side) for at, side in ((1 - _TAIL, "right"), (_TAIL, "left")))
+    low, high = np.searchsorted(below, 1 - _TAIL, side="right"), np.searchsorted(below, _TAIL)
     ends = np.quantile(values, [low / (worth + 1), (high + 1) / (worth + 1)], method="weibull")
     return Estimate(value, min(float(ends[0]), value), max(float(ends[1]), value), len(values), method)
 

@@ -13,7 +13,7 @@ from jouletrace.report import parts, reasons
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import by_name
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.sums import Sums
@@ -149,13 +149,10 @@ def percentiles(known: Facts) -> Table | None:
     found = known.latency
     if not found["n"]:
         return None
-    plain = {name: None if one is None else Estimate(one / 1e3) for name, one in found.items()}
-    unknown = {
-        name: Cell("not known", hint=reasons.reason(one.reason))
-        for name, one in known.percentiles.items()
-        if one.value is None
-    }
-    rows = [(name, ({**plain, **known.percentiles} | unknown)[name]) for name in _PERCENTILES]
+    each: dict[str, Any] = {name: None if one is None else one / 1e3 for name, one in found.items()}
+    for name, own in known.percentiles.items():
+        each[name] = own if own.value is not None else Cell("not known", hint=reasons.reason(own.reason))
+    rows = [(name, each[name]) for name in _PERCENTILES]
     table = _listed("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
     table.notes.append(f"n = {found['n']}")
     return table
