@@ -34,9 +34,7 @@ def ab(
     ] = None,
     mode_b: Annotated[str | None, typer.Option(help="Mode of B. [default: as A]")] = None,
     margin: Margin = "1%",
-    max_time: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Longest total time of the windows.")
-    ] = 40.0,
+    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Longest total time of the windows.")] = 40.0,
     detail_time: Annotated[
         float,
         typer.Option(
