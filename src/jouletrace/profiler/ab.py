@@ -255,14 +255,16 @@ def _record(
     session: Session, prepared: list[Prepared], settings: ProfileSettings, iteration_s: list[float], progress: Progress
 ) -> None:
     """Record the kernels of both sides, if these differ: what ``paired`` names causes by."""
-    if (power := power_channel(session)) is not None:
-        session.recorder.wait_until(session.clock.time_ns() + int(tail_s(power) * 1e9))
+    power = power_channel(session)
+    tail_ns = 0 if power is None else int(tail_s(power) * 1e9)
+    session.recorder.wait_until(session.clock.time_ns() + tail_ns)
     if not any(row.verdict in DIFFERENT for row in paired(session.snapshot()).rows):
         return
     units: Units | None = None
     for side, ready, seconds in zip(SIDES, prepared, iteration_s, strict=True):
         facts = session.run.workload[side]
         units = record(session, ready.traceable(), settings, seconds, progress, facts, units) or units
+        session.recorder.wait_until(session.clock.time_ns() + tail_ns)
 
 
 def not_met(blocks: int, wanted: int, each_s: float) -> tuple[str, str]:
