@@ -39,7 +39,12 @@ def formats_of(units: Iterable[UnitRow]) -> dict[int | None, str]:
     """The number format in which an operator or kernel multiplies, by its number; none of those that use several."""
     found = defaultdict[int | None, set[str]](set)
     for row in units:
-        if row["level"] == "kernel" and (name := multiplied_in(row["name"], row["op"] or "", row["shapes"] or "")):
+        sums = "splitKreduce" in row["name"]  # the parts of a product, in a format of its own
+        if (
+            row["level"] == "kernel"
+            and not sums
+            and (name := multiplied_in(row["name"], row["op"] or "", row["shapes"] or ""))
+        ):
             for unit in {row["id"], row["parent"]}:
                 found[unit].add(name)
     return {unit: next(iter(names)) for unit, names in found.items() if len(names) == 1}

@@ -65,9 +65,9 @@ PRODUCTS = ("product", "convolution", "attention")
 def multiplied_in(kernel: str, op: str = "", shapes: str = "") -> str:
     """The number format in which a kernel multiplies matrices; "" of others, and where unknown.
 
-    cuBLAS's nvjet of fp32 matrices multiplies in tf32. Sums of split products multiply nothing.
+    cuBLAS's nvjet of fp32 matrices multiplies in tf32.
     """
-    if role_of(kernel, op) not in PRODUCTS or role_of(kernel) not in (*PRODUCTS, OTHER) or "reduce" in kernel.lower():
+    if role_of(kernel, op) not in PRODUCTS or role_of(kernel) not in (*PRODUCTS, OTHER):
         return ""
     found = format_of(kernel, shapes)
     return "tf32" if found == "fp32" and kernel.startswith("nvjet") else found
