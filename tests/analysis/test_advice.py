@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.analysis.advice import OF_KERNELS, RULES, Advice, advice_of
+from jouletrace.analysis.advice import FAR, OF_KERNELS, RULES, Advice, advice_of
 from jouletrace.analysis.checks import outcomes
 from jouletrace.report.advice import WAYS, lines
 from jouletrace.run import Estimate, Run, load, tables
@@ -173,7 +173,7 @@ def test_there_is_silence_below_a_tenth_and_where_it_may_be_nothing():
 
 
 def test_each_rule_has_its_words():
-    assert WAYS.keys() == RULES.keys() | OF_KERNELS.keys()
+    assert WAYS.keys() == {*RULES, *OF_KERNELS, FAR}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import tables
+from jouletrace.run.parts import Parts
 from jouletrace.run.readings import ALIASED
 from jouletrace.stats.quantiles import student
 from jouletrace.workloads import ObjectWorkload
@@ -321,3 +322,24 @@ def test_a_batch_of_b_that_does_not_fit_is_named_by_its_option(capsys, workspace
     found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, "--batch", "1", "--batch-b", "10000000")
     assert found.code == 3
     assert "try a smaller --batch-b" in found.err
+
+
+def test_kernels_recorded_after_the_windows_say_why_the_sides_differ(tmp_path):
+    torch.manual_seed(0)
+    first, middle, last = (torch.nn.Linear(*sizes) for sizes in ((1024, 4096), (4096, 4096), (4096, 1024)))
+    a = torch.nn.Sequential(first, torch.nn.GELU(), last).half()
+    b = torch.nn.Sequential(first, torch.nn.GELU(), middle, torch.nn.GELU(), last).half()
+    given = {"device": SPEC, "max_time": 10.0, "progress": False}
+    found = jt.ab(a, b, torch.randn(2048, 1024).half(), detail_time=3.0, save_to=tmp_path / "run", **given)
+    why, energy = found.why, found.row("energy_total_j")
+    assert why.kernels
+    (product, *_) = why.first
+    assert product.role == "product"
+    more = energy.b.value - energy.a.value
+    assert product.value == pytest.approx(more, rel=0.15), "the product that A lacks is most of it, its GELU the rest"
+    assert sum(row.value for row in why.rows) == pytest.approx(more, rel=0.01)
+    run = load(tmp_path / "run")
+    recorded = [run.workload[side]["recordings"][0] for side in "ab"]
+    assert recorded[0]["start_ns"] > max(run.windows["end_ns"].to_pylist()), "no window runs while kernels are traced"
+    assert [row.value for row in paired(run).why.rows] == pytest.approx([row.value for row in why.rows])
+    assert not Parts(run).units("op"), "kernels are of the sides, not of the Run"

@@ -9,6 +9,7 @@ import pytest
 from jouletrace import NotPossibleError, load
 from jouletrace.analysis import calibration
 from jouletrace.analysis.calibration import fit_channel, pulse_edges
+from jouletrace.execution.steps.rates import best_rates
 from jouletrace.profiler.calibrate import LONGEST_S, SHORTEST_S, calibrate, pulse_train
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
@@ -54,6 +55,24 @@ def test_every_power_sensor_is_described_as_measured(calibrated):
     instant = run.calibration[device.info.id]["channels"]["power_instant_w"]
     assert instant["window_s"] == pytest.approx(hidden.instant_window_s, abs=0.005)
     assert instant["flags"] == []
+
+
+def test_the_best_rates_are_those_of_the_gpu_and_are_stored_with_its_name(calibrated, cache):
+    run, _ = calibrated
+    device = open_simulated("sim:h100?seed=2")
+    hidden, peaks = device.truth.parameters(), {"fp32": 67e12, "tf32": 495e12, "fp8": 1979e12}
+    rates = calibrations.stored_calibration(device)["rates"]
+    assert rates == run.calibration[device.info.id]["rates"]
+    assert (rates["device"], rates["name"]) == (device.info.id, device.info.name)
+    assert rates["flops_per_s"].keys() == {"fp32", "tf32", "fp16", "bf16", "fp8"}
+    assert rates["bytes_per_s"] == pytest.approx(3.35e12 * hidden.memory_efficiency, rel=0.05)
+    for name, peak in peaks.items():  # a power cap may slow products by a third
+        reached = rates["flops_per_s"][name] / (peak * hidden.pipe_efficiency)
+        assert 0.6 < reached < 1.01, name
+
+
+def test_a_gpu_without_pipes_of_a_format_has_no_best_rate_of_it():
+    assert best_rates(open_simulated("sim:v100"), None)["flops_per_s"].keys() == {"fp32", "tf32", "fp16", "bf16"}
 
 
 @pytest.mark.parametrize("channel", [POWER, "power_instant_w"])

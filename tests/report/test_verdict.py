@@ -71,6 +71,21 @@ def test_the_rest_is_context_idle():
 
 
 @pytest.mark.parametrize(
+    ("capped", "said"),
+    [(8, "at the power cap (700 W) 80 % of the time"), (10, "at the power cap (700 W) all the time"), (0, "")],
+)
+def test_a_profile_of_one_gpu_says_for_how_long_its_power_cap_acts(capped, said):
+    run = profile_run()
+    run.devices = [replace(run.devices[0], power_limit_w=700.0)]
+    bits = [{"device": run.devices[0].id, "channel": "throttle_bits", "value": 4.0 * (k < capped)} for k in range(10)]
+    run.spans = tables.empty("spans")
+    run.samples = tables.from_rows([{**row, "time_ns": k + 1} for k, row in enumerate(bits)], "samples")
+    found = " ".join(short(run).split())
+    assert said in found
+    assert ("at the power cap" in found) == bool(said)
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         ("minilm-1-eager-h200", True),  # 97 % idle power, no kernel for 93 % of the time

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import numpy as np
 import pyarrow.compute as pc
 
 from jouletrace.analysis.checks import Outcomes
 from jouletrace.analysis.conditions import first
-from jouletrace.analysis.divided import added, summed
+from jouletrace.analysis.divided import added, divided, summed
 from jouletrace.analysis.rules import NO
 from jouletrace.run import Estimate, Run
 from jouletrace.run.division import divisions_of
 from jouletrace.run.forms import Recording
+from jouletrace.run.metrics import BEST, WORK
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
 from jouletrace.run.paths import Path, names_of
 from jouletrace.run.recording_names import IDLE_NAME, WAITING, of_equal_layers
@@ -29,6 +31,9 @@ LEAST, MOST = 0.1, 3
 
 RANKS, RANK_AT_CAP = "ranks", "rank_at_cap"
 """Codes of the rules that name a GPU."""
+
+FAR, _FAR = "far_from_best", 0.3
+"""Code of the rule on operators far from the best rate of their GPU, and the share of that below which they are."""
 
 _CAPPED = 0.05
 """Share of the time at the power cap by which one GPU must exceed all others."""
@@ -48,7 +53,8 @@ class Advice:
         code: Of the rule.
         energy: That a change could save at most, J.
         share: Of the energy of the whole.
-        where: The GPU that others wait for, or the module that launches most of the kernels; "" where there is none.
+        where: The GPU that others wait for, the module that launches most of the kernels, or the operator with its
+            rate; "" where there is none.
     """
 
     code: str
@@ -202,7 +208,43 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
     for code, modules in spent.items():
         name = max(modules, key=modules.__getitem__)
         where[code] = name if "." in name and modules[name] >= sum(modules.values()) / 2 else ""
-    return {code: (join(energies), where[code]) for code, energies in known.items() if energies}
+    stakes = {code: (join(energies), where[code]) for code, energies in known.items() if energies}
+    return stakes | _far_from_best(run, {site[1] for site in sites if codes[site]})
+
+
+def _limited(run: Run) -> Iterator[tuple[str, Estimate, Estimate, float]]:
+    """Operators of a GPU whose best rates are known: name, share of that which limits it, energy, J by FLOP or byte.
+
+    None is faster than its FLOPs at the best rate of their format, nor than its bytes at that of copies: the larger
+    share is that of what limits it.
+    """
+    rates = any("rates" in one for one in run.calibration.values())
+    for row in divided(run, ["op"]) if rates and len(run.divided) else ():
+        pairs = zip(BEST, WORK.values(), strict=True)
+        both = [(row.counted.get(name, ABSENT), row.counted.get(each, ABSENT)) for name, each in pairs]
+        share, each = max(both, key=lambda one: one[0].value or 0.0)
+        if share.value and each.value and not any(one.reason == "no_best_rate" for one, _ in both):
+            yield row.path[-1].name if row.path else "", share, row.energy, each.value
+
+
+def _far_from_best(run: Run, advised: Collection[str]) -> dict[str, tuple[Estimate, str]]:
+    """Energy that operators far from the best rates of their GPU would save, J, and the one that would save most.
+
+    A faster kernel draws more power: a saving in proportion to time would be too large. So the work of each would take
+    what the same takes in others with its limit, the median of those that aren't far. Without such others it takes less
+    in proportion to its share over ``_FAR``, from which on it would not be named. Of ``advised`` another rule speaks.
+    """
+    every, found = list(_limited(run)), list[tuple[Estimate, str]]()
+    least = LEAST * (run.result("energy_total_j").value or 0.0)
+    for op, share, energy, each_j in every:
+        rate, by = share.value or 0.0, share.method
+        others = [j for _, other, _, j in every if other.method == by and (other.value or 0.0) >= _FAR]
+        takes = median(others) / each_j if others else rate / _FAR
+        if op and op not in advised and rate < _FAR and takes < 1 and (energy.value or 0.0) >= least:
+            best = by if by == "copy" else f"{by} rate"
+            found.append((energy.scaled(1 - takes), f"{op} at {100 * rate:.0f} % of the best {best}"))
+    found.sort(key=lambda one: -(one[0].value or 0.0))
+    return {FAR: (added(energy for energy, _ in found), found[0][1])} if found else {}
 
 
 def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:

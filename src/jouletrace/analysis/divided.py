@@ -49,7 +49,8 @@ class Share:
         energy: In joules, with its budget; null where the powers of some of its kernels aren't known. That of paths
             which aren't listed is of their kernels of known power.
         share: Of the energy of the whole.
-        counted: Work and its energy by that, by metric (``analysis.efficiency``); only of operators.
+        counted: Work, its energy by that, and its shares of the best rates of one GPU, by metric
+            (``analysis.efficiency``); only of operators.
     """
 
     path: Path
@@ -103,6 +104,8 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
     ]
 
     sites, units = defaultdict[Path, set[int]](set), {row["id"]: row for row in run.units.to_pylist()}
+    formats = efficiency.formats_of(units.values())
+    best = run.calibration.get(divisions[0].device, {}).get("rates") if len(divisions) == 1 else None
     for division in divisions if "op" in kinds and "kernel" not in kinds else ():
         for path, site in zip(division.path, division.column("site"), strict=True):
             sites[_reduced(names.get(division.device, division.device), kinds, path)[0]].add(site)
@@ -116,8 +119,11 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
                 energies.append(division.energy(of_kinds, remainder=remainder))
         path = next(iter(paths)) if len(paths) == 1 else ()
         found = _share(path, len(paths), seconds, summed(energies, alike=alike), whole)
-        work = efficiency.summed(units[id] for id in sites[path] if id is not None)
-        return replace(found, counted=efficiency.efficiency(work, found.energy))
+        own = [units[id] for id in sites[path] if id is not None]
+        used = {formats.get(row["parent"], "") for row in own if row["flops"]}
+        number_format = used.pop() if len(used) == 1 else ""
+        counted = efficiency.efficiency(efficiency.summed(own), found.energy, seconds, best, number_format)
+        return replace(found, counted=counted)
 
     whole, alike = run.result("energy_total_j").value, _alike(run, {one.device for one in divisions})
     paths = dict.fromkeys(path for _, groups in sums for path in groups)

@@ -1,13 +1,15 @@
-"""Energy by counted work: FLOPs by torch's formulas, and bytes of inputs and outputs, of operators in an iteration."""
+"""Energy and rates by counted work of operators: FLOPs by torch's formulas, and bytes of inputs and outputs."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from jouletrace.run import Estimate
-from jouletrace.run.metrics import WORK
+from jouletrace.run.forms import BestRates
+from jouletrace.run.metrics import BEST, WORK
+from jouletrace.run.roles import multiplied_in
 from jouletrace.run.tables import UnitRow
 
 Work = tuple[float, float]
@@ -33,12 +35,45 @@ def work_of(units: Collection[UnitRow]) -> dict[int, Work]:
     return found | {row["id"]: found[row["parent"] or 0] for row in alone}
 
 
-def efficiency(work: Work, energy: Estimate) -> dict[str, Estimate]:
-    """The work and its energy by each of its amounts as figures by metric; none where nothing was counted."""
+def formats_of(units: Iterable[UnitRow]) -> dict[int | None, str]:
+    """The number format in which an operator or kernel multiplies, by its number; none of those that use several."""
+    found = defaultdict[int | None, set[str]](set)
+    for row in units:
+        sums = "splitKreduce" in row["name"]  # the parts of a product, in a format of its own
+        if (
+            row["level"] == "kernel"
+            and not sums
+            and (name := multiplied_in(row["name"], row["op"] or "", row["shapes"] or ""))
+        ):
+            for unit in {row["id"], row["parent"]}:
+                found[unit].add(name)
+    return {unit: next(iter(names)) for unit, names in found.items() if len(names) == 1}
+
+
+def efficiency(
+    work: Work, energy: Estimate, seconds: float = 0.0, rates: BestRates | None = None, number_format: str = ""
+) -> dict[str, Estimate]:
+    """The work, its energy by each of its amounts, and its rates as shares of the best ones, by metric.
+
+    Args:
+        work: It; where nothing was counted, there are no figures.
+        energy: That it took, J.
+        seconds: That it took.
+        rates: The best ones of its GPU; without these there are no shares.
+        number_format: In which its FLOPs are.
+    """
     if not any(work):
         return {}
     found: dict[str, Estimate] = {}
     for (metric, each), amount in zip(WORK.items(), work, strict=True):
         known = Estimate(amount, None, None, 1, "counted") if amount else Estimate.null("no_formula", "counted")
         found |= {metric: known, each: replace(energy, budget={}).scaled(1 / amount) if amount else known}
+    if rates is None:
+        return found
+    tops = (number_format, rates.get("flops_per_s", {}).get(number_format)), ("copy", rates.get("bytes_per_s"))
+    for (share, best), amount, (method, top) in zip(BEST.items(), work, tops, strict=True):
+        if amount and top and seconds:
+            found[share], found[best] = (Estimate(one, None, None, 1, method) for one in (amount / seconds / top, top))
+        else:
+            found[share] = Estimate.null("no_best_rate" if amount else "no_formula", method)
     return found

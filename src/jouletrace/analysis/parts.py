@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.efficiency import efficiency, work_of
+from jouletrace.analysis.efficiency import efficiency, formats_of, work_of
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
@@ -70,7 +70,9 @@ class Recorded:
         self.run, self.figures = run, figures
         self.times = times_of(run, about)
         self.top = self.times.top
-        self._work = work_of(self.times.units.values())
+        units = self.times.units.values()
+        self._work, self._formats = work_of(units), formats_of(units)
+        self._best = run.calibration.get(self.times.device, {}).get("rates")
         found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
@@ -263,7 +265,8 @@ class Recorded:
         if self.division.powers is not None and energy.value is not None and baseline.value is not None:
             idle = baseline.scaled(float(seconds[:-1] @ self.division.powers.own))
             self.figures.add(unit, "energy_active_j", difference(energy, idle, METHOD), flags)
-        self.figures.add_each(unit, efficiency(self._work.get(unit, (0.0, 0.0)), stated))
+        work, used = self._work.get(unit, (0.0, 0.0)), self._formats.get(unit, "")
+        self.figures.add_each(unit, efficiency(work, stated, time.value or 0.0, self._best, used))
         power = energy.scaled(1 / time.value) if time.value else Estimate.null(energy.reason or "no_time", METHOD)
         self.figures.add(unit, "power_w", power, flags)
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value

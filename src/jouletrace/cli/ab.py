@@ -35,6 +35,12 @@ def ab(
     mode_b: Annotated[str | None, typer.Option(help="Mode of B. [default: as A]")] = None,
     margin: Margin = "1%",
     max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Longest total time of the windows.")] = 40.0,
+    detail_time: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Record the kernels of both sides for so long, if these differ: 6 names causes."
+        ),
+    ] = 0.0,
     fail_if: FailIf = None,
     strict: Strict = False,
     output: options.Output = None,
@@ -54,7 +60,7 @@ def ab(
 
     form = check_form(form, json)
     check_expressions(fail_if or [])
-    how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time)
+    how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time, detail_time_s=detail_time)
     try:
         settings_b = replace(
             settings,

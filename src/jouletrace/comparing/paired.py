@@ -22,12 +22,16 @@ from jouletrace.comparing.compare import MARGIN, OF_NO_COUNT, judge
 from jouletrace.comparing.pairs import ALPHA, Comparison, Group, Note, Row
 from jouletrace.comparing.setup import scaled
 from jouletrace.comparing.source import Side, Source
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.comparing.why import why
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.lazily import compute as pc
+from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part
 from jouletrace.run.readings import ALIASED
 from jouletrace.stats.contrast import Contrast
+from jouletrace.stats.interval import mean_estimate
 from jouletrace.stats.quantiles import student
 from jouletrace.stats.stopping import two_stage_estimate
 
@@ -138,7 +142,36 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         runs=[run],
     )
     found.checks = evaluate([parse(text) for text in fail_if], found)
+    recorded = [_recorded(run, side, place, blocks) for place, side in enumerate(SIDES)]
+    if not found.same and recorded[0] is not None and recorded[1] is not None:
+        found.why, more = why(recorded[0], recorded[1], found.whole, scale, 0.0, margin)
+        found.notes = [*found.notes, *more]
     return found
+
+
+def _recorded(run: Run, side: str, place: int, blocks: Mapping[str, Sequence[Floats]]) -> Side | None:
+    """A side as a profile, with the energies of its recorded kernels and the whole of its windows; None without any."""
+    facts = _sides(run)[place]
+    if not (recordings := facts.get("recordings")):
+        return None
+    from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
+
+    about, own, figures = recordings[0], draft_of(run), Figures()
+    start, own.kind, own.workload = run.activity["start_ns"], "profile", facts
+    own.activity = run.activity.filter(
+        pc.and_(pc.greater_equal(start, about["start_ns"]), pc.less(start, about["end_ns"]))
+    )
+    ids = {*own.activity["unit"].to_pylist(), *own.activity["site"].to_pylist(), MODEL_UNIT}
+    rows = run.units.to_pylist()
+    ids |= {row["parent"] for row in rows if row["id"] in ids}
+    own.units = tables.from_rows([row for row in rows if row["id"] in ids], "units")
+    name, values = str(facts.get("name") or side), {name: both[place] for name, both in blocks.items()}
+    figures.model(name)
+    whole = {name: mean_estimate(one[np.isfinite(one)]) for name, one in values.items() if np.isfinite(one).sum() > 1}
+    figures.add_each(MODEL_UNIT, whole)
+    recorded_of(own, figures).add(scaled=True)
+    figures.become(own)
+    return Side(side.upper(), (Source(own, side, Part(MODEL_UNIT, None, "model", name, figures=whole)),))
 
 
 def own_sides(run: Run) -> Comparison | None:
@@ -150,6 +183,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
     results = Figures()
     results.model(run.workload.get("name") or "ab")
+    results.units.keep(row for row in run.units.to_pylist() if row["level"] in ("op", "kernel", "site"))
     for side, title in zip(SIDES, _titles(run, _IN_NAMES), strict=True):
         unit = results.units.add("range", f"{side.upper()}: {title}", count=1)
         for row in comparison.rows:

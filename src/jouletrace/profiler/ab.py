@@ -13,12 +13,13 @@ import numpy as np
 
 from jouletrace.analysis.power import tail_s
 from jouletrace.comparing.paired import SIDES, add_results, blocks_needed, lane, paired
-from jouletrace.comparing.pairs import Comparison
+from jouletrace.comparing.pairs import DIFFERENT, Comparison
 from jouletrace.devices import open_device
 from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.option import named
+from jouletrace.profiler.detail.kernel_recording import record
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up, window
 from jouletrace.profiler.prepare import Prepared, check, prepare
 from jouletrace.profiler.progress import Progress, reported, start
@@ -27,6 +28,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
 from jouletrace.run.places import SAVE_LATER, check_free
+from jouletrace.run.units import Units
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
@@ -51,6 +53,8 @@ class AbSettings:
         ramp_s: Seconds of load before each window, so that the GPU and its sensor have settled after the other side.
         latency_s: Seconds of timed iterations in each quarter of a block.
         first_stage: Blocks whose spread determines the total number.
+        detail_time_s: Seconds for which the kernels of each side are recorded if the sides differ, after all windows; 0
+            for none.
 
     Raises:
         BadInputError: With the option, its value and the allowed values.
@@ -62,6 +66,7 @@ class AbSettings:
     ramp_s: float = 0.15
     latency_s: float = 0.1
     first_stage: int = 8
+    detail_time_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
@@ -137,7 +142,10 @@ def run_ab(
                     "items": ready.built.items,
                 }
             session.save_header()
-            _measure(session, [one.step for one in prepared], how, settings, progress)
+            iteration_s = _measure(session, [one.step for one in prepared], how, settings, progress)
+            if how.detail_time_s and device.info.kind != "cpu":
+                finer = replace(settings, detail="kernel", detail_time_s=how.detail_time_s)
+                _record(session, prepared, finer, iteration_s, progress)
             stack.close()
             run = session.finish()
     finally:
@@ -163,6 +171,7 @@ def ab(
     dtype: str | None = None,
     margin: float = 0.01,
     max_time: float = 40.0,
+    detail_time: float = 0.0,
     save_to: str | Path | None = None,
     progress: bool | Progress = True,
     **options: Any,
@@ -179,6 +188,7 @@ def ab(
         dtype: Data type to cast to first, by its name or torch's; None keeps the models'.
         margin: Relative difference below which they count as equal.
         max_time: Time limit of the windows in seconds.
+        detail_time: Seconds for which kernels of each side are recorded on a GPU, if the sides differ: 6 name causes.
         save_to: Folder of the Run; None saves none.
         progress: Whether lines on stderr report the device and each phase; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, as of ``jt.profile``.
@@ -193,7 +203,7 @@ def ab(
     settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **named(ProfileSettings, options, "ab"))
     place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
-    how = AbSettings(margin=margin, max_time_s=max_time)
+    how = AbSettings(margin=margin, max_time_s=max_time, detail_time_s=detail_time)
     with reported(progress) as receiver:
         return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()", progress=receiver)[1]
 
@@ -204,7 +214,8 @@ def _workload(target: Any, inputs: Any) -> str | Workload:
 
 def _measure(
     session: Session, steps: list[Step], how: AbSettings, settings: ProfileSettings, progress: Progress
-) -> None:
+) -> list[float]:
+    """Measure the blocks; returns the seconds of an iteration of each side."""
     power = power_channel(session)
     iteration_s = []
     for side, step in zip(SIDES, steps, strict=True):
@@ -237,6 +248,23 @@ def _measure(
     if block < wanted:
         each_s = (clock.time_ns() - begin_ns) / 1e9 / block
         session.run.warn(*not_met(block, wanted, each_s))
+    return iteration_s
+
+
+def _record(
+    session: Session, prepared: list[Prepared], settings: ProfileSettings, iteration_s: list[float], progress: Progress
+) -> None:
+    """Record the kernels of both sides, if these differ: what ``paired`` names causes by."""
+    power = power_channel(session)
+    tail_ns = 0 if power is None else int(tail_s(power) * 1e9)
+    session.recorder.wait_until(session.clock.time_ns() + tail_ns)
+    if not any(row.verdict in DIFFERENT for row in paired(session.snapshot()).rows):
+        return
+    units: Units | None = None
+    for side, ready, seconds in zip(SIDES, prepared, iteration_s, strict=True):
+        facts = session.run.workload[side]
+        units = record(session, ready.traceable(), settings, seconds, progress, facts, units) or units
+        session.recorder.wait_until(session.clock.time_ns() + tail_ns)
 
 
 def not_met(blocks: int, wanted: int, each_s: float) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """``calibrate``: measures the response of a GPU's power sensors to a load that is switched on and off.
 
 The load runs in pulses of many lengths at known times, below the power cap. The response of each power channel is then
-fitted: its update times, averaging window and delay.
+fitted: its update times, averaging window and delay. Last, a GPU's best rates are timed, with which profiles compare
+the rates of their operators.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jouletrace.devices import open_device
 from jouletrace.devices.base import others
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.burst import make_burst
+from jouletrace.execution.steps.rates import best_rates
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.prepare import check_own_time
 from jouletrace.profiler.progress import Progress, start
@@ -31,6 +33,7 @@ WARMUP_S = 2.0
 REST_S = 1.5
 POWER_S = 0.005
 """Seconds between polls of readings that are constant between updates: the time of a change gives their timing."""
+RATES_S = 2.0
 DEFAULT_S = 16.0
 """As good as 45 s of pulses of up to 1.6 s (docs/results/accuracy-spans.md): it has as many edges per channel."""
 
@@ -47,7 +50,7 @@ def calibrate(
     """Calibrate every power sensor of a device, and store the result for later runs.
 
     The pulses, whose lengths ``seed`` draws, take ``seconds``. ``run.calibration[device]["channels"]`` of the returned
-    Run holds the responses by channel.
+    Run holds the responses by channel, ``["rates"]`` the best rates of a GPU.
 
     Raises:
         NotPossibleError: If the device has no power sensor that can be read.
@@ -74,7 +77,8 @@ def calibrate(
                     f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
                 )
             session.warn_of_others(others([device]))
-            burst = make_burst(device, None if device.info.simulated else torch_device_of(device))
+            torch_device = None if device.info.simulated else torch_device_of(device)
+            burst = make_burst(device, torch_device)
             try:
                 session.run.workload["load"] = burst.describe()
                 progress.begin("warm-up", WARMUP_S)
@@ -93,6 +97,9 @@ def calibrate(
                 burst.close()
             run = session.finish()
         found = calibration_of(run, device.info.id)
+        if device.info.kind != "cpu":
+            progress.begin("best rates of products and copies", RATES_S, at_most=True)
+            found["rates"] = best_rates(device, torch_device)
         calibrations.apply(run, device.info.id, found)
         # The host's clock dates the calibration, since a simulated GPU has virtual time.
         if not calibrations.store_calibration(device, {**found, "time_ns": time.time_ns()}):

@@ -75,7 +75,7 @@ def measure(
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
-    between: Callable[[], None] | None = None,
+    between: Callable[[], object] | None = None,
 ) -> None:
     """Time iterations and first tokens individually, then measure rounds.
 
@@ -166,7 +166,7 @@ def _rounds(
     parts: Sequence[_Part],
     settings: ProfileSettings,
     progress: Progress,
-    between: Callable[[], None] | None,
+    between: Callable[[], object] | None,
 ) -> None:
     power = passes.power_channel(session)
     round_s = sum(part.seconds for part in parts)

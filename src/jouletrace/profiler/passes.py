@@ -160,7 +160,7 @@ def energy(
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
-    between: Callable[[], None] | None = None,
+    between: Callable[[], object] | None = None,
     *,
     hot: bool = False,
 ) -> None:

@@ -227,12 +227,13 @@ class Session:
         )
 
     def add_activity(self, columns: Mapping[str, object]) -> None:
-        """Spool and keep the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
+        """Spool and keep the kernels of one more recording, by column; see ``run.tables.ACTIVITY``.
 
         Raises:
             RecorderDiedError: If they can't be written.
         """
-        with written_to(self._home), SpoolWriter(self._home / SPOOL, "activity") as writer:
+        part = str(len(self.run.activity) or "")  # a file of its own for each recording
+        with written_to(self._home), SpoolWriter(self._home / SPOOL, "activity", part) as writer:
             writer.append(columns)
         self.run.activity = read_spool(self._home / SPOOL, "activity")
 

@@ -21,6 +21,7 @@ WAYS = {
     "fp32": "products in fp32: try tf32 (torch.set_float32_matmul_precision) or bf16",
     "layout": "layouts are converted (NCHW, NHWC): try channels_last",
     "host_copies": "copies between GPU and host: try fewer .cpu() and .to(), or pinned memory with non_blocking=True",
+    "far_from_best": "{where}: try a larger batch, sizes that are multiples of 64, or torch.compile",
     "copies": "copies and casts: try fewer .to(), .contiguous(), cat, or torch.compile",
 }
 """Cause and remedy of each rule, by its code."""

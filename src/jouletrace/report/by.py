@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.divided import Share
 from jouletrace.levels import STEPS
+from jouletrace.report.columns import of_best
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
 from jouletrace.report.document import Footnotes
@@ -15,7 +16,7 @@ from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
-from jouletrace.run.metrics import WORK, metric, ordered
+from jouletrace.run.metrics import BEST, WORK, metric, ordered
 from jouletrace.run.paths import Step
 
 _HEADINGS = {"op": "operator"}
@@ -36,15 +37,18 @@ def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, r
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
     counted = ordered({name for one in found for name in one.counted})
+    shares = () if form == "csv" else tuple(BEST)
+    counted = [name for name in counted if form == "csv" or name not in BEST.values()]
+    units = {name: "" if name in shares else metric(name).unit for name in counted}
     columns += [
-        Column(metric(name).short, unit=metric(name).unit, key=name, ends=name not in WORK, wide=n)
+        Column(metric(name).short, unit=units[name], key=name, ends=name in WORK.values(), wide=n)
         for n, name in enumerate(counted, 1)
     ]
     rows = [
         [
             *_named(one, kinds, short if form != "csv" else {}),
             *(one.seconds or None, one.energy, one.share),
-            *(one.counted.get(name, "") for name in counted),
+            *((of_best(one.counted, name) if name in shares else one.counted.get(name, "")) for name in counted),
         ]
         for one in found
     ]

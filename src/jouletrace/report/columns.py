@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
-from jouletrace.report.scale import NBSP, Unit, cell, figure, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
-from jouletrace.run.metrics import CLOSURES, EACH, OF_PARTS, metric
+from jouletrace.run.metrics import BEST, CLOSURES, EACH, OF_PARTS, metric
 from jouletrace.run.parts import ABSENT, Part, Parts, of_time
 
 _LEADING = ("energy_total_j", "time_s")
@@ -35,7 +35,7 @@ def add_figures(
         marks: Footnotes of the same output.
         secondary: Metrics that are shown where there is room.
     """
-    footnotes = marks.of_table()
+    footnotes, names = marks.of_table(), [name for name in names if name not in BEST.values()]
     timed = any(map(of_time, figures))
     units = _units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
@@ -43,7 +43,10 @@ def add_figures(
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], "share of time" if timed and name == "share" else metric(name).short
-        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
+        unit_shown = "" if name in BEST else unit
+        section.columns.append(
+            Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit_shown)
+        )
         for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (
                 name in secondary or name in _A_TOKEN or section.id in ("layer", "phase", "op", "kernel", "")
@@ -52,13 +55,27 @@ def add_figures(
                 continue
             one = found.get(name, ABSENT)
             remarks = [reasons.flag(code) for code in one.flags if code not in shared]
-            row.append(_figure(one, unit, remarks, footnotes))
+            row.append(of_best(found, name) if name in BEST else _figure(one, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
     section.notes.extend([*footnotes.lines(), *footnotes.of_all([reasons.flag(code) for code in sorted(of_all)])])
+
+
+def of_best(found: Mapping[str, Estimate], share: str) -> Cell:
+    """A rate as its share (a key of ``BEST``) of the best one: "51 % of 733 TFLOP/s bf16"."""
+    one, best = found.get(share, ABSENT), found.get(BEST[share], ABSENT)
+    if one.value is None or best.value is None:
+        return Cell(NONE)
+    return Cell(f"{100 * one.value:.0f}{NBSP}% of {rate(best)}", one.value)
+
+
+def rate(best: Estimate) -> str:
+    """A best rate: "733 TFLOP/s bf16", "2.71 TB/s copy"."""
+    unit = unit_for([best.value], "B/s" if best.method == "copy" else "FLOP/s")
+    return NBSP.join([number((best.value or 0.0) / unit.factor, 3), unit.name, best.method])
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:

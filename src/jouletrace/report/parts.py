@@ -16,12 +16,12 @@ from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.run import Estimate, Run, device_labels, layers
 from jouletrace.run.layers import OWN
-from jouletrace.run.metrics import EACH, OF_PARTS, WORK, metric, ordered
+from jouletrace.run.metrics import BEST, EACH, OF_PARTS, WORK, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.sums import Sums
 
-_SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s", *reversed(WORK.values()), *WORK)
+_SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s", *reversed(WORK.values()), *BEST, *WORK)
 """Metrics of parts that are shown where there is room, the most informative first."""
 
 _UNEQUAL = 1.01

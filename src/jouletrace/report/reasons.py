@@ -22,6 +22,7 @@ REASONS: dict[str, str] = {
     "not_resolved": "the readings don't determine it: it is too short, or always runs beside the same kernels",
     "not_attributed": "the readings give no energies of kernels (see the warnings)",
     "no_formula": "torch has no formula for its FLOPs",
+    "no_best_rate": "calibrate measured no best rate of its number format on this GPU",
     "no_iterations": "no single iterations were timed",
     "no_samples": "the sensor gave no reading in that time",
     "implausible_readings": "all readings are beyond what the GPU can draw",

@@ -22,6 +22,8 @@ _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "B": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
     "g": ((1e3, "kg"), (1.0, "g"), (1e-3, "mg"), (1e-6, "µg")),
     "FLOP": ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP")),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s")),
+    "B/s": ((1e12, "TB/s"), (1e9, "GB/s")),
     "J/FLOP": ((1e-9, "nJ/FLOP"), (1e-12, "pJ/FLOP")),
     "J/B": ((1e-9, "nJ/B"), (1e-12, "pJ/B")),
     "%": ((1e-2, "%"),),

@@ -6,12 +6,14 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
+from jouletrace.report.columns import rate
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
+from jouletrace.run.forms import BestRates, Calibration
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
 
@@ -36,12 +38,20 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
         return program.verdict(run, results, known)
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
+        lines += [f"best rates: {', '.join(map(rate, best))}" for best in map(_best, run.calibration.values()) if best]
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     stated = results.whole.figures.keys() & {"energy_total_j", "latency_s"}
     if stated and not (run.kind == "record" and results.units("device")):
         return _iterations(run, results, known)
     return _watched(run, results, known)
+
+
+def _best(calibration: Calibration) -> list[Estimate]:
+    """The best rates of a GPU, by number format, then of copies."""
+    rates = calibration.get("rates", BestRates())
+    found = [Estimate(one, method=name) for name, one in rates.get("flops_per_s", {}).items()]
+    return found + ([Estimate(rates["bytes_per_s"], method="copy")] if "bytes_per_s" in rates else [])
 
 
 def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:

@@ -388,17 +388,38 @@ class StoredFigures(TypedDict, total=False):
     between_runs: StoredScatter | None
 
 
+_Rate = Annotated[float, Meta(gt=0, le=1e18)]
+
+
+class BestRates(TypedDict, total=False):
+    """The best rates that a GPU reached (``execution.steps.rates``).
+
+    Attributes:
+        device: Its UUID.
+        name: Its name.
+        flops_per_s: Of products by number format, FLOP/s.
+        bytes_per_s: Of copies in its memory, bytes read and written.
+    """
+
+    device: str
+    name: str
+    flops_per_s: dict[str, _Rate]
+    bytes_per_s: _Rate
+
+
 class Calibration(TypedDict, total=False):
     """``Run.calibration`` of a device.
 
     Attributes:
         channels: Fields of ``sensor.calibration.response.StepResponse`` by channel.
+        rates: Missing in those of older versions.
     """
 
     time_ns: Integer
     load: str
     driver: str | None
     channels: dict[str, Facts]
+    rates: BestRates
 
 
 class ClockPair(TypedDict):

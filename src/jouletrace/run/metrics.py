@@ -58,6 +58,10 @@ METRICS: dict[str, Metric] = {
     "bytes_moved": Metric("Bytes of inputs and outputs", "B", ""),
     "energy_per_flop_j": Metric("Energy per FLOP", "J/FLOP", ""),
     "energy_per_byte_j": Metric("Energy per byte of inputs and outputs", "J/B", ""),
+    "flops_share": Metric("FLOP/s, of the best on this GPU", "%", "of the best FLOP/s"),
+    "best_flops_per_s": Metric("Best FLOP/s on this GPU", "FLOP/s", "best"),
+    "bytes_share": Metric("B/s, of the best copy on this GPU", "%", "of the best B/s"),
+    "best_bytes_per_s": Metric("Best B/s on this GPU", "B/s", "best"),
     "requests_offered_per_s": Metric("Requests, offered", "1/s", "offered"),
     "requests_per_s": Metric("Requests, answered", "1/s", "answered"),
     "requests_open": Metric("Open requests, mean", "1", "open"),
@@ -128,6 +132,10 @@ EACH = {"time_s": "time_mean_s", "energy_total_j": "energy_each_j"}
 
 WORK = {"flops": "energy_per_flop_j", "bytes_moved": "energy_per_byte_j"}
 """Metrics of an operator's counted work in an iteration, and those of its energy by that."""
+
+BEST = {"flops_share": "best_flops_per_s", "bytes_share": "best_bytes_per_s"}
+"""Metrics of an operator's rates as shares of the best ones that its GPU reached, and those best ones: of FLOPs that of
+the number format, which is its method."""
 
 OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""

@@ -132,6 +132,8 @@ class Parts:
                 figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
         _share_one_thing(figures)
         rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
+        if run.kind == "ab":  # what was recorded of both sides is part of neither (``comparing.paired``)
+            rows = [row for row in rows if row["level"] in ("model", "range")]
         for row in rows:
             row["count"] = (row["count"] or None) if row["level"] == "op" else row["count"]  # older Runs: 0 if unknown
         names = {one["device"]: one["name"] for one in recordings if "name" in one}

@@ -57,11 +57,26 @@ def format_of(kernel: str, shapes: str = "") -> str:
     return _NVJET.get(found[1], "") if found else _first(_FORMATS, kernel) or _first(_FORMATS, shapes)
 
 
+PRODUCTS = ("product", "convolution", "attention")
+"""Roles of kernels that multiply matrices."""
+
+
+@lru_cache(maxsize=8192)
+def multiplied_in(kernel: str, op: str = "", shapes: str = "") -> str:
+    """The number format in which a kernel multiplies matrices; "" of others, and where unknown.
+
+    cuBLAS's nvjet of fp32 matrices multiplies in tf32.
+    """
+    if role_of(kernel, op) not in PRODUCTS or role_of(kernel) not in (*PRODUCTS, OTHER):
+        return ""
+    found = format_of(kernel, shapes)
+    return "tf32" if found == "fp32" and kernel.startswith("nvjet") else found
+
+
 @lru_cache(maxsize=8192)
 def in_fp32(kernel: str) -> bool:
-    """True of products by whose own names, not inputs, they compute in fp32; cuBLAS's nvjet does so as tf32."""
-    product = role_of(kernel) in ("product", "convolution", "attention")
-    return product and format_of(kernel) == "fp32" and not kernel.startswith("nvjet")
+    """True of products by whose own names, not inputs, they compute in fp32."""
+    return role_of(kernel) in PRODUCTS and multiplied_in(kernel) == "fp32"
 
 
 def _first(table: tuple[tuple[str, str], ...], text: str) -> str:

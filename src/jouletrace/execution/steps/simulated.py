@@ -212,11 +212,12 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
     made: dict[int, SimKernel] = {}
     for operator in operators:
         if id(operator) not in made:
+            dtype = "tf32" if tf32 and operator.flops and operator.dtype == "fp32" else operator.dtype
             made[id(operator)] = roofline.kernel(
-                f"{operator.op.partition('.')[2]}_{operator.dtype}",
+                f"{operator.op.partition('.')[2]}_{dtype}",
                 operator.flops,
                 operator.bytes_moved,
-                "tf32" if tf32 and operator.dtype == "fp32" else operator.dtype,
+                dtype,
                 op=operator.op,
                 shapes=operator.shapes,
                 module=operator.module,

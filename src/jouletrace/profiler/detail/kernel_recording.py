@@ -19,7 +19,7 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import Recording, WorkloadFacts
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import response_of, samples
@@ -54,10 +54,13 @@ def record(
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
-) -> None:
+    facts: WorkloadFacts | None = None,
+    before: Units | None = None,
+) -> Units | None:
     """Trace a program that is warmed up; add its units, its kernels and the excitation to the session.
 
-    ``iteration_s`` are the seconds of a plain iteration.
+    ``iteration_s`` are the seconds of a plain iteration. Facts about the recording go to ``facts``, or to those of the
+    Run; units are numbered on from those ``before``. Returns the units; None if it can't be traced, which is warned of.
     """
     progress.begin("listing operators", 1.0)
     try:
@@ -71,10 +74,10 @@ def record(
             traced = program.record(listing, excitation, iteration_s, progress.advance)
     except NotPossibleError as error:
         session.run.warn("not_traced", f"--detail {settings.detail}: {error}")
-        return
+        return None
     session.clock.sleep(REST_S)
     session.recorder.check()
-    _keep(session, listing, traced, excitation)
+    return _keep(session, listing, rows_of(listing, traced, excitation, before), traced, facts)
 
 
 def plan(listing: Listing, power: ChannelInfo | None, iteration_s: float, most_s: float, seed: int) -> Excitation:
@@ -110,10 +113,10 @@ class Rows:
     unit: Ints
 
 
-def rows_of(listing: Listing, traced: Recorded, excitation: Excitation) -> Rows:
-    """Convert a recording to rows of a Run."""
+def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, before: Units | None = None) -> Rows:
+    """Convert a recording to rows of a Run; units are numbered on from those ``before``."""
     work, call = traced.work, traced.call
-    units = Units()
+    units = Units(before)
     kernel_of, site_of = _listed(units, listing)
     unit = np.full(len(work), UNKNOWN, np.int64)
     site = np.full(len(work), UNKNOWN, np.int64)
@@ -146,11 +149,10 @@ def rows_of(listing: Listing, traced: Recorded, excitation: Excitation) -> Rows:
     return Rows(units, activity, about, unit)
 
 
-def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Excitation) -> None:
-    rows = rows_of(listing, traced, excitation)
+def _keep(session: Session, listing: Listing, rows: Rows, traced: Recorded, facts: WorkloadFacts | None) -> Units:
     session.add_units(rows.units)
     session.add_activity(rows.activity)
-    session.run.workload[RECORDINGS] = [rows.about]
+    (session.run.workload if facts is None else facts)[RECORDINGS] = [rows.about]
     for code, text in traced.notes:
         session.run.warn(code, text)
     unmatched = traced.unknown
@@ -158,6 +160,7 @@ def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Exci
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
         session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
     _add_spans(session, traced, rows.unit, listing)
+    return rows.units
 
 
 def _add_spans(session: Session, traced: Recorded, unit: Ints, listing: Listing) -> None:
