@@ -23,7 +23,7 @@ RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
 PHASES, TOGETHER = 8, 32
-"""Phases of a rate that are tried, and rates at a time, whose designs take some 20 MB."""
+"""Phases of a rate that are tried, and rates at a time, whose designs take about 20 MB."""
 
 COLUMNS = 9
 """Columns of an activity that the search distinguishes, those with most time; coarser ones cause false locks."""
