@@ -24,9 +24,10 @@ class Stated:
         self.watts = spread_w * np.resize([1.0, -1.0], readings)
         self.squares = squares
 
-    def fitted(self, rate_hz, phases):
-        wells = [square + 50 * abs(rate_hz - rate) for rate, square in self.squares.items()]
-        return _Fit(min(*wells, 100.0), rate_hz, self.start_s + 1e-4)
+    def fitted(self, rates_hz, phases):
+        wells = [square + 50 * np.abs(rates_hz - rate) for rate, square in self.squares.items()]
+        least = np.minimum(np.min(wells, axis=0), 100.0)
+        return [_Fit(square, rate, self.start_s + 1e-4) for square, rate in zip(least, rates_hz.tolist(), strict=True)]
 
 
 def timeline(*spans, gap_s=0.01):
@@ -52,6 +53,15 @@ def test_evidence_is_of_the_best_rate_over_the_second_best():
     assert found.rate_hz == pytest.approx(1203.0)
     assert (found.residual_w, found.runner_up_w) == (pytest.approx(2.0), pytest.approx(3.0))
     assert found.evidence == pytest.approx(250 / 2 * np.log(9 / 4))
+
+
+def test_rates_that_differ_by_that_of_the_readout_are_searched_beside_a_doubted_one():
+    squares = {1206.0: 9.0, 1230.0: 1.0, 1256.1: 4.0}
+    windows = {False: [Stated(0.0, 150, squares)]}
+    assert search(SENSOR.around(1206.3), timeline((0, 10)), None, known=windows).rate_hz == pytest.approx(1206.0)
+    found = search(SENSOR.around(1206.3, aliased=True), timeline((0, 10)), None, known=windows)
+    assert found.rate_hz == pytest.approx(1256.1)
+    assert found.evidence == pytest.approx(75 * np.log(9 / 4))
 
 
 def test_windows_count_by_their_readings_and_those_that_lack_them_not_at_all():
@@ -162,6 +172,6 @@ def test_the_best_phase_is_that_of_the_samples(later):
     window = Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
     # readings of the first 0.12 s contain what was before the window
     assert len(window.watts) == np.sum((time >= 0.62) & (time < 1.995))
-    other, (square, _, one_s) = (window.fitted(rate, 16) for rate in (1224.0, 1225.0))
+    other, (square, _, one_s) = window.fitted(np.array([1224.0, 1225.0]), 16)
     assert square < other.square
     assert one_s == pytest.approx(0.5 + later / 1225.0, abs=1 / 16 / 1225.0)

@@ -1,5 +1,6 @@
 """Which of several attempts is trusted, and what is tried next: with locks and checks that are made up."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,10 +9,12 @@ from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts, trusted
 from jouletrace.attribution.lock import EVIDENCE, Known
 from jouletrace.attribution.outcome import Outcome
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 
 
 def locked(evidence):
-    return SimpleNamespace(search=None if evidence is None else SimpleNamespace(evidence=evidence), fit=object())
+    search = None if evidence is None else SimpleNamespace(evidence=evidence, rate_hz=1230.0)
+    return SimpleNamespace(search=search, fit=object())
 
 
 @pytest.fixture
@@ -19,9 +22,11 @@ def tried(monkeypatch):
     """The chosen attempt at each sensor, and those that were checked."""
     asked = []
 
-    def run(*sensors):
-        of = {id(sensor): sensor for sensor in sensors}
-        monkeypatch.setattr(trying, "attempts", lambda activity, sensor, *_: iter(of[id(sensor)]))
+    def run(*ranges, beside=()):
+        """``beside`` are attempts at rates that could be taken for that of 1230 Hz."""
+        of = {(1200.0 + step, 1260.0): attempts for step, attempts in enumerate(ranges)} | {(1228.0, 1232.0): beside}
+        sensors = [replace(HOPPER_SENSOR, rates_hz=rates) for rates in list(of)[:-1]]
+        monkeypatch.setattr(trying, "attempts", lambda activity, sensor, *_: iter(of[sensor.rates_hz]))
 
         def judged(one, *_):
             asked.append(one)
@@ -46,11 +51,11 @@ def test_a_sure_rate_that_passes_needs_no_other_range(tried):
     assert tried([sure], [other]) == (sure, [sure])
 
 
-def test_a_weak_one_is_compared_with_those_of_all_ranges(tried):
-    weak, better, worse = attempt(49.9), attempt(60.0, "held_out"), attempt(48.0)
-    assert tried([weak], [better, worse]) == (weak, [weak, better, worse])
+def test_a_weak_one_is_compared_with_rates_that_could_be_taken_for_it_alone(tried):
+    weak, better, worse, other = attempt(49.9), attempt(60.0, "held_out"), attempt(48.0), attempt(99.0)
+    assert tried([weak], [other], beside=[better, worse]) == (weak, [weak, better, worse])
     again, stronger = attempt(30.0), attempt(31.0)
-    assert tried([again], [stronger])[0] is stronger
+    assert tried([again], beside=[stronger])[0] is stronger
 
 
 def test_later_attempts_of_a_range_follow_those_that_fail(tried):
@@ -67,7 +72,7 @@ def test_if_none_passes_the_one_with_the_most_evidence_says_why(tried):
 
 
 def test_a_sure_rate_that_fails_gives_way_to_one_that_passes(tried):
-    sure, other = attempt(70.0, "held_out"), attempt(30.0)
+    sure, other = attempt(70.0, "held_out"), attempt(50.0)
     assert tried([sure], [other])[0] is other
 
 

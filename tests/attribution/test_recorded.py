@@ -247,9 +247,9 @@ def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     asked, known = [], Known()
     compute = acquire.designs
 
-    def designs(sensor, seen, first, rate, offsets, places):
-        asked.append((id(seen), rate, len(offsets)))
-        return compute(sensor, seen, first, rate, offsets, places)
+    def designs(sensor, seen, first, rates, offsets, places):
+        asked.extend((id(seen), rate, len(offsets)) for rate in rates.tolist())
+        return compute(sensor, seen, first, rates, offsets, places)
 
     monkeypatch.setattr(acquire, "designs", designs)
     first, second = (

@@ -185,8 +185,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "rates = (rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
-        "rates = (rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()",
+        "rates = rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
+        "rates = rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import kernel_powers
-from jouletrace.attribution import acquire, activity, checks, follow, lock, prior
+from jouletrace.attribution import acquire, activity, checks, lock, prior
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import counter, kinds, models, sampler, stamps
 from jouletrace.sensor.calibration import fitter
@@ -38,7 +38,7 @@ ATTRIBUTION = [
     "from {:.0f} to {:.0f} Hz if a check fails".format(*SEARCHED.any_rate_hz),
     f"and {WORDS[acquire.PHASES]} phases, with the powers of the {WORDS[acquire.COLUMNS]} kinds",
     f"more than {acquire.APART_HZ:g} Hz away",
-    f"over phase and rate in blocks of {follow.BLOCK_S:g} s",
+    f"over phase and rate in blocks of {lock.BLOCK_S:g} s",
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
     f"What then takes less than {kernel_powers.SMALL * 100:g} % of the busy time has no figures",
     f"the evidence for the sample rate at least {lock.EVIDENCE:g}?",

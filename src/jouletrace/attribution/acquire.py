@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,9 @@ WINDOWS, WINDOW_S, BUSY_STEP_S = 3, 3.0, 0.1
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
-PHASES = 8
+PHASES, TOGETHER = 8, 32
+"""Phases of a rate that are tried, and rates at a time, whose designs take about 20 MB."""
+
 COLUMNS = 9
 """Columns of an activity that the search distinguishes, those with most time; coarser ones cause false locks."""
 
@@ -75,10 +76,9 @@ def search(
     most = max(len(part.watts) for part in parts)
     enough(activity, most, columns=False)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
-    first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
-    # A grid that all ranges share
-    rates: Floats = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)
-    coarse = _total(parts, [[part.fitted(rate, PHASES).square for rate in rates.tolist()] for part in parts])
+    ends = [[round(rate / RATE_STEP_HZ) for rate in edges] for edges in sensor.ranges_hz]  # of a grid that all share
+    rates: Floats = RATE_STEP_HZ * np.concatenate([np.arange(first, last + 1.0) for first, last in ends])
+    coarse = _total(parts, [[fit.square for fit in part.fitted(rates, PHASES)] for part in parts])
     candidates = sorted((_near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda one: one[0])
     (least, best), (second, rival) = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
     unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]
@@ -104,8 +104,8 @@ def _near(rate_hz: float, parts: Sequence[Window]) -> tuple[float, list[_Fit]]:
 
     Before them minus the logarithm of their likelihood.
     """
-    rates = (rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)).tolist()
-    fits = [min((part.fitted(rate, 2 * PHASES) for rate in rates), key=lambda fit: fit.square) for part in parts]
+    rates = rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
+    fits = [min(part.fitted(rates, 2 * PHASES), key=lambda fit: fit.square) for part in parts]
     return float(_total(parts, [[fit.square] for fit in fits])[0]), fits
 
 
@@ -163,19 +163,18 @@ class Window:
         self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
         self._known: dict[tuple[float, int], _Fit] = {}  # searches of other ranges ask for the same again
 
-    @cached_property
-    def _places(self) -> Places:
-        return Places.from_times(self._time, self.start_s)
-
-    def fitted(self, rate_hz: float, phases: int) -> _Fit:
-        """The best fit of a rate among so many phases."""
-        if (rate_hz, phases) not in self._known:
-            offsets = np.arange(phases) / phases
-            design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
-            square = _mean_squares(design, self.watts)
-            one_s = self.start_s + float(offsets[np.argmin(square)]) / rate_hz
-            self._known[rate_hz, phases] = _Fit(float(square.min()), rate_hz, one_s)
-        return self._known[rate_hz, phases]
+    def fitted(self, rates_hz: Floats, phases: int) -> list[_Fit]:
+        """The best fit of each rate among so many phases."""
+        rates, places = rates_hz.tolist(), Places.from_times(self._time, self.start_s)
+        offsets = np.arange(phases) / phases
+        new = [rate for rate in rates if (rate, phases) not in self._known]
+        for some in (new[first : first + TOGETHER] for first in range(0, len(new), TOGETHER)):
+            design = designs(self._sensor, self._seen, self._first, np.array(some), offsets, places)
+            squares = _mean_squares(design.reshape(-1, *design.shape[2:]), self.watts).reshape(-1, phases)
+            for rate, square in zip(some, squares, strict=True):
+                one_s = self.start_s + float(offsets[np.argmin(square)]) / rate
+                self._known[rate, phases] = _Fit(float(square.min()), rate, one_s)
+        return [self._known[rate, phases] for rate in rates]
 
 
 def _mean_squares(design: Floats, watts: Floats) -> Floats:

@@ -43,7 +43,7 @@ SHORTEST_S, COVERED, DROPPED = 5.0, 0.8, 1e-3
 """Least length of a recording, least share of it with readings, and largest share of missing kernels."""
 
 SURE_EVIDENCE = 50.0
-"""Evidence from which a rate needs no other range to be searched."""
+"""Evidence from which a rate isn't compared with those that could be taken for it."""
 
 WIDTH, PRIOR_SHARE = 0.5, 0.5
 """Largest half-width over the energy of a sum that is resolved; and largest standard deviation over the prior's, if
@@ -72,14 +72,15 @@ def trusted(
 ) -> tuple[Lock, list[Outcome]]:
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
-    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. A place without the evidence that it needs isn't followed. Of ``kernels`` that ran
-    the tracer missed ``dropped`` more. A recording that is too short or lacks kernels is refused at any rate, and
-    searched once.
+    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then the rates that could be
+    taken for it are searched. Later ones of ``sensors`` are tried where none passes. A place without the evidence that
+    it needs isn't followed. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too short
+    or lacks kernels is refused at any rate, and searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
-    known = Known()
-    for sensor in sensors:
+    known, ranges = Known(), list(sensors)
+    while ranges:
+        sensor = ranges.pop(0)
         for locked in attempts(activity, sensor, readings, known):
             asked = checks(locked, readings, kernels, dropped)
             passed = all(check.passed for check in asked)
@@ -89,8 +90,10 @@ def trusted(
                 break
             if not all(check.passed for check in asked if check.code in OF_RECORDING):
                 return locked, asked
-        if tried[-1][0] and tried[-1][1] >= SURE_EVIDENCE:
-            break
+        if tried[-1][0]:
+            ranges, found = [], locked.search
+            if isinstance(sensor, Sensor) and found and not sensor.aliased and evidence < SURE_EVIDENCE:
+                ranges = [sensor.around(found.rate_hz, aliased=True)]
     best = max(tried, key=lambda one: one[:2])
     return best[2], best[3]
 

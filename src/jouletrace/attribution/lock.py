@@ -166,8 +166,8 @@ def follow(
         edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[0][:, None])
         times = readings.time_s[mine]
-        read = designs(sensor, seen, edges[0], rate_hz, phases, Places.from_times(times, float(zero)))[:, :, 0]
-        wrong = read - readings.value[mine]
+        places = Places.from_times(times, float(zero))
+        wrong = designs(sensor, seen, edges[0], np.array([rate_hz]), phases, places)[0, :, :, 0] - readings.value[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)
     straight = Track.straight(start, end, rate_hz, start)

@@ -73,6 +73,9 @@ class SampleResponse:
 RATE_NEAR_HZ = 2.0
 """Range around a stored sample rate in which a GPU's rate is searched: it falls by about 0.3 Hz as a die warms."""
 
+READOUT_HZ = 50.0
+"""Readings per second: with a rate that is off by so much each has a sample more or less, at nearly the same times."""
+
 
 @dataclass(frozen=True)
 class Sensor:
@@ -85,13 +88,24 @@ class Sensor:
     noise_w: float = 0.3  # standard deviation of readings of a constant load
     rates_hz: tuple[float, float] = (1200.0, 1260.0)  # range of sample rates to search
     any_rate_hz: tuple[float, float] = (1150.0, 1310.0)  # wider range, for GPUs whose rate isn't in the first one
+    aliased: bool = False  # whether rates that could be taken for those of ``rates_hz`` are searched, too
+
+    @property
+    def ranges_hz(self) -> list[tuple[float, float]]:
+        """All ranges to search."""
+        low, high = self.rates_hz
+        return [(low + by, high + by) for by in (0.0, -READOUT_HZ, READOUT_HZ)[: 3 if self.aliased else 1]]
+
+    def around(self, rate_hz: float, aliased: bool = False) -> Sensor:
+        """The sensor with the range around a rate to search."""
+        return replace(self, rates_hz=(rate_hz - RATE_NEAR_HZ, rate_hz + RATE_NEAR_HZ), aliased=aliased)
 
     def searches(self, known_hz: float | None) -> list[Sensor]:
         """The sensor with each range to search: near the rate of an earlier recording, the usual one, any."""
-        ranges = [self.rates_hz, self.any_rate_hz]
+        ranges = [self, replace(self, rates_hz=self.any_rate_hz)]
         if known_hz is not None and self.any_rate_hz[0] <= known_hz <= self.any_rate_hz[1]:
-            ranges.insert(0, (known_hz - RATE_NEAR_HZ, known_hz + RATE_NEAR_HZ))
-        return [replace(self, rates_hz=rates) for rates in ranges]
+            ranges.insert(0, self.around(known_hz))
+        return ranges
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ Samples are looked up in a table of what the sensor would see at each moment, in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.sensor.models import SampleResponse, Sensor
@@ -18,6 +20,9 @@ GRID_S = 10e-6
 
 _TOGETHER = 100
 """Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
+
+_TURN = 8
+"""Readings whose samples are looked up at many rates in turn."""
 
 _AT_ONCE = 1 << 17
 """Values that are convolved at a time: few enough to stay in a processor's cache for all lags."""
@@ -61,40 +66,51 @@ class Places:
 
 
 def designs(
-    sensor: Sensor, seen: NDArray[np.float32], first_edge_s: float, rate_hz: float, phases: Floats, places: Places
+    sensor: Sensor, seen: NDArray[np.float32], first_edge_s: float, rates_hz: Floats, phases: Floats, places: Places
 ) -> Floats:
-    """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
+    """Readings of each column with samples at ``start_s + (n + phase) / rate``; (rates, phases, readings, columns)."""
     start_s = places.start_s
-    last = np.floor((places.times_s[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
+    rate = rates_hz[:, None, None]
+    last = np.floor((places.times_s - sensor.delay_s - start_s) * rate - phases[:, None]).astype(np.int64)
     last = np.maximum(last, 0)
-    count = np.diff(last, axis=0, prepend=0)
-    step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
-    at = (last + phases) * step - np.arange(count.max())[:, None, None] * step
-    np.maximum(at, phases * step, out=at)
-    at += (start_s - first_edge_s) / GRID_S
-    read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
-    return np.asarray(np.moveaxis(read[places.place], 1, 0), np.float64)
+    count = np.diff(last, axis=-1, prepend=0)
+    step = 1 / (rate * GRID_S)  # from one sample to the next, in entries of the table
+    at, first = (last + phases[:, None]) * step, phases[:, None] * step
+
+    def samples(some: slice, age: Ints) -> Ints:
+        """Places in the table of samples so many before the last one of each reading."""
+        place = np.maximum(at[..., some, None] - age * step[..., None], first[..., None])
+        place += (start_s - first_edge_s) / GRID_S
+        return place.astype(np.int32)
+
+    return np.asarray(_averaged(seen, samples, count, sensor.averages)[:, :, places.place], np.float64)
 
 
-def _averaged(values: NDArray[np.float32], count: Ints, averages: int) -> NDArray[np.float32]:
+def _averaged(
+    seen: NDArray[np.float32], samples: Callable[[slice, Ints], Ints], count: Ints, averages: int
+) -> NDArray[np.float32]:
     """The recursive average of ``sampler.read_out`` at the readings alone.
 
-    From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of
-    the samples before each reading, the latest first, shape (samples, readings, phases, columns).
+    From one reading to the next the average decays, and the ``count`` samples in between enter, shape (rates, phases,
+    readings). Rates take turns at every few readings, whose part of the table stays in the processor's cache.
 
     Returns:
-        Shape (readings, phases, columns).
+        Shape (rates, phases, readings, columns).
     """
     keep = np.float32(1 - 1 / averages)
-    age = np.arange(len(values), dtype=np.float32)
-    weight = keep**age / np.float32(averages)
-    state = np.tensordot(weight, values, 1)
-    for i in range(int(count[1:].min(initial=len(values))), len(values)):
-        state -= weight[i] * values[i] * (count <= i)[..., None]
-    state[0] = values[:, 0].mean(axis=0)
+    age = np.arange(count.max())
+    weight = keep ** age.astype(np.float32) / np.float32(averages)
+    state = np.empty((*count.shape, seen.shape[1]), np.float32)
+    for some in (slice(i, i + _TURN) for i in range(0, count.shape[2], _TURN)):
+        place, share = samples(some, age), np.where(age < count[..., some, None], weight, np.float32(0))
+        if some.start == 0:
+            share[:, :, 0] = 1 / len(age)
+        ends = np.arange(0, place.size + 1, len(age), dtype=np.int32)
+        entered = csr_matrix((share.ravel(), place.ravel(), ends), (len(ends) - 1, len(seen))) @ seen
+        state[:, :, some] = entered.reshape(*place.shape[:3], -1)
     # state[i] += keep ** count[i] * state[i - 1], as sums of what the decay so far divides; few enough that it isn't 0
-    for first in range(1, len(state), _TOGETHER):
-        some = slice(first, first + _TOGETHER)
-        decayed = (float(keep) ** np.cumsum(count[some], axis=0))[..., None]
-        state[some] = decayed * (state[first - 1] + np.cumsum(state[some] / decayed, axis=0))
-    return np.asarray(state)
+    for begin in range(1, count.shape[2], _TOGETHER):
+        some = slice(begin, begin + _TOGETHER)
+        decayed = (float(keep) ** np.cumsum(count[..., some], axis=2))[..., None]
+        state[:, :, some] = decayed * (state[:, :, begin - 1, None] + np.cumsum(state[:, :, some] / decayed, axis=2))
+    return state
