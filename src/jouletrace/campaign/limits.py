@@ -19,6 +19,7 @@ from jouletrace.analysis.generation import FIRST_TOKEN
 from jouletrace.analysis.latency import LANE, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Entry, Judged
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95, difference, percentile, ratio
@@ -31,6 +32,9 @@ is in time for 95 %, as under an SLO of ``bench``."""
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
 estimate; more blocks are shorter, and hide the correlation between their neighbours."""
+
+LONG_S = 4.0
+"""Seconds for which iterations are timed where a percentile is limited: a p99 of iterations of 10 ms needs them."""
 
 FAR = 0.01
 """An iteration is over a limit by far that exceeds it by this share."""
@@ -138,6 +142,13 @@ def verdict(found: Estimate, most: float) -> str:
     if found.low is None or found.high is None:
         return UNDECIDED
     return MEETS if found.high <= most else EXCEEDS if found.low > most else UNDECIDED
+
+
+def timed(settings: ProfileSettings, limits: Sequence[Limit]) -> ProfileSettings:
+    """The settings of points that a limit on a percentile is to judge: iterations are timed for at least 4 s."""
+    if all(limit.share is None for limit in limits):
+        return settings
+    return replace(settings, latency_s=max(settings.latency_s, LONG_S))
 
 
 def judged(entries: Sequence[Entry], limits: Sequence[Limit]) -> list[Entry]:

@@ -12,7 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.limits import judged, parse_limits
+from jouletrace.campaign.limits import judged, parse_limits, timed
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import profile_in_child, reason_of
@@ -204,7 +204,7 @@ def sweep(
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
-    settings = ProfileSettings(**{**given, "config": fixed})
+    settings = timed(ProfileSettings(**{**given, "config": fixed}), limits)
     with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
         found, tally = run_sweep(
             replace(Grid(workloads, *axes), config=config),

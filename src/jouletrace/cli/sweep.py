@@ -56,7 +56,7 @@ def sweep(
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
     same -o to measure what is missing.
     """
-    from jouletrace.campaign.limits import judged, parse_limits
+    from jouletrace.campaign.limits import judged, parse_limits, timed
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
     from jouletrace.campaign.sweep import Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
@@ -72,7 +72,7 @@ def sweep(
         return
     form, limits = check_form(form, json, FORMATS), parse_limits(limit)
     fixed, config = varied(settings.config)
-    settings = replace(settings, config=fixed)
+    settings = timed(replace(settings, config=fixed), limits)
     grid = Grid(
         tuple(workloads or []),
         options.parse_values(batch, "--batch", whole),

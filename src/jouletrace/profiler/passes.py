@@ -37,11 +37,6 @@ LEAST_PERIODS, GOOD_PERIODS = 10, 25
 LEAST_WINDOWS = 3
 """Fewest windows, whatever they cost, also after a recording: fewer don't determine the spread."""
 
-LATENCIES, LONGER = 500, 4
-"""Iterations of the latency pass for a p99, and the times of its usual time that it may take for them, half that of the
-windows of energy. The 368 that a p99 needs must be independent: two slow ones of five that are neighbours by chance
-seem to correlate, which leaves one record of 500 in 20 without a p99, of 400 one in 10."""
-
 LOOK_EVERY_S = 0.25
 
 _FIGURES = "jouletrace.attribution.attribute"
@@ -122,13 +117,10 @@ def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
 def timed_iterations(settings: ProfileSettings, iteration_s: float) -> int:
     """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 1 s.
 
-    As many as a p99 needs where they take at most ``LONGER`` times its time, and that share of ``max_time_s``, which
-    bounds that least number too.
+    ``max_time_s`` bounds that least number too.
     """
     n = min(round(settings.latency_s / iteration_s), settings.latency_iterations)
     least, limit_s = 30 if iteration_s < 1 else 10, settings.max_time_s
-    if LATENCIES * iteration_s <= min(LONGER * settings.latency_s, (limit_s or math.inf) / LONGER):
-        n = max(n, min(LATENCIES, settings.latency_iterations))
     if limit_s is not None:
         least = min(least, max(1, round(max(limit_s, 1.0) / iteration_s)))
     return max(n, least)
