@@ -102,7 +102,7 @@ class ProfileSettings:
     latency_iterations: int = option(2000, "Largest number of iterations of the latency pass.", shown=False)
     latency_s: float = option(
         1.0,
-        "Time limit of the latency pass; a p99 needs some 400 iterations.",
+        "Time limit of the latency pass; a p99 needs about 400 iterations.",
         flags=("--timed",),
         metavar="SECONDS",
     )
