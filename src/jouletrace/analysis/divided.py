@@ -15,13 +15,12 @@ from functools import partial
 import numpy as np
 
 from jouletrace.analysis import efficiency
-from jouletrace.analysis.analyse import analyse
+from jouletrace.analysis.analyse import analysed
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, PROFILE, STEPS, check, taken
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
-from jouletrace.run.model import draft_of
 from jouletrace.run.parts import ABSENT, Row
 from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
@@ -71,7 +70,7 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
     check_levels(levels)
     kinds, saved = [STEPS[level] for level in levels], run
     if not len(run.divided):
-        run = analyse(draft_of(run))
+        run = analysed(run)
     divisions = divisions_of(run)
     if not divisions:
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"

@@ -16,7 +16,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.efficiency import efficiency, work_of
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
+from jouletrace.analysis.kernel_times import by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
@@ -115,11 +115,12 @@ class Recorded:
         rows = self.times.units.values()
         idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         idle = self.figures.units.idle(self.top) if idle is None else idle
-        powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "kind": IDLE, "seconds": idle_s}
+        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "seconds": idle_s}
         ran = tables.concat([self.times.parts, tables.from_rows([rest], "divided")], "divided")
-        ran = tables.changed(ran, "kind", list(map(place.get, ran["kind"].to_pylist())))
-        return Division(self.times.device, powers, self.reason or "not_resolved", ran)
+        if self.powers is None:
+            return Division(self.times.device, None, self.reason, tables.changed(ran, "kind", [None] * len(ran)))
+        kinds = self.powers.numbers(self.times.parts["kind"].to_pylist())
+        return Division(self.times.device, self.powers.of_kinds, "not_resolved", tables.changed(ran, "kind", kinds))
 
     def _sum(self, *, sited: bool = False) -> Floats:
         """Seconds of each kind in all that was launched, or by known sites alone, and in idle time."""
