@@ -45,19 +45,19 @@ TRACED = 0.006
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
 
-def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> Recorded:
+def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> RecordedParts:
     """The recording of a Run, or that of one device, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Recorded(run, figures, about)
+        return RecordedParts(run, figures, about)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
 
-class Recorded:
+class RecordedParts:
     """The recording of a Run, or that of one device, and the resulting figures.
 
     Attributes:

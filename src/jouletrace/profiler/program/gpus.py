@@ -81,9 +81,10 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
         labels, label = labels_of(traced.work)
         work = replace(traced.work, labels=labels, label=label, weight=traced.weights(), wait_ns=wait)
         whole = replace(traced, work=work, marked=traced.work.marked)
-        for number in np.unique(work.device).tolist():
+        numbers = np.unique(work.device).tolist()
+        for number in numbers:
             if (id := _device(traced, number, known)) in known:
-                made.setdefault(id, []).append(whole.take(work.device == number))
+                made.setdefault(id, []).append(whole if len(numbers) == 1 else whole.take(work.device == number))
     gpus = []
     for id, parts in made.items():
         if len(parts) > 1:
