@@ -35,7 +35,7 @@ class _Place:
 
 
 def owned(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -> Launched:
-    """What ran with the operator, module and ranges of each launch.
+    """The launches with the operator, module and ranges of each.
 
     Args:
         text: Names and marks of the process.
