@@ -118,7 +118,8 @@ class RecordedParts:
         rest: dict[str, object] = {"device": self.times.device, "unit": idle, "seconds": idle_s}
         ran = tables.concat([self.times.parts, tables.from_rows([rest], "divided")], "divided")
         if self.powers is None:
-            return Division(self.times.device, None, self.reason, tables.changed(ran, "kind", [None] * len(ran)))
+            ran = tables.changed(ran, "kind", [None] * len(ran))
+            return Division(self.times.device, None, self.reason or "not_resolved", ran)
         kinds = self.powers.numbers(self.times.parts["kind"].to_pylist())
         return Division(self.times.device, self.powers.of_kinds, "not_resolved", tables.changed(ran, "kind", kinds))
 
