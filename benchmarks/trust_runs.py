@@ -33,7 +33,7 @@ from jouletrace.profiler.record import split
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Estimate, Run
 from jouletrace.simulator.boards import SimKernel, open_simulated
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from measurands import LateStep
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS, energy_between
@@ -117,11 +117,12 @@ def program(seed: int, group: str, seconds: float = 10.0) -> Made:
     run.devices[0].power_limit_w = 700.0
     named = [("", ""), *zip(recorded.operators, recorded.modules, strict=True)]
     zeros = np.zeros(len(recorded.kind), int)
-    work = Launched.from_columns(recorded.names, recorded.kind, recorded.start_ns, recorded.end_ns)
-    unmarked = np.zeros(len(named), np.int64)
-    owners = Owners(named, unmarked, recorded.kind + 1, zeros == 0, zeros, [(), ("train",)], zeros + 1)
+    known = {"labels": named, "label": recorded.kind + 1, "sampled": zeros == 0, "paths": [(), ("train",)]}
+    work = Launched.from_columns(
+        recorded.names, recorded.kind, recorded.start_ns, recorded.end_ns, path=zeros + 1, **known
+    )
     times = [(scene.begin_ns, scene.finish_ns)]
-    whole = split.split_of(run, [ProcessTrace(100, "train.py", 0, ["GPU-0"], work, owners, times)], None)
+    whole = split.split_of(run, [ProcessTrace(100, "train.py", 0, ["GPU-0"], work, times)], None)
     if whole is None:
         return run, []
     phase = next(row for row in whole.spans.to_pylist() if row["kind"] == "phase")

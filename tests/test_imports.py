@@ -102,7 +102,7 @@ def test_nothing_imports_upwards():
 OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}
 LEVELS = {"CARE", "NO", "NONE", "YES", "rule"}
 FACTS = {"Conditions", "Facts", "Spread", "Untouched", "facts_of"}
-DATA = {*OUTCOMES, *LEVELS, *FACTS, "Advice", "advice_of", "Budget", "Share", "absolute", "Waveform", "waveform_of"}
+DATA = {*OUTCOMES, *LEVELS, *FACTS, "Advice", "advice_of", "Budget", "absolute", "Waveform", "waveform_of"}
 
 
 def test_reports_take_from_the_analysis_data_alone():

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from import_logs import SAMPLES, read
-from jouletrace.analysis.analyse import figures_of
+from jouletrace.analysis.analyse import analysed
 from jouletrace.run import Run, load, tables
 from places import REPOSITORY
 
@@ -22,9 +22,9 @@ def test_figures_come_with_their_warnings_and_leave_the_run_as_it_was(name, tmp_
     run = load(REPOSITORY / STORED[name]) if name in STORED else read(tmp_path, *SAMPLES[name])
     whole = {one.name: getattr(run, one.name) for one in fields(Run) if one.init}
     facts = deepcopy({name: value for name, value in whole.items() if name not in tables.TABLES})
-    figures = figures_of(run)
+    found = analysed(run)
     assert {name: getattr(run, name) for name in facts} == facts
     assert all(getattr(run, name) is whole[name] for name in tables.TABLES)
-    figures.become(run)
-    assert run.warnings is figures.stated["warnings"]
-    assert len(run.results)
+    assert found.warnings is not run.warnings
+    assert len(found.results)
+    assert found.results is not run.results

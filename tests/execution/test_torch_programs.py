@@ -21,7 +21,7 @@ from jouletrace.execution.operator_marks import repeated  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
 from jouletrace.execution.torch_programs import CpuTraceable, GpuTraceable  # noqa: E402
 from jouletrace.profiler.detail.kernel_recording import rows_of  # noqa: E402
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace  # noqa: E402
+from jouletrace.tracer.process_trace import Launched, ProcessTrace  # noqa: E402
 from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -111,10 +111,9 @@ def traced(call):
         call(seen)
     ops, start, end, marks, ranges = zip(*seen.rows, strict=True)
     (names, name), (labels, label), (paths, path) = distinct(ops), distinct(marks, [""]), distinct(ranges, [()])
-    zeros = np.zeros(len(name), int)
-    owners = Owners([(one, "") for one in labels], np.zeros(len(labels), int), label, label > 0, zeros, paths, path)
-    work = Launched.from_columns(names, name, np.array(start), np.array(end))
-    return ProcessTrace(1, "toy", None, ["GPU-0"], work, owners, [(start[0], end[-1])])
+    known = {"labels": [(one, "") for one in labels], "label": label, "sampled": label > 0}
+    work = Launched.from_columns(names, name, np.array(start), np.array(end), paths=paths, path=path, **known)
+    return ProcessTrace(1, "toy", None, ["GPU-0"], work, [(start[0], end[-1])])
 
 
 def silent():
@@ -278,8 +277,8 @@ def test_kernels_of_a_compiler_state_the_operators_that_they_fuse(on_cpu, monkey
     def compiled(call):
         made = traced(call)
         gelu = np.array([name == "aten.gelu" for name in made.work.names])[made.work.name]
-        owners = replace(made.owners, labels=[("", ""), ("add+gelu", "")], label=gelu.astype(int))
-        return replace(made, owners=owners)
+        work = replace(made.work, labels=[("", ""), ("add+gelu", "")], label=gelu.astype(int))
+        return replace(made, work=work)
 
     monkeypatch.setattr(torch_programs, "trace", compiled)
     work = built()

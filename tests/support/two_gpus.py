@@ -12,7 +12,7 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.simulator.sensors import SamplingSensor
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from scenarios import draw, simulate
 from simulated_power import Board
 from simulated_programs import Kinds, Plan, lay_out
@@ -101,9 +101,8 @@ def _traced(scene, recorded, rank, device):
     """A rank's kernels: every kernel within a range, with its operator but for those between GPUs."""
     count, last = len(recorded.kind), len(recorded.names) - 1
     names, zeros = (*recorded.names[:last], SUM), np.zeros(count, np.int64)
-    work = Launched.from_columns(names, recorded.kind, recorded.start_ns, recorded.end_ns)
     labels = [("", ""), *zip(recorded.operators, recorded.modules, strict=True)]
     label = np.where(recorded.kind == last, 0, recorded.kind + 1)
-    unmarked = np.zeros(len(labels), np.int64)
-    owners = Owners(labels, unmarked, label, np.ones(count, bool), zeros, [(), ("train",)], zeros + 1)
-    return ProcessTrace(100 + rank, "train.py", rank, [device], work, owners, [(scene.begin_ns, scene.finish_ns)])
+    known = {"labels": labels, "label": label, "sampled": zeros == 0, "paths": [(), ("train",)], "path": zeros + 1}
+    work = Launched.from_columns(names, recorded.kind, recorded.start_ns, recorded.end_ns, **known)
+    return ProcessTrace(100 + rank, "train.py", rank, [device], work, [(scene.begin_ns, scene.finish_ns)])

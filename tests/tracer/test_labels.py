@@ -12,7 +12,7 @@ from row_writer import Writer
 def named(folder):
     """The operator and the module of each launch, in order."""
     (traced,) = read(folder)
-    labels, label = labels_of(traced)
+    labels, label = labels_of(traced.work)
     return [labels[one] for one in label]
 
 

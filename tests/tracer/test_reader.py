@@ -27,7 +27,7 @@ def written(folder, pid=7, count=3, **facts):
 
 
 def labels_of(traced):
-    return [traced.owners.labels[one] for one in traced.owners.label]
+    return [traced.work.labels[one] for one in traced.work.label]
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path):
     assert ((work.end_ns - BEGIN) // US).tolist() == [10, 30, 45, 75]
     assert work.device.tolist() == [1, 0, 1, 0]
     assert work.correlation.tolist() == [1, 2, 3, 4]
-    assert found.owners.thread.tolist() == [2, 1, 1, 1]
+    assert found.work.thread.tolist() == [2, 1, 1, 1]
     assert found.segments == [(at(0), at(50)), (at(60), at(100))]
     assert found.loads == [(at(50), at(60))]
     assert found.syncs.tolist() == [[at(10), at(20)], [at(80), at(90)]]
@@ -105,8 +105,8 @@ def test_a_launch_belongs_to_the_innermost_operator_the_nearest_module_and_its_r
             )
     (found,) = read(tmp_path)
     assert labels_of(found) == list(owners.values())
-    assert [found.owners.paths[one] for one in found.owners.path] == 3 * [(), ("epoch",), ("epoch", "step")]
-    assert found.owners.paths[0] == ()
+    assert [found.work.paths[one] for one in found.work.path] == 3 * [(), ("epoch",), ("epoch", "step")]
+    assert found.work.paths[0] == ()
 
 
 def test_marking_operators_that_never_came_says_why(tmp_path):
@@ -329,7 +329,7 @@ def test_ranges_in_ranges_without_end_have_a_path_of_some(tmp_path):
             within = writer.mark(within, "r", f"range {number}")
         writer.row(at(0), at(1), "k", range=within)
     (found,) = read(tmp_path)
-    path = found.owners.paths[found.owners.path[0]]
+    path = found.work.paths[found.work.path[0]]
     assert path == tuple(f"range {number}" for number in range(len(path)))
     assert 10 < len(path) < 1000
 

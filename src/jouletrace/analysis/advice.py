@@ -221,10 +221,10 @@ def _limited(run: Run) -> Iterator[tuple[str, Estimate, Estimate, float]]:
     rates = any("rates" in one for one in run.calibration.values())
     for row in divided(run, ["op"]) if rates and len(run.divided) else ():
         pairs = zip(BEST, WORK.values(), strict=True)
-        both = [(row.counted.get(name, ABSENT), row.counted.get(each, ABSENT)) for name, each in pairs]
+        both = [(row.get(name), row.get(each)) for name, each in pairs]
         share, each = max(both, key=lambda one: one[0].value or 0.0)
         if share.value and each.value and not any(one.reason == "no_best_rate" for one, _ in both):
-            yield row.path[-1].name if row.path else "", share, row.energy, each.value
+            yield row.path[-1].name if row.path else "", share, row.get("energy_total_j"), each.value
 
 
 def _far_from_best(run: Run, advised: Collection[str]) -> dict[str, tuple[Estimate, str]]:

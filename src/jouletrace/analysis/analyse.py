@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from jouletrace.analysis.between_runs import add_between_runs
@@ -43,18 +45,17 @@ so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs
 
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
-    figures_of(run).become(run)
+    found = analysed(run)
+    for one in fields(Run):
+        if one.init:
+            setattr(run, one.name, getattr(found, one.name))
     return run
 
 
 @one_thread
-def figures_of(run: Run) -> Figures:
-    """The figures of a Run from its raw tables, with its warnings and what else changes with them.
-
-    The Run stays as it is; ``Figures.become`` writes them into it.
-    """
-    stored, run = run, draft_of(run)
-    figures = Figures()
+def analysed(run: Run) -> Run:
+    """The same Run with its figures, warnings and all that changes with them; the one given stays as it is."""
+    run, figures = draft_of(run), Figures()
     for name in ("waveform", *tables.SOLVED):
         setattr(run, name, tables.empty(name))
     check_record(run)
@@ -93,8 +94,8 @@ def figures_of(run: Run) -> Figures:
         for metric, one in work_and_idle(run).items():
             figures.add(MODEL_UNIT, metric, one)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
-    figures.state(run, stored)
-    return figures
+    figures.become(run)
+    return run
 
 
 def analyse_recorded(run: Run) -> Run:

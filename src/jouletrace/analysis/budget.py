@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from jouletrace.analysis.analyse import analyse
+from jouletrace.analysis.analyse import analysed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS, PROGRAM_TIME
-from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import expanded
@@ -101,7 +100,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """
     found = Parts(run)
     if not are_stored(found):
-        found = Parts(analyse(draft_of(run)))
+        found = Parts(analysed(run))
     apart = (part.id for part in found.rows() if part.level in ("device", "load"))
     has_whole = any(figure.budget for figure in found.whole.figures.values())
     wanted = {*parts, *([MODEL_UNIT] if has_whole else apart)}

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from jouletrace.analysis import efficiency
-from jouletrace.analysis.analyse import analyse
+from jouletrace.analysis.analyse import analysed
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, PROFILE, STEPS, check, taken
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
-from jouletrace.run.model import draft_of
-from jouletrace.run.parts import ABSENT
+from jouletrace.run.parts import ABSENT, Row
 from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
+from jouletrace.run.sums import ENERGY, TIME
 from jouletrace.stats.interval import Z95, total
 
 NOT_RECORDED = "kernels not recorded"
@@ -35,30 +35,6 @@ _ROUNDING = 1e-9
 
 _MISSING = {"phase": "(no phase)", "module": OUTSIDE, "op": "(no operator)", "shapes": "(no shapes)"}
 """Names of steps that a path lacks."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """Energy of one division in an iteration, or in all of a program.
-
-    Attributes:
-        path: A step for each kind by which was divided; a step of kind "idle" for what no recorded kernel takes (behind
-            that of the device, where it was divided by these); () for ``count`` paths together that aren't listed.
-        count: Number of paths that it sums up.
-        seconds: Time in which their kernels ran, s; kernels that overlap count each.
-        energy: In joules, with its budget; null where the powers of some of its kernels aren't known. That of paths
-            which aren't listed is of their kernels of known power.
-        share: Of the energy of the whole.
-        counted: Work, its energy by that, and its shares of the best rates of one GPU, by metric
-            (``analysis.efficiency``); only of operators.
-    """
-
-    path: Path
-    count: int
-    seconds: float
-    energy: Estimate
-    share: Estimate
-    counted: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 def check_levels(levels: Sequence[str]) -> None:
@@ -73,8 +49,11 @@ def check_levels(levels: Sequence[str]) -> None:
         raise BadInputError(f"--by {','.join(levels)}: give each level once")
 
 
-def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Share]:
+def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row]:
     """A Run's energy by these levels, the largest first, then what isn't listed as one, then idle time.
+
+    A path has a step for each level; one of kind "idle" for what no recorded kernel takes, behind that of the device
+    where it was divided by these. Operators state their work, and their energy by it (``analysis.efficiency``).
 
     What isn't listed, be it one path, has the energy that is left, however wide its interval; of a program what was
     before its first kernel follows. What all leave of the whole, which was measured by itself, comes last: so the rows
@@ -91,7 +70,7 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
     check_levels(levels)
     kinds, saved = [STEPS[level] for level in levels], run
     if not len(run.divided):
-        run = analyse(draft_of(run))
+        run = analysed(run)
     divisions = divisions_of(run)
     if not divisions:
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"
@@ -110,57 +89,59 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Sha
         for path, site in zip(division.path, division.column("site"), strict=True):
             sites[_reduced(names.get(division.device, division.device), kinds, path)[0]].add(site)
 
-    def share(paths: Collection[Path], *, remainder: bool = False) -> Share:
+    def row(paths: Collection[Path], *, remainder: bool = False) -> Row:
         seconds, energies = 0.0, []
         for division, groups in sums:
             if some := [groups[path] for path in paths if path in groups]:
                 of_kinds = np.sum(some, axis=0)
                 seconds += float(of_kinds.sum())
                 energies.append(division.energy(of_kinds, remainder=remainder))
-        path = next(iter(paths)) if len(paths) == 1 else ()
-        found = _share(path, len(paths), seconds, summed(energies, alike=alike), whole)
+        path, energy = next(iter(paths)), summed(energies, alike=alike)
+        if len(paths) > 1:
+            return _row((Step("pool", f"{len(paths)} more, together"),), seconds, energy, whole, len(paths))
         own = [units[id] for id in sites[path] if id is not None]
         used = {formats.get(row["parent"], "") for row in own if row["flops"]}
         number_format = used.pop() if len(used) == 1 else ""
-        counted = efficiency.efficiency(efficiency.summed(own), found.energy, seconds, best, number_format)
-        return replace(found, counted=counted)
+        counted = efficiency.efficiency(efficiency.summed(own), energy, seconds, best, number_format)
+        found = _row(path, seconds, energy, whole)
+        return replace(found, figures={**found.figures, **counted})
 
-    whole, alike = run.result("energy_total_j").value, _alike(run, {one.device for one in divisions})
+    whole, alike = run.result(ENERGY).value, _alike(run, {one.device for one in divisions})
     paths = dict.fromkeys(path for _, groups in sums for path in groups)
-    idle = [share([path], remainder=True) for path in paths if path[-1].kind == "idle"]
-    found = [share([path]) for path in paths if path[-1].kind != "idle"]
-    known = (one for one in found if one.energy.value is not None)
-    listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
+    idle = [row([path], remainder=True) for path in paths if path[-1].kind == "idle"]
+    found = [row([path]) for path in paths if path[-1].kind != "idle"]
+    known = (one for one in found if one.get(ENERGY).value is not None)
+    listed = sorted(known, key=lambda one: -(one.get(ENERGY).value or 0.0))[:top]
     shown = {one.path for one in listed}
     rest = [one.path for one in found if one.path not in shown]
     unrecorded: dict[Path, list[tuple[float, Estimate]]] = {}
     for device, name, unit in beside(run, divisions):
-        energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))
+        energy, time = (run.result(metric, unit) for metric in (ENERGY, TIME))
         budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
         step = [Step("device", names.get(device, device))] if "device" in kinds else []
         path = (*step, Step("idle", name))
         unrecorded.setdefault(path, []).append((time.value or 0.0, replace(energy, budget=budget)))
     rows = [
         *listed,
-        *([share(rest, remainder=True)] if rest else []),
+        *([row(rest, remainder=True)] if rest else []),
         *idle,
         *(
-            _share(path, 1, sum(seconds for seconds, _ in some), summed([energy for _, energy in some]), whole)
+            _row(path, sum(seconds for seconds, _ in some), summed([energy for _, energy in some]), whole)
             for path, some in unrecorded.items()
         ),
     ]
-    every = share(list(paths), remainder=True).energy
-    return [*rows, *_in_no_part(run.result("energy_total_j"), rows, every)]
+    every = row(paths, remainder=True).get(ENERGY)
+    return [*rows, *_in_no_part(run.result(ENERGY), rows, every)]
 
 
-def _in_no_part(whole: Estimate, rows: Sequence[Share], every: Estimate) -> list[Share]:
+def _in_no_part(whole: Estimate, rows: Sequence[Row], every: Estimate) -> list[Row]:
     """The rest of a whole that no row has; its interval combines those of whole and rows as independent errors."""
-    left = (whole.value or 0.0) - sum(one.energy.value or 0.0 for one in rows)
-    if not whole.value or abs(left) <= _ROUNDING * abs(whole.value) or not any(one.energy.value for one in rows):
+    left = (whole.value or 0.0) - sum(one.get(ENERGY).value or 0.0 for one in rows)
+    if not whole.value or abs(left) <= _ROUNDING * abs(whole.value) or not any(one.get(ENERGY).value for one in rows):
         return []
     half = math.hypot(whole.half_width or 0.0, every.half_width or 0.0)
     energy = Estimate(left, left - half, left + half, every.n, every.method)
-    return [Share((Step("rest", IN_NO_PART),), 1, 0.0, energy, energy.scaled(1 / whole.value))]
+    return [_row((Step("rest", IN_NO_PART),), 0.0, energy, whole.value)]
 
 
 def _instead(run: Run) -> str:
@@ -213,9 +194,9 @@ def added(energies: Iterable[Estimate]) -> Estimate:
     return Estimate(*(sum(filter(None, some)) for some in zip(*ends, strict=True))) if there else ABSENT
 
 
-def _share(path: Path, count: int, seconds: float, energy: Estimate, whole: float | None) -> Share:
+def _row(path: Path, seconds: float, energy: Estimate, whole: float | None, count: int | None = None) -> Row:
     share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
-    return Share(path, count, seconds, energy, share)
+    return Row(path, {TIME: Estimate(seconds), ENERGY: energy, "share": share}, count)
 
 
 def _reduced(device: str, kinds: Sequence[str], below: Path) -> tuple[Path]:

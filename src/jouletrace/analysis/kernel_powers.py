@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jouletrace.analysis.kernel_times import IDLE, OTHERS, KernelTimes, by_operator
+from jouletrace.analysis.kernel_times import OTHERS, KernelTimes, by_operator
 from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.arrays import Floats
@@ -198,6 +198,7 @@ class KernelPowers:
         recorded: The recording.
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
         place: Of each kind of the recording in them; those of unknown power are in none.
+        rests: Whether the GPU rested in the recording, without which the power of idle isn't known.
         pools: Names of operators whose energies are known together alone.
         possible: The check that the GPU can draw the powers.
     """
@@ -205,6 +206,7 @@ class KernelPowers:
     recorded: Recorded
     of_kinds: Powers
     place: Mapping[int, int]
+    rests: bool
     pools: Sequence[tuple[str, ...]]
     possible: Outcome
 
@@ -234,17 +236,19 @@ class KernelPowers:
             group[where] = times.total_s[kind]
         operators = {kind.operator for kind in times.kinds}
         found = pools(of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
-        if rest_s > 0:
-            place[IDLE] = len(of_kinds.watts) - 1
         several = [names for names in found if len(names) > 1]
-        return cls(recording, of_kinds, place, several, check_powers(rows, most_w))
+        return cls(recording, of_kinds, place, rest_s > 0, several, check_powers(rows, most_w))
+
+    def numbers(self, kinds: Sequence[int]) -> list[int | None]:
+        """Places of kinds in ``of_kinds``, then that of idle; None where the power isn't known."""
+        return [*map(self.place.get, kinds), len(self.of_kinds.watts) - 1 if self.rests else None]
 
     def seconds(self, edges_s: Floats) -> Floats:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
         activity = self.recorded.activity
         columns = activity.timeline.seconds(edges_s)
         rest = np.diff(edges_s) - columns.sum(axis=1)
-        each = columns @ activity.shares[:, [kind for kind in self.place if kind != IDLE]]
+        each = columns @ activity.shares[:, list(self.place)]
         return np.column_stack([each, rest]) / self.of_kinds.own
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,6 @@ from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
-
-IDLE: Final = -1
-"""The kind of the time in which no kernel runs, which is none of ``KernelTimes.kinds``."""
 
 _SUMS = (("seconds", "sum"), ("count", "count"))
 """Columns of a division, and what each is of the seconds of launches."""

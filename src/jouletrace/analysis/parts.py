@@ -16,7 +16,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.efficiency import efficiency, formats_of, work_of
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import IDLE, by_operator, kind_of, times_of
+from jouletrace.analysis.kernel_times import by_operator, kind_of, times_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
@@ -45,19 +45,19 @@ TRACED = 0.006
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
 
-def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> Recorded:
+def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> RecordedParts:
     """The recording of a Run, or that of one device, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Recorded(run, figures, about)
+        return RecordedParts(run, figures, about)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
 
-class Recorded:
+class RecordedParts:
     """The recording of a Run, or that of one device, and the resulting figures.
 
     Attributes:
@@ -117,11 +117,13 @@ class Recorded:
         rows = self.times.units.values()
         idle = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         idle = self.figures.units.idle(self.top) if idle is None else idle
-        powers, place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
-        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "kind": IDLE, "seconds": idle_s}
+        rest: dict[str, object] = {"device": self.times.device, "unit": idle, "seconds": idle_s}
         ran = tables.concat([self.times.parts, tables.from_rows([rest], "divided")], "divided")
-        ran = tables.changed(ran, "kind", list(map(place.get, ran["kind"].to_pylist())))
-        return Division(self.times.device, powers, self.reason or "not_resolved", ran)
+        if self.powers is None:
+            ran = tables.changed(ran, "kind", [None] * len(ran))
+            return Division(self.times.device, None, self.reason or "not_resolved", ran)
+        kinds = self.powers.numbers(self.times.parts["kind"].to_pylist())
+        return Division(self.times.device, self.powers.of_kinds, "not_resolved", tables.changed(ran, "kind", kinds))
 
     def _sum(self, *, sited: bool = False) -> Floats:
         """Seconds of each kind in all that was launched, or by known sites alone, and in idle time."""

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jouletrace.analysis.analyse import analyse
+from jouletrace.analysis.analyse import analysed
 from jouletrace.analysis.divided import added, beside, summed
 from jouletrace.arrays import Floats
 from jouletrace.comparing.source import Side, Source
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Estimate, Run
 from jouletrace.run.division import Division, divisions_of
-from jouletrace.run.model import draft_of
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.paths import Path, names_of
 from jouletrace.run.recording_names import has_recording, of_equal_layers
@@ -155,7 +154,7 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
         if not has_recording(run):
             return
         try:
-            run = analyse(draft_of(run))
+            run = analysed(run)
         except JouletraceError:
             return
     divisions = divisions_of(run)

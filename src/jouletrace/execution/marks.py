@@ -11,7 +11,7 @@ import numpy as np
 from jouletrace.arrays import Ints, Mask
 from jouletrace.execution.calls import UNKNOWN
 from jouletrace.tracer.in_process import InProcess
-from jouletrace.tracer.process_trace import Owners
+from jouletrace.tracer.process_trace import Launched
 
 _COPY = " again"
 """Ends the mark of a call's repetition."""
@@ -43,20 +43,20 @@ class Marks:
             self._tracer.leave_call(depth)
 
 
-def marked(owners: Owners) -> tuple[Ints, Mask, Ints]:
+def marked(work: Launched) -> tuple[Ints, Mask, Ints]:
     """Numbers of the calls of launches (``UNKNOWN`` for none), whether they are copies, and numbers of iterations.
 
     Each has the shape (n,). The number of an iteration is ``UNKNOWN`` for launches before the first.
     """
-    texts = [op for op, _ in owners.labels]  # those of a compiler's kernels are names of operators
+    texts = [op for op, _ in work.labels]  # those of a compiler's kernels are names of operators
     numbers = [int(text.removesuffix(_COPY)) if text[:1].isdecimal() else UNKNOWN for text in texts]
     copies = [text.endswith(_COPY) for text in texts]
-    begun = [path[0] if path and path[0].startswith(_ITERATION) else "" for path in owners.paths]
-    turns = np.array([int(name.removeprefix(_ITERATION)) if name else UNKNOWN for name in begun])[owners.path]
+    begun = [path[0] if path and path[0].startswith(_ITERATION) else "" for path in work.paths]
+    turns = np.array([int(name.removeprefix(_ITERATION)) if name else UNKNOWN for name in begun])[work.path]
     known = np.flatnonzero(turns != UNKNOWN)
     iteration = np.full(len(turns), UNKNOWN)
     if len(known):  # launches of other threads, which may have no range, belong to the iteration that goes on
         steps = np.diff(turns[known], prepend=turns[known[0]]) % _TURNS
         at = np.searchsorted(known, np.arange(len(turns)), side="right") - 1
         iteration = np.where(at < 0, UNKNOWN, np.cumsum(steps)[at])
-    return np.array(numbers)[owners.label], np.array(copies)[owners.label], iteration
+    return np.array(numbers)[work.label], np.array(copies)[work.label], iteration

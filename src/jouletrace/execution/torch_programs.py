@@ -70,12 +70,12 @@ class GpuTraceable:
 
         with torch.cuda.device(self._device), user_code(self._built, " while its operators were listed"):
             traced = trace(lambda tracer: once(Marks(tracer)))
-        number, _, iteration = marked(traced.owners)
+        number, _, iteration = marked(traced.work)
         rows = np.flatnonzero(iteration == 0)
-        work, label = traced.work.take(rows), traced.owners.label[rows]
+        work = traced.work.take(rows)
         if not len(work):
             raise NotPossibleError("kernel tracing: the workload ran nothing on the GPU")
-        fused = np.where(number[rows] == UNKNOWN, np.array([op for op, _ in traced.owners.labels])[label], "")
+        fused = np.where(number[rows] == UNKNOWN, np.array([op for op, _ in work.labels])[work.label], "")
         return Listing(calls_of(seen, work, number[rows], fused.tolist()), work.names, note)
 
     def record(
@@ -110,7 +110,7 @@ class GpuTraceable:
 
         with torch.cuda.device(self._device), user_code(self._built, failure=BrokenOffError):
             traced = trace(lambda tracer: everything(Marks(tracer)))
-        number, copy, iteration = marked(traced.owners)
+        number, copy, iteration = marked(traced.work)
         rows = np.flatnonzero(iteration >= 0)
         work, copy, iteration = traced.work.take(rows), copy[rows], iteration[rows]
         call = listing.owners(work, listing.places(number[rows]), copy, iteration)

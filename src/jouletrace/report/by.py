@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.divided import Share
 from jouletrace.levels import STEPS
 from jouletrace.report.columns import of_best
 from jouletrace.report.contract import json_text
-from jouletrace.report.divisions import Row
 from jouletrace.report.document import Footnotes
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Run
 from jouletrace.run.metrics import BEST, WORK, metric, ordered
-from jouletrace.run.paths import Step
+from jouletrace.run.parts import Row
+from jouletrace.run.sums import ENERGY, TIME
 
 _HEADINGS = {"op": "operator"}
 
 
-def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
+def render(run: Run, found: Sequence[Row], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
     """A Run's energy by levels in a format of ``show``; ``remarks`` on trust stand above a table."""
     kinds = [STEPS[level] for level in levels]
     if form == "json":
-        return json_text([run], divided={",".join(kinds): [_row(one) for one in found]})
+        return json_text([run], divided={",".join(kinds): found})
     short = shortened(step.name for one in found for step in one.path if step.kind == "kernel")
     heads = [_HEADINGS.get(level, level) for level in levels]
     named = zip(kinds, heads, strict=True)
@@ -36,7 +35,7 @@ def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, r
         Column("energy", unit="J", key="energy_total_j", ends=True),
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
-    counted = ordered({name for one in found for name in one.counted})
+    counted = ordered({name for one in found for name in one.figures} - {TIME, ENERGY, "share"})
     shares = () if form == "csv" else tuple(BEST)
     counted = [name for name in counted if form == "csv" or name not in BEST.values()]
     units = {name: "" if name in shares else metric(name).unit for name in counted}
@@ -47,17 +46,17 @@ def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, r
     rows = [
         [
             *_named(one, kinds, short if form != "csv" else {}),
-            *(one.seconds or None, one.energy, one.share),
-            *((of_best(one.counted, name) if name in shares else one.counted.get(name, "")) for name in counted),
+            *(one.get(TIME).value or None, one.get(ENERGY), one.get("share")),
+            *((of_best(one.figures, name) if name in shares else one.figures.get(name, "")) for name in counted),
         ]
         for one in found
     ]
-    stated = [figure for one in found for figure in (one.energy, *one.counted.values())]
+    stated = [figure for one in found for name, figure in one.figures.items() if name != "share"]
     why = dict.fromkeys(figure.reason for figure in stated if figure.reason)
     marks = Footnotes()
-    remarked = [NBSP.join(marks.mark(flag(code)) for code in one.energy.flags) for one in found]
+    remarked = [NBSP.join(marks.mark(flag(code)) for code in one.get(ENERGY).flags) for one in found]
     if form == "csv":
-        remarked = [",".join(one.energy.flags) for one in found]
+        remarked = [",".join(one.get(ENERGY).flags) for one in found]
     if form == "csv" or any(remarked):
         columns.append(Column("", key="flags"))
         rows = [[*row, text] for row, text in zip(rows, remarked, strict=True)]
@@ -72,11 +71,11 @@ def render(run: Run, found: Sequence[Share], levels: Sequence[str], form: str, r
     return typeset(Document(title, simulated, verdict=list(remarks), sections=[table]).printable(), form)
 
 
-def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
+def _named(one: Row, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
     names = {step.kind: step.name for step in one.path}
-    last = names.get("idle") or names.get("rest")
-    rest = printed(last) if last else "" if one.path else f"{one.count} more, together"
+    last = names.get("idle") or names.get("rest") or names.get("pool")
+    rest = printed(last) if last else ""
     cells: list[str] = []
     for kind in kinds:
         name = names.get(kind) or ""
@@ -86,9 +85,3 @@ def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[
     if rest:  # there are devices alone
         cells[-1] = f"{cells[-1]}, {rest}"
     return cells
-
-
-def _row(one: Share) -> Row:
-    """The row of JSON: several paths together are a pool."""
-    figures = {"time_s": Estimate(one.seconds), "energy_total_j": one.energy, "share": one.share, **one.counted}
-    return Row(one.path or (Step("pool", f"{one.count} more, together"),), figures, None if one.path else one.count)

@@ -21,12 +21,12 @@ from jouletrace.report import advice as advised
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
-from jouletrace.report.divisions import Row, as_json, costliest_of, divisions
+from jouletrace.report.divisions import as_json, costliest_of, divisions
 from jouletrace.report.headline import headline
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
-from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.parts import ABSENT, Parts, Row
 
 SCHEMA = 3
 

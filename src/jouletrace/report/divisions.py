@@ -7,13 +7,13 @@ joule once: operators of equal layers are stored together, modules one by one, p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jouletrace.run import Estimate, Run
 from jouletrace.run.layers import OWN
-from jouletrace.run.parts import ABSENT, Part, Parts, costliest
+from jouletrace.run.parts import Part, Parts, Row, costliest
 from jouletrace.run.paths import Path, Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
@@ -33,16 +33,6 @@ PLACES = {
 """Metrics that each row states, and their fields; the others are in "other" under their own names."""
 
 BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a division: its path, its figures by metric, how often it runs in an iteration, and its device's id."""
-
-    path: Path
-    figures: Mapping[str, Estimate]
-    count: int | None = None
-    device: str | None = None
 
 
 def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
@@ -129,7 +119,7 @@ def as_json(row: Row, figure: Callable[[Estimate], dict[str, Any]]) -> dict[str,
         "path": [step._asdict() for step in row.path],
         "count": row.count or None,
         **({} if row.device is None else {"device": row.device}),
-        **{place: figure(row.figures.get(name, ABSENT)) for name, place in PLACES.items()},
+        **{place: figure(row.get(name)) for name, place in PLACES.items()},
         "flags": list(dict.fromkeys(flag for one in row.figures.values() for flag in one.flags)),
         "other": {name: figure(one) for name, one in row.figures.items() if name not in PLACES},
     }

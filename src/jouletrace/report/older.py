@@ -8,9 +8,9 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report.contract import SCHEMA, figure
-from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, Row, as_json, with_own
+from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, as_json, with_own
 from jouletrace.run import Estimate
-from jouletrace.run.parts import RUN, Part
+from jouletrace.run.parts import RUN, Part, Row
 from jouletrace.run.paths import Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +21,9 @@ class Figures:
 
     Attributes:
         units: Of the Run; figures of others aren't shown.
-        stated: Warnings, tables and other fields of the Run that change with the figures, by name.
     """
 
     def __init__(self) -> None:
-        self.stated: dict[str, Any] = {}
         self._figures: dict[tuple[int, str], Estimate] = {}
         self.units = Units()
 
@@ -73,15 +71,9 @@ class Figures:
         """Names of the figures that were added of a unit."""
         return [metric for owner, metric in self._figures if owner == unit]
 
-    def state(self, draft: Run, stored: Run) -> None:
-        """Take over what a draft states otherwise than the Run as it is stored."""
-        pairs = {one.name: (getattr(draft, one.name), getattr(stored, one.name)) for one in fields(Run) if one.init}
-        self.stated = {name: new for name, (new, old) in pairs.items() if new is not old}
-
     def become(self, run: Run) -> None:
-        """Make them the figures of a Run, in place of those that it has, with all that they come with."""
-        for name, value in {**self.stated, "units": self.units.table(), "results": self._results()}.items():
-            setattr(run, name, value)
+        """Make them the figures of a Run, in place of those that it has."""
+        run.units, run.results = self.units.table(), self._results()
 
     def _results(self) -> pa.Table:
         rows: list[dict[str, object]] = [

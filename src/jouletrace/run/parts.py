@@ -115,6 +115,23 @@ class Part:
         return self.figures.get(metric, ABSENT)
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of a division: its path, its figures by metric, how often it runs in an iteration, and its device's id.
+
+    ``count`` of several paths that are listed as one is their number.
+    """
+
+    path: Path
+    figures: Mapping[str, Estimate]
+    count: int | None = None
+    device: str | None = None
+
+    def get(self, metric: str) -> Estimate:
+        """A figure; null with reason ``not_measured`` if it isn't there."""
+        return self.figures.get(metric, ABSENT)
+
+
 class Parts:
     """The parts of a Run by level.
 

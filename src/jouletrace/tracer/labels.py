@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Ints, Mask
 from jouletrace.run import tables
 from jouletrace.tracer.names import family_of
-from jouletrace.tracer.process_trace import Label, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Label, Launched
 
 _DIGITS = re.compile(r"\d+")
 _LISTED = 3
@@ -27,33 +27,32 @@ SURE = 0.95
 _UNSURE = -1
 
 
-def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
+def labels_of(work: Launched) -> tuple[list[Label], Ints]:
     """Distinct labels, and the index of that of each kernel, shape (n,).
 
     A kernel has the label with which it was marked. Others get that of marked ones in the same module and the same
     sequence of kernels: all of them since work without modules began (backward, the optimizer), or until it ended, or
     some neighbours. Where a sequence has labels that differ in their modules, what these have in common counts.
     """
-    owners, work = traced.owners, traced.work
-    labels = list(owners.labels)
+    labels = list(work.labels)
     nameless = np.array([not op for op, _ in labels])
-    found = owners.label.copy()
-    open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
-    marked = np.flatnonzero(owners.sampled)
+    found = work.label.copy()
+    open_ = np.flatnonzero(~work.sampled & nameless[work.label])
+    marked = np.flatnonzero(work.sampled)
     if not len(marked) or nameless.all() or not len(open_):
         return _distinct(labels, found)
     families: dict[str, int] = {}
     family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
-    module = owners.unmarked[owners.label] * len(work.names)
+    module = work.module * len(work.names)
     units = module + work.name, module + family[work.name]
-    place = _places(owners.thread)
+    place = _places(work.thread)
     near = _near(units, place)
-    open_ = _teach(found, open_, chain(_outside(units, owners), near), marked)
-    unseen = owners.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
+    open_ = _teach(found, open_, chain(_outside(units, work), near), marked)
+    unseen = work.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
     if unseen.any():
         left = _teach(found, open_[unseen], _near([work.name], place), marked)
         open_ = np.concatenate([open_[~unseen], left])
-    labels, shared = _shared(labels, owners, near[0](marked))
+    labels, shared = _shared(labels, work, near[0](marked))
     merged = shared[found]
     _teach(merged, open_, near, marked)
     found[open_] = merged[open_]
@@ -107,12 +106,12 @@ def _distinct(labels: Sequence[Label], label: Ints) -> tuple[list[Label], Ints]:
     return list(texts), number[label]
 
 
-def _outside(units: Sequence[Ints], owners: Owners) -> Iterator[Key]:
+def _outside(units: Sequence[Ints], work: Launched) -> Iterator[Key]:
     """Keys by all units since work without modules began in a thread, and by all until it ends.
 
     Launches within modules have keys of their own, which no other has.
     """
-    thread, outside = owners.thread, owners.unmarked[owners.label] == owners.unmarked[0]
+    thread, outside = work.thread, work.module == 0
     for key in _whole(units, np.append(True, (thread[1:] != thread[:-1]) | (outside[1:] != outside[:-1]))):
         key[~outside] = np.flatnonzero(~outside)
         yield key.__getitem__
@@ -185,12 +184,12 @@ def _sure(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], Int
     return known, best
 
 
-def _shared(labels: list[Label], owners: Owners, key: NDArray[np.uint64]) -> tuple[list[Label], Ints]:
+def _shared(labels: list[Label], work: Launched, key: NDArray[np.uint64]) -> tuple[list[Label], Ints]:
     """More labels, of what those of one operator with a sequence in common share, and the one of each label.
 
     ``key`` is of the sequences of marked launches.
     """
-    same = _same(labels, owners, key)
+    same = _same(labels, work, key)
     more, number = list(labels), np.arange(len(labels))
     for one in np.unique(same):
         members = np.flatnonzero(same == one)
@@ -200,13 +199,13 @@ def _shared(labels: list[Label], owners: Owners, key: NDArray[np.uint64]) -> tup
     return more, number
 
 
-def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> Ints:
+def _same(labels: Sequence[Label], work: Launched, key: NDArray[np.uint64]) -> Ints:
     """Of each label, the first of those that go by it: of one operator, with a sequence in common; shape (labels,)."""
     codes = {op: code for code, op in enumerate(dict.fromkeys(op for op, _ in labels))}
     kind = np.array([codes[op] for op, _ in labels])
-    marked = owners.sampled
+    marked = work.sampled
     sequence = tables.distinct(key.view(np.int64))[1]
-    sequence, used = np.divmod(tables.distinct(sequence * len(labels) + owners.label[marked])[0], len(labels))
+    sequence, used = np.divmod(tables.distinct(sequence * len(labels) + work.label[marked])[0], len(labels))
     order = np.lexsort((used, kind[used], sequence))
     before, after = order[:-1], order[1:]
     alike = (sequence[before] == sequence[after]) & (kind[used[before]] == kind[used[after]])

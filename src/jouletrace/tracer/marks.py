@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from jouletrace.arrays import Ints
 from jouletrace.run import tables
 from jouletrace.run.recording_names import of_equal_layers
 from jouletrace.tracer.names import operator, operators_in
-from jouletrace.tracer.process_trace import Launched, Owners
+from jouletrace.tracer.process_trace import Launched
 from jouletrace.tracer.rows import Text, plain
 
 MOST_NESTED = 64
@@ -34,8 +34,8 @@ class _Place:
     listed: bool = False
 
 
-def owners_of(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -> Owners:
-    """The operator, module and ranges of each launch.
+def owned(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -> Launched:
+    """The launches with the operator, module and ranges of each.
 
     Args:
         text: Names and marks of the process.
@@ -48,10 +48,12 @@ def owners_of(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -
     number = np.array([_label(labels, place) for place in places])
     label = _of_compilers(text, work, labels, _known(number, rows["owner"][order]))
     distinct = {path: k for k, path in enumerate(dict.fromkeys(paths))}
-    return Owners(
+    modules = np.array([labels[_Place("", place.unmarked, place.unmarked)] for place in labels])
+    return replace(
+        work,
         labels=[(place.operator, place.module) for place in labels],
-        unmarked=np.array([labels[_Place("", place.unmarked, place.unmarked)] for place in labels]),
         label=label,
+        module=modules[label],
         sampled=rows["sampled"][order] != 0,
         thread=rows["thread"][order].astype(np.int64),
         paths=list(distinct),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -32,11 +32,13 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Launched:
-    """Kernels, copies and sets, in the order of their launches.
+    """Kernels, copies and sets, in the order of their launches, and what each belongs to as far as it was marked.
 
     Attributes:
         names: Distinct names of kernels, copies and sets.
         shapes: How kernels are launched; unknown is the first.
+        labels: Operators and modules; ("", "") is the first.
+        paths: Paths of ranges; () is the first.
         name: Index into ``names``, shape (n,).
         start_ns, end_ns: Since the Unix epoch, shape (n,).
         correlation: Number of the launch; all kernels of a CUDA graph share one. Shape (n,).
@@ -44,10 +46,19 @@ class Launched:
         stream: CUDA's number of the stream, shape (n,).
         kind: KERNEL, COPY or SET, shape (n,).
         extra: Of a kernel its index into ``shapes``, of others the bytes that they move, shape (n,).
+        label: Index into ``labels``, shape (n,).
+        module: Number of the module around the launch, 0 for none, whether or not operators were marked, shape (n,).
+        sampled: Whether operators were marked at the launch, shape (n,).
+        thread: Small number of the thread that launched, shape (n,).
+        path: Index into ``paths``, shape (n,).
+        weight: For how many of its like each kernel stands, shape (n,).
+        wait_ns: How long each kernel waited for other ranks when it began, shape (n,).
     """
 
     names: tuple[str, ...]
     shapes: Sequence[Shape]
+    labels: Sequence[Label]
+    paths: Sequence[Names]
     name: Ints
     start_ns: Ints
     end_ns: Ints
@@ -56,55 +67,34 @@ class Launched:
     stream: Ints
     kind: Ints
     extra: Ints
+    label: Ints
+    module: Ints
+    sampled: Mask
+    thread: Ints
+    path: Ints
+    weight: Floats
+    wait_ns: Ints
 
     def __len__(self) -> int:
         return len(self.name)
 
     @classmethod
-    def from_columns(cls, names: Sequence[str], name: Ints, start_ns: Ints, end_ns: Ints, **columns: Ints) -> Launched:
-        """Launches, each of its own number, of which columns that aren't given are zeros."""
-        given = dict.fromkeys(_OF_WORK, np.zeros(len(name), np.int64)) | {"correlation": np.arange(1, 1 + len(name))}
-        given |= {"name": name, "start_ns": start_ns, "end_ns": end_ns} | columns
-        return cls(tuple(names), [UNSHAPED], *(given[column] for column in _OF_WORK))
-
-    def take(self, rows: Mask | Ints) -> Launched:
-        """A selection."""
-        return replace(self, **{column: getattr(self, column)[rows] for column in _OF_WORK})
-
-
-@dataclass(frozen=True)
-class Owners:
-    """Operators, modules and ranges of the launches of a process, as they were marked.
-
-    Attributes:
-        labels: Operators and modules; ("", "") is the first.
-        unmarked: Of each label, the one that the same launches have where operators aren't marked, shape (labels,).
-        label: Index into ``labels``, shape (n,).
-        sampled: Whether operators were marked at the launch, shape (n,).
-        thread: Small number of the thread that launched, shape (n,).
-        paths: Paths of ranges; () is the first.
-        path: Index into ``paths``, shape (n,).
-    """
-
-    labels: Sequence[Label]
-    unmarked: Ints
-    label: Ints
-    sampled: Mask
-    thread: Ints
-    paths: Sequence[Names]
-    path: Ints
+    def from_columns(cls, names: Sequence[str], name: Ints, start_ns: Ints, end_ns: Ints, **known: Any) -> Launched:
+        """Launches, each of its own number and weight, of which all that isn't ``known`` is zeros, or names nothing."""
+        found: dict[str, Any] = {column: np.zeros(len(name), np.int64) for column in _COLUMNS}
+        found |= {"shapes": [UNSHAPED], "labels": [("", "")], "paths": [()], "correlation": np.arange(1, 1 + len(name))}
+        found |= {"sampled": np.zeros(len(name), bool), "weight": np.ones(len(name))}
+        return cls(**found | {"names": tuple(names), "name": name, "start_ns": start_ns, "end_ns": end_ns} | known)
 
     @property
-    def known(self) -> bool:
+    def marked(self) -> bool:
         """True if an operator was marked at some launch."""
         named = np.array([bool(op) for op, _ in self.labels])
         return bool((self.sampled & named[self.label]).any())
 
-    @classmethod
-    def none(cls, count: int) -> Owners:
-        """Those of launches of which nothing is known."""
-        zeros = np.zeros(count, np.int64)
-        return cls([("", "")], np.zeros(1, np.int64), zeros, np.zeros(count, bool), zeros, [()], zeros)
+    def take(self, rows: Mask | Ints) -> Launched:
+        """A selection."""
+        return replace(self, **{column: getattr(self, column)[rows] for column in _COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,6 @@ class ProcessTrace:
         rank: Among the processes of a launcher; None if it isn't one of several.
         devices: UUIDs of its GPUs, by CUDA's numbers.
         work: What ran.
-        owners: What each launch belongs to.
         segments: When it was traced.
         loads: When it waited for its data loader, ns.
         syncs: When its host waited for the GPU, ns, by their ends; shape (m, 2).
@@ -125,6 +114,9 @@ class ProcessTrace:
         unsampled: Why no operators are known; "" if they are.
         dropped: Records that are missing: CUPTI dropped them, or they have no end.
         calls: How often a module was called outside of others, by its name.
+        marked: Of what ran on one GPU: whether an operator was marked at some launch of the process.
+        prefix: Ranges around all, where several processes share the GPU.
+        away: When another process had the GPU within kernels of this one, ns, disjoint, shape (m, 2).
     """
 
     pid: int
@@ -132,7 +124,6 @@ class ProcessTrace:
     rank: int | None
     devices: list[str]
     work: Launched
-    owners: Owners
     segments: list[Segment]
     loads: list[tuple[int, int]] = field(default_factory=list)
     syncs: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -140,6 +131,13 @@ class ProcessTrace:
     unsampled: str = ""
     dropped: int = 0
     calls: Mapping[str, int] = field(default_factory=dict)
+    marked: bool = False
+    prefix: Names = ()
+    away: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
+
+    def take(self, rows: Mask) -> ProcessTrace:
+        """The same with a selection of what ran."""
+        return replace(self, work=self.work.take(rows))
 
     def weights(self) -> Floats:
         """For how many of its like each kernel stands, shape (n,).
@@ -156,17 +154,8 @@ class ProcessTrace:
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
-        owners = self.owners
-        about = {
-            **{name: getattr(self, name) for name in ("pid", "name", "rank", "devices", "segments", "loads", "notes")},
-            **{name: getattr(self, name) for name in ("unsampled", "dropped", "calls")},
-            "names": self.work.names,
-            "shapes": self.work.shapes,
-            "labels": owners.labels,
-            "paths": owners.paths,
-        }
-        columns = {name: getattr(self.work, name) for name in _OF_WORK} | {"syncs": self.syncs}
-        columns |= {name: getattr(owners, name) for name in _OF_OWNERS}
+        about = {name: getattr(self, name) for name in _FACTS} | {name: getattr(self.work, name) for name in _LISTS}
+        columns = {name: getattr(self.work, name) for name in _COLUMNS} | {"syncs": self.syncs}
         file = io.BytesIO()
         np.savez_compressed(file, about=np.array(json.dumps(about)), **columns)
         write_whole(path, file.getvalue(), durable=False)
@@ -186,14 +175,14 @@ class ProcessTrace:
 
     @classmethod
     def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> ProcessTrace:
-        shapes = [tuple(shape) for shape in about.pop("shapes")]
-        work = Launched(tuple(about.pop("names")), shapes, *(file[name] for name in _OF_WORK))
-        labels = [(op, module) for op, module in about.pop("labels")]
-        paths = [tuple(names) for names in about.pop("paths")]
-        owners = Owners(labels=labels, paths=paths, **{name: file[name] for name in _OF_OWNERS})
+        lists: dict[str, Any] = {
+            name: [tuple(one) for one in about.pop(name)] for name in ("shapes", "labels", "paths")
+        }
+        work = Launched(tuple(about.pop("names")), **lists, **{name: file[name] for name in _COLUMNS})
         about |= {name: [tuple(pair) for pair in about[name]] for name in ("segments", "loads", "notes")}
-        return cls(work=work, owners=owners, syncs=file["syncs"], **about)
+        return cls(work=work, syncs=file["syncs"], **about)
 
 
-_OF_WORK = ("name", "start_ns", "end_ns", "correlation", "device", "stream", "kind", "extra")
-_OF_OWNERS = ("unmarked", "label", "sampled", "thread", "path")
+_FACTS = ("pid", "name", "rank", "devices", "segments", "loads", "notes", "unsampled", "dropped", "calls")
+_LISTS = ("names", "shapes", "labels", "paths")
+_COLUMNS = tuple(one.name for one in fields(Launched) if one.name not in _LISTS)

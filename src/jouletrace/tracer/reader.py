@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run.unrecorded import RECORDS_DROPPED, WITHOUT_KERNEL, without_work
-from jouletrace.tracer.marks import calls_of, owners_of
+from jouletrace.tracer.marks import calls_of, owned
 from jouletrace.tracer.names import demangle, process_name
 from jouletrace.tracer.process_trace import Launched, ProcessTrace, Segment
 from jouletrace.tracer.rows import (
@@ -84,20 +84,19 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     )
     shapes = [UNSHAPED, *text.shapes]
     extra[(which == KERNEL) & (extra >= len(shapes))] = 0
-    work = Launched(names, shapes, name, start, end, launch, device, stream, which, extra)
-    owners = owners_of(text, work, rows, order)
+    known = {"shapes": shapes, "correlation": launch, "device": device, "stream": stream, "kind": which, "extra": extra}
+    work = owned(text, Launched.from_columns(names, name, start, end, **known), rows, order)
     return ProcessTrace(
         pid=header.pid,
         name=plain(process_name(facts.get("cmdline", "").split("\x1f")).encode()),
         rank=number(facts.get("rank", "")),
         devices=_devices(text),
         work=work,
-        owners=owners,
         segments=_segments(text, last_ns) or ([(int(start.min()), int(end.max()))] if len(work) else []),
         loads=[(begin, until) for begin, until in loads.tolist()],
         syncs=syncs,
         notes=notes,
-        unsampled="" if owners.known else facts.get("operators", ""),
+        unsampled="" if work.marked else facts.get("operators", ""),
         dropped=lost,
         calls=calls_of(text),
     )

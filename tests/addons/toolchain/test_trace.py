@@ -16,7 +16,7 @@ from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from jouletrace.tracer.rows import UNSHAPED
 from stand_ins import called, install, limit_once_it_hangs
 
@@ -262,10 +262,11 @@ class Tracer:
         count = len(self.paths)
         start = time.time_ns() - 1000 * np.arange(count, 0, -1)
         name = np.arange(count) % max(len(self.kernels), 1)
-        work = Launched.from_columns([one for one, _ in self.kernels], name, start, start + 500, extra=name + 1)
-        work = replace(work, shapes=[UNSHAPED, *((grid, 1, 1, 128, 1, 1, 32, 0, 0) for _, grid in self.kernels)])
-        owners = replace(Owners.none(count), paths=paths, path=np.array([paths.index(one) for one in self.paths], int))
-        return ProcessTrace(1, "step", None, ["GPU-0"], work, owners, [])
+        shapes = [UNSHAPED, *((grid, 1, 1, 128, 1, 1, 32, 0, 0) for _, grid in self.kernels)]
+        known = {"paths": paths, "path": np.array([paths.index(one) for one in self.paths], int), "shapes": shapes}
+        names = [one for one, _ in self.kernels]
+        work = Launched.from_columns(names, name, start, start + 500, extra=name + 1, **known)
+        return ProcessTrace(1, "step", None, ["GPU-0"], work, [])
 
 
 def tracing(step, kernels=((GEMM, 8), (RELU, 16))):

@@ -11,7 +11,7 @@ from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_K
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
 from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 US = 1000
@@ -23,8 +23,7 @@ def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments
     name = np.array([names.index(name) for name, _, _ in kernels], np.int64)
     start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
     work = Launched.from_columns(names, name, start, end, device=np.full(len(kernels), device))
-    owners = Owners.none(len(kernels))
-    return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, owners, list(segments))
+    return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, list(segments))
 
 
 def rank(number, *, late=0, count=4):
@@ -41,10 +40,9 @@ def stepping(labels, calls, *, number=0, graphs=1):
     made = traced(number, [("gemm", at, at + 1) for at in range(len(labels))], device=number)
     known = list(dict.fromkeys(["", *labels]))
     label = np.array([known.index(one) for one in labels])
-    owners = dataclasses.replace(made.owners, labels=[("", one) for one in known], label=label)
-    owners = dataclasses.replace(owners, unmarked=np.arange(len(known)), sampled=np.ones(len(labels), bool))
-    work = dataclasses.replace(made.work, correlation=1 + np.arange(len(labels)) // graphs)
-    return dataclasses.replace(made, owners=owners, work=work, calls=calls)
+    columns = {"label": label, "module": label, "correlation": 1 + np.arange(len(labels)) // graphs}
+    work = dataclasses.replace(made.work, labels=[("", one) for one in known], sampled=label >= 0, **columns)
+    return dataclasses.replace(made, work=work, calls=calls)
 
 
 def steps_in(*found):
@@ -177,17 +175,15 @@ def test_a_process_is_handed_over_whole(tmp_path):
     one.loads.append((1, 2))
     edges = np.arange(len(one.work))
     labels, paths = [("", ""), ("mm", "fc")], [(), ("epoch",)]
-    owners = Owners(labels, np.array([0, 0]), edges % 2, edges > 2, edges, paths, edges % 2)
-    one = dataclasses.replace(one, owners=owners)
+    columns = {"label": edges % 2, "sampled": edges > 2, "thread": edges, "path": edges % 2}
+    one = dataclasses.replace(one, work=dataclasses.replace(one.work, labels=labels, paths=paths, **columns))
     one.save(tmp_path / "1.npz")
     back = ProcessTrace.load(tmp_path / "1.npz")
-    for name in ("name", "start_ns", "end_ns", "correlation", "device"):
+    for name in ("name", "start_ns", "end_ns", "correlation", "device", "label", "module", "sampled", "thread", "path"):
         assert np.array_equal(getattr(back.work, name), getattr(one.work, name))
     assert (back.work.names, back.rank, back.devices) == (one.work.names, one.rank, one.devices)
     assert (back.segments, back.loads, back.notes) == (one.segments, one.loads, one.notes)
-    assert (back.owners.labels, back.owners.paths) == (owners.labels, owners.paths)
-    for name in ("unmarked", "label", "sampled", "thread", "path"):
-        assert np.array_equal(getattr(back.owners, name), getattr(owners, name))
+    assert (back.work.labels, back.work.paths) == (labels, paths)
 
 
 def test_idle_time_has_the_cause_that_the_host_shows():
@@ -252,8 +248,9 @@ def test_a_kernel_without_an_operator_is_a_row_of_its_module():
     one = traced(None, [("own", 0, 10), ("own", 20, 30), ("gemm", 40, 50)])
     edges = np.arange(3)
     labels = [("", ""), ("", "rope"), ("", "attn"), ("mm", "fc")]
-    owners = Owners(labels, np.array([0, 1, 2, 0]), edges + 1, edges == 2, 0 * edges, [()], 0 * edges)
-    _, about, _ = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts, units := Units())
+    columns = {"label": edges + 1, "module": np.array([1, 2, 0]), "sampled": edges == 2}
+    one = dataclasses.replace(one, work=dataclasses.replace(one.work, labels=labels, **columns))
+    _, about, _ = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, units := Units())
     found = {(row["name"], row["op"], row["module"]) for row in units.table().to_pylist() if row["level"] == "kernel"}
     assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
     assert about["unmatched"] == pytest.approx(2 / 3)
@@ -263,8 +260,8 @@ def in_steps(names, count=300):
     """Kernels, each in a range of its own: the later the longer."""
     one = traced(None, [(names(step), 1000 * step, 1000 * step + step + 1) for step in range(count)])
     paths, steps = [(), *((f"step {step}",) for step in range(count))], np.arange(count)
-    owners = dataclasses.replace(Owners.none(count), paths=paths, path=steps + 1)
-    return gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])
+    work = dataclasses.replace(one.work, paths=paths, path=steps + 1)
+    return gpus_of([dataclasses.replace(one, work=work)], ["GPU-a"])
 
 
 @pytest.mark.parametrize("kinds", [2, 300])

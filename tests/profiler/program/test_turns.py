@@ -1,14 +1,12 @@
 """Processes that share a GPU by turns, simulated slice by slice: each has the time in which its kernels ran."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 
 SLICE_US, SWITCH_US, GAP_US, START_NS = 1500.0, 15.0, 1.5, 1_800_000_000_000_000_000
@@ -57,7 +55,7 @@ def traced(process, pid):
     start, end = (START_NS + (1000 * one).astype(np.int64) for one in (start, end))
     work = Launched.from_columns(names, name, start, end, device=np.zeros(len(name), np.int64))
     last = [(int(start[0]), int(end[-1]))]
-    return ProcessTrace(pid, "train.py", None, ["GPU-a"], work, Owners.none(len(name)), last)
+    return ProcessTrace(pid, "train.py", None, ["GPU-a"], work, last)
 
 
 def seconds_of(processes, found=None):
@@ -152,7 +150,7 @@ def test_processes_of_which_one_was_not_traced_all_the_while_are_cut_where_both_
     middle = (begin + end) // 2
     found[1].segments[:] = [(begin, middle), (end - 1, end)]
     keep = found[1].work.end_ns < middle
-    found[1] = dataclasses.replace(found[1], work=found[1].work.take(keep), owners=Owners.none(int(keep.sum())))
+    found[1] = found[1].take(keep)
     sums, raw, *_ = seconds_of(processes, found)
     late = found[0].work.start_ns > middle
     assert raw[0] > sums[0] > raw[0] * 0.9

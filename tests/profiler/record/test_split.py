@@ -13,7 +13,7 @@ from jouletrace.profiler.record.split import largest, totals
 from jouletrace.report.content import summary
 from jouletrace.run import DeviceInfo
 from jouletrace.run.recording_names import recording_of
-from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from places import REPOSITORY
 from recorded_program import REAL, run
 from records import channel, make_run, ns, phases, readings
@@ -287,7 +287,6 @@ def part_of_rank(place, rank, late_s, since=1.0):
         np.array([np.vectorize(ns)(one) for one in edges]).T.ravel() for edges in zip(gemm, all_reduce, strict=True)
     )
     work = Launched.from_columns(("gemm", SUM), np.arange(200) % 2, start.astype(np.int64), end.astype(np.int64))
-    owners = Owners.none(200)
     run = make_run(
         readings(300.0, 10.0, noise=0.3, device=device),
         kind="record",
@@ -297,9 +296,7 @@ def part_of_rank(place, rank, late_s, since=1.0):
     run.devices, run.clock_pairs = [DeviceInfo(device, "GPU by hand")], []
     run.workload = {"name": "x", "rank": rank, "world_size": 2, "restart": 0}
     run.save(str(place / f"rank-{rank}"))
-    split.leave(
-        [ProcessTrace(100 + rank, "x", rank, [device], work, owners, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}"
-    )
+    split.leave([ProcessTrace(100 + rank, "x", rank, [device], work, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}")
 
 
 @pytest.mark.thorough

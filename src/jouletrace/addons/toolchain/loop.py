@@ -54,7 +54,7 @@ def add_timeline(session: Session, step: Step, iterations: int) -> int:
         traced = trace(call)
     for code, text in traced.notes:
         session.run.warn(code, text)
-    _, _, iteration = marked(traced.owners)
+    _, _, iteration = marked(traced.work)
     rows = np.flatnonzero(iteration >= 0)
     found = traced.work.take(rows)
     if len(found) == 0:

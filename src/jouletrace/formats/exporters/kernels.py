@@ -69,4 +69,4 @@ def _energies(run: Run, several: bool) -> dict[tuple[str, str], Estimate]:
     only = run.devices[0].name if len(run.devices) == 1 else ""
     shares = divided(run, ["device", "kernel"] if several else ["kernel"])
     paths = ((one, {step.kind: step.name for step in one.path}) for one in shares)
-    return {(at.get("device", only), at["kernel"]): one.energy for one, at in paths if "kernel" in at}
+    return {(at.get("device", only), at["kernel"]): one.get("energy_total_j") for one, at in paths if "kernel" in at}

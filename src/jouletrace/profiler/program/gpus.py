@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jouletrace.arrays import Ints
-from jouletrace.profiler.program.timeline import COLLECTIVE, Part
+from jouletrace.profiler.program.timeline import COLLECTIVE
 from jouletrace.profiler.program.turns import away_of
 from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.process_trace import ProcessTrace
@@ -39,7 +39,7 @@ class Gpu:
 
     id: str
     rank: int | None
-    parts: list[Part]
+    parts: list[ProcessTrace]
     loads: list[tuple[int, int]]
     syncs: Ints
     dropped: int
@@ -76,56 +76,35 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
             left out (``unrecorded``).
     """
     waits = waits_of(found)
-    made: dict[str, list[tuple[ProcessTrace, Part]]] = {}
+    made: dict[str, list[ProcessTrace]] = {}
     for traced, wait in zip(found, waits.wait_ns, strict=True):
-        whole = _part(traced, wait)
-        for number in np.unique(traced.work.device).tolist():
-            here = traced.work.device == number
-            id = _device(traced, number, known)
-            if id not in known:
-                continue
-            made.setdefault(id, []).append((traced, whole.take(here)))
+        labels, label = labels_of(traced.work)
+        work = replace(traced.work, labels=labels, label=label, weight=traced.weights(), wait_ns=wait)
+        whole = replace(traced, work=work, marked=traced.work.marked)
+        numbers = np.unique(work.device).tolist()
+        for number in numbers:
+            if (id := _device(traced, number, known)) in known:
+                made.setdefault(id, []).append(whole if len(numbers) == 1 else whole.take(work.device == number))
     gpus = []
-    for id, members in made.items():
-        parts = [part for _, part in members]
+    for id, parts in made.items():
         if len(parts) > 1:
-            prefixes = [(f"{traced.name} ({traced.pid})",) for traced, _ in members]
-            parts = [
-                replace(part, prefix=prefix, away=away)
-                for part, prefix, away in zip(parts, prefixes, away_of(parts), strict=True)
-            ]
-        ranks = {traced.rank for traced, _ in members}
-        syncs = np.concatenate([traced.syncs for traced, _ in members])
+            for place, away in enumerate(away_of(parts)):
+                part = parts[place]
+                parts[place] = replace(part, prefix=(f"{part.name} ({part.pid})",), away=away)
+        ranks = {part.rank for part in parts}
+        syncs = np.concatenate([part.syncs for part in parts])
         gpus.append(
             Gpu(
                 id,
                 ranks.pop() if len(ranks) == 1 else None,
                 parts,
-                sorted(load for traced, _ in members for load in traced.loads),
+                sorted(load for part in parts for load in part.loads),
                 syncs[np.argsort(syncs[:, 1], kind="stable")],
-                sum(traced.dropped for traced, _ in members),
-                "; ".join(dict.fromkeys(traced.unsampled for traced, _ in members if traced.unsampled)),
+                sum(part.dropped for part in parts),
+                "; ".join(dict.fromkeys(part.unsampled for part in parts if part.unsampled)),
             )
         )
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
-
-
-def _part(traced: ProcessTrace, wait_ns: Ints) -> Part:
-    """All that a process ran."""
-    labels, label = labels_of(traced)
-    owners = traced.owners
-    return Part(
-        work=traced.work,
-        weight=traced.weights(),
-        labels=labels,
-        label=label,
-        sampled=owners.known,
-        paths=owners.paths,
-        path=owners.path,
-        wait_ns=wait_ns,
-        segments=traced.segments,
-        calls=traced.calls,
-    )
 
 
 def within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.arrays import Floats, Ints, Mask
+from jouletrace.arrays import Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.forms import Recording, Steps
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Label, Launched
+from jouletrace.tracer.process_trace import Label, ProcessTrace
 from jouletrace.tracer.rows import KERNEL
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
@@ -35,46 +34,8 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 """Phases of a program of several ranks, beside ``WAITING``."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """The kernels of one process on one GPU.
-
-    Attributes:
-        work: In the order of launches.
-        weight: For how many of its like each kernel stands, shape (n,).
-        labels: Operators and modules.
-        label: Index into ``labels`` of each kernel, shape (n,).
-        sampled: Whether operators were sampled.
-        paths: Of ranges.
-        path: Index into ``paths`` of each kernel, shape (n,).
-        wait_ns: How long each kernel waited for other ranks when it began, shape (n,).
-        prefix: Ranges around all, where several processes share the GPU.
-        away: When another process had the GPU within kernels of this one, ns, disjoint, shape (m, 2).
-        segments: When the process was traced.
-        calls: How often the process called a module outside of others, by its name.
-    """
-
-    work: Launched
-    weight: Floats
-    labels: Sequence[Label]
-    label: Ints
-    sampled: bool
-    paths: Sequence[tuple[str, ...]]
-    path: Ints
-    wait_ns: Ints
-    prefix: tuple[str, ...] = ()
-    away: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    segments: Sequence[tuple[int, int]] = ()
-    calls: Mapping[str, int] = field(default_factory=dict)
-
-    def take(self, rows: Mask) -> Part:
-        """A selection of its kernels."""
-        columns = {name: getattr(self, name)[rows] for name in ("weight", "label", "path", "wait_ns")}
-        return replace(self, work=self.work.take(rows), **columns)
-
-
 def rows_of(
-    parts: Sequence[Part],
+    parts: Sequence[ProcessTrace],
     units: Units,
     top: int = MODEL_UNIT,
     most: int = MOST_KERNELS,
@@ -109,7 +70,7 @@ def rows_of(
     return activity, about, pooled
 
 
-def steps_of(parts: Sequence[Part]) -> Steps | None:
+def steps_of(parts: Sequence[ProcessTrace]) -> Steps | None:
     """The module in which most of the kernels' time lies, and how often it was called; None unless it is one of all.
 
     A graph that is launched more often than the module in which it was captured is called says nothing of its steps.
@@ -117,12 +78,12 @@ def steps_of(parts: Sequence[Part]) -> Steps | None:
     found: set[tuple[str, int]] = set()
     for part in parts:
         seconds, work = defaultdict[str, float](float), part.work
-        own_s = np.bincount(part.label, (work.end_ns - work.start_ns) * part.weight, len(part.labels))
-        for (_, module), own in zip(part.labels, own_s.tolist(), strict=True):
+        own_s = np.bincount(work.label, (work.end_ns - work.start_ns) * work.weight, len(work.labels))
+        for (_, module), own in zip(work.labels, own_s.tolist(), strict=True):
             seconds[module.partition(".")[0]] += own
         name = max(seconds, key=seconds.__getitem__)
         calls = part.calls.get(name, 0)
-        inside = np.array([module.partition(".")[0] == name for _, module in part.labels])[part.label]
+        inside = np.array([module.partition(".")[0] == name for _, module in work.labels])[work.label]
         _, launched = np.unique(work.correlation[inside], return_counts=True)
         graphs, in_graphs = int((launched > 1).sum()), int(launched[launched > 1].sum())
         if seconds[name] <= 0.5 * sum(seconds.values()) or (graphs > calls and in_graphs > 0.5 * inside.sum()):
@@ -172,18 +133,18 @@ def _pooled(index: list[Ints], shape: tuple[int, ...], time: Ints, most: int) ->
 
 
 def _placed(
-    part: Part, units: Units, top: int, collectives: bool, most: int
+    part: ProcessTrace, units: Units, top: int, collectives: bool, most: int
 ) -> tuple[int | None, list[Ints], list[list[float]], int]:
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, sums of seconds; pooled."""
     work = part.work
-    named = np.array([bool(op) for op, _ in part.labels])
-    known = int(named[part.label].sum()) if part.sampled else None
+    named = np.array([bool(op) for op, _ in work.labels])
+    known = int(named[work.label].sum()) if part.marked else None
     row, start, end, waits = _pieces(part)
     kernels = (*work.names, *map(waiting_part, work.names), OTHER_KERNELS)
-    paths = (*part.paths, (OTHER_RANGES,))
+    paths = (*work.paths, (OTHER_RANGES,))
     name = work.name[row] + np.where(waits, len(work.names), 0)
-    shape = len(part.labels), len(kernels), len(paths)
-    index, pooled = _pooled([part.label[row], name, part.path[row]], shape, end - start, most)
+    shape = len(work.labels), len(kernels), len(paths)
+    index, pooled = _pooled([work.label[row], name, work.path[row]], shape, end - start, most)
     found, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
     pieces = which * len(work) + row
     launches = (tables.distinct(pieces)[0] if len(row) > len(work) else pieces) // len(
@@ -195,15 +156,15 @@ def _placed(
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
         inside = (*part.prefix, *paths[where])
-        ids[:, k] = _place(units, top, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
-    weight = part.weight[row]
+        ids[:, k] = _place(units, top, collectives, kernels[kernel], work.labels[label], inside, int(count[k]))
+    weight = work.weight[row]
     seconds = np.bincount(which, (end - start) / 1e9 * weight, len(found))
     often = count * np.bincount(which, weight, len(found)) / np.bincount(which, minlength=len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k]), float(often[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 
-def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
+def _pieces(part: ProcessTrace) -> tuple[Ints, Ints, Ints, Mask]:
     """Kernels, some in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
 
     What another process had of a kernel's time is in no piece. A wait beside other kernels of the GPU holds nothing up,
@@ -221,14 +182,14 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
     return row[owner][keep], left[keep], right[keep], waits[owner][keep]
 
 
-def _waiting(part: Part) -> tuple[Ints, Ints, Ints, Mask]:
+def _waiting(part: ProcessTrace) -> tuple[Ints, Ints, Ints, Mask]:
     """Kernels, those that wait in pieces: as in ``_pieces``."""
     work = part.work
-    waited = np.flatnonzero(part.wait_ns > 0)
+    waited = np.flatnonzero(work.wait_ns > 0)
     if not len(waited):
         return np.arange(len(work)), work.start_ns, work.end_ns, np.zeros(len(work), bool)
     moving = np.array([COLLECTIVE.search(name) is not None for name in work.names])[work.name]
-    since, until, last = work.start_ns[waited], work.start_ns[waited] + part.wait_ns[waited], work.end_ns[waited]
+    since, until, last = work.start_ns[waited], work.start_ns[waited] + work.wait_ns[waited], work.end_ns[waited]
     owner, left, right, state = _cut(since, until, union(work.start_ns[~moving], work.end_ns[~moving]))
     rest = np.setdiff1d(np.arange(len(work)), waited)
     columns = (

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from jouletrace.arrays import Floats, Indices, Ints, Mask
-from jouletrace.profiler.program.timeline import Part
 from jouletrace.run.spans import union
 from jouletrace.run.tables import distinct
+from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.rows import KERNEL
 
 GAP_NS = 20_000
@@ -40,7 +40,7 @@ _NONE, _ALL, _NEXT = -1, -2, -3
 """In place of the process that has the GPU: none; all whose kernels run, equally; the one before, then the next."""
 
 
-def away_of(parts: Sequence[Part]) -> list[Ints]:
+def away_of(parts: Sequence[ProcessTrace]) -> list[Ints]:
     """Spans in which each process doesn't have the GPU though kernels of it have begun, ns, disjoint, shape (m, 2).
 
     There are none where kernels of several processes run at once, and where one of them wasn't traced.
@@ -55,7 +55,7 @@ def away_of(parts: Sequence[Part]) -> list[Ints]:
     process = np.repeat(np.arange(len(parts)), [int(mine.sum()) for mine in rows])
     if len(np.unique(process)) < 2:
         return none
-    names = [number << 40 | part.label << 20 | part.work.name for number, part in enumerate(parts)]
+    names = [number << 40 | part.work.label << 20 | part.work.name for number, part in enumerate(parts)]
     _, kind = distinct(np.concatenate([name[mine] for name, mine in zip(names, rows, strict=True)]))
     order = np.argsort(np.concatenate([start, end]), kind="stable")
     time, kernel, opens = np.concatenate([start, end])[order], order % len(start), order < len(start)
@@ -88,7 +88,7 @@ def away_of(parts: Sequence[Part]) -> list[Ints]:
     return away
 
 
-def _known(part: Part, parts: Sequence[Part]) -> Mask:
+def _known(part: ProcessTrace, parts: Sequence[ProcessTrace]) -> Mask:
     """True for the kernels of a process during which all are traced, as far as they run then."""
     start, end, known = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
     for other in parts:
