@@ -25,7 +25,7 @@ from jouletrace.addons.fleet import engine
 from jouletrace.addons.mig import sweep as mig_sweep
 from jouletrace.addons.toolchain import convert, trace
 from jouletrace.analysis import analyse
-from jouletrace.campaign import repeats, sweep
+from jouletrace.campaign import repeats, sweep, tune
 from jouletrace.cli import app, main
 from jouletrace.comparing.paired import paired
 from jouletrace.profiler import ab, calibrate, profile
@@ -68,7 +68,7 @@ ELSEWHERE = {
 
 PLACES = {"RUN": "runs/mine", "A": "runs/a", "B": "runs/b", "FILE": "dmon.log", "SCRIPT": "train.py", "COMMAND": "true"}
 WORKLOADS = {"WORKLOAD": "mymodel.py:make", "A": "mymodel.py:make", "B": "mymodel.py:make", "hf:ORG/NAME": "deit-b"}
-MEASURES = ("profile", "ab", "sweep", "fleet", "convert", "trace")
+MEASURES = ("profile", "ab", "sweep", "tune", "fleet", "convert", "trace")
 
 
 class Reached(Exception):
@@ -173,6 +173,7 @@ def stand_in(patch):
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
     patch.setattr("jouletrace.addons.toolchain.trtexec.profile_engine", lambda *a, **o: one)
     patch.setattr(sweep, "run_sweep", reached)
+    patch.setattr(tune, "run_tune", reached)
     patch.setattr(serving, "bench", reached)
     patch.setattr(program, "run_program", reached)
     patch.setattr(mig_sweep, "sweep", reached)

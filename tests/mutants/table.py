@@ -305,9 +305,18 @@ MUTANTS = [
         ("what spans share dropped from their mean", "common_sd=sd_j", "common_sd=0 * sd_j"),
     ),
     *_of(
-        "analysis/latency.py",
-        ["analysis/test_latency.py"],
-        ("one-sided median", "0.5), 0.025, side", "0.5), 0.05, side"),
+        "stats/interval.py",
+        ["analysis/test_latency.py", "stats/test_interval.py"],
+        (
+            "correlation dropped from a percentile",
+            "worth = math.floor(effective_n(values > value)",
+            "worth = math.floor(len(values)",
+        ),
+    ),
+    *_of(
+        "campaign/race.py",
+        ["campaign/test_race.py"],
+        ("a choice that nothing confirms", "CONFIRMING: Final = 2", "CONFIRMING: Final = 0"),
     ),
     *_of(
         "stats/stopping.py",

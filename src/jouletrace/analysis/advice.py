@@ -209,6 +209,8 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
         name = max(modules, key=modules.__getitem__)
         where[code] = name if "." in name and modules[name] >= sum(modules.values()) / 2 else ""
     stakes = {code: (join(energies), where[code]) for code, energies in known.items() if energies}
+    if not any("rates" in one for one in run.calibration.values()):
+        return stakes
     return stakes | _far_from_best(run, {site[1] for site in sites if codes[site]})
 
 
@@ -218,8 +220,7 @@ def _limited(run: Run) -> Iterator[tuple[str, Estimate, Estimate, float]]:
     None is faster than its FLOPs at the best rate of their format, nor than its bytes at that of copies: the larger
     share is that of what limits it.
     """
-    rates = any("rates" in one for one in run.calibration.values())
-    for row in divided(run, ["op"]) if rates and len(run.divided) else ():
+    for row in divided(run, ["op"]) if len(run.divided) else ():
         pairs = zip(BEST, WORK.values(), strict=True)
         both = [(row.get(name), row.get(each)) for name, each in pairs]
         share, each = max(both, key=lambda one: one[0].value or 0.0)

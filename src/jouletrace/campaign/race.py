@@ -28,6 +28,7 @@ CONFIRMING: Final = 2  # processes after the choice; a third makes no promise tr
 CONTENDERS: Final = 12  # of a process
 VISIT_S: Final = (2.0, 25.0)  # of a candidate in a process after the first
 TOLERANCE: Final = log(1.01)  # a limit counts as met if times 1 % lower met it: a sharper test takes most of the time
+OF_SAVING: Final = 0.1  # half-width of a large saving, as a share of it: of 50 % it decides no more than 5 points do
 EQUAL: Final = 0.02  # largest difference of equals, and half-width of the saving
 
 
@@ -242,7 +243,8 @@ class Race:
             return set()  # nothing to compare with
         confirmed = {v.process for v in self._visits if v.candidate == best and v.process >= self._since}
         low, high = (0.0, 0.0) if lost else self._saving(best)
-        done = len(confirmed) >= CONFIRMING and high - low <= 2 * EQUAL
+        known = high - low <= 2 * max(EQUAL, OF_SAVING * (low + high) / 2)
+        done = len(confirmed) >= CONFIRMING and known
         return set() if done else set(self._finalists)
 
     def _seconds(self, k: int, together: int) -> float:

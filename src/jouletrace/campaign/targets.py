@@ -49,6 +49,9 @@ FIRST_S, WARM_S, LATENCY_S = 1.0, 2.0, 0.5
 """Lengths, s: of a first visit, four windows of a fast sensor; of its warm-up, at most; of timed iterations where no
 limit is on a percentile."""
 
+MOST_WINDOWS = 16
+"""Windows of energy in a visit, 4 s: beyond, processes differ by more than windows."""
+
 _NAMED = re.compile(r"\{(\w+)\}")
 """Where a word of a program has the value of a dimension."""
 
@@ -178,7 +181,7 @@ class WorkloadTarget:
         settings = replace(
             settings,
             detail="model",
-            first_stage=max(4, math.ceil(seconds / LEAST_WINDOW_S)),
+            first_stage=min(max(4, math.ceil(seconds / LEAST_WINDOW_S)), MOST_WINDOWS),
             target_ci=0.5,  # one stage: the race decides what needs more
             warmup_s=min(settings.warmup_s, WARM_S),
             latency_s=seconds if self._long else LATENCY_S,

@@ -37,7 +37,9 @@ def tune(
     ] = None,
     limit: Annotated[
         str | None,
-        typer.Option(metavar="LIMIT", help="What the choice has to meet: 'p99<20ms', or 'time<+3%' of the reference."),
+        typer.Option(
+            "--limit", metavar="LIMIT", help="What the choice has to meet: 'p99<20ms', or 'time<+3%' of the reference."
+        ),
     ] = None,
     objective: Annotated[str, typer.Option(help="What is to be least: energy per sample, or edp (energy x time).")] = (
         "energy"
