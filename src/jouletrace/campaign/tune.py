@@ -69,7 +69,7 @@ class _Campaign:
         self._settings: list[Setting] = []
         self._runs: dict[int, list[tuple[int, Path]]] = {}
         self._failed: dict[int, Outcome[Planned]] = {}
-        self._reference = self._processes = 0
+        self._reference = 0
         self._began_s, self._stopped = time.monotonic(), ""
         self._raced: Race | None = None
         self._differ: list[float | None] = []
@@ -103,7 +103,6 @@ class _Campaign:
             race.fail(number)
         for process in itertools.count():
             plan = race.plan()
-            self._processes = process + bool(plan)
             if not plan:
                 return
             if self._spent_s > budget_s:
@@ -220,7 +219,7 @@ class _Campaign:
             undecided=verdict.undecided,
             nearest=verdict.nearest[0] if verdict.nearest else None,
             seconds=self._spent_s,
-            processes=self._processes,
+            processes=verdict.processes,
             why_not=self._why_not,
             stopped=self._stopped,
             simulated=SIMULATED if reference.simulated else "",
