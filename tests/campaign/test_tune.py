@@ -5,6 +5,7 @@ import io
 import json
 import math
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -205,6 +206,27 @@ def test_a_folder_of_another_campaign_is_refused(tmp_path, start):
         tuned(tmp_path, start, over=("batch=1,8",))
 
 
+def test_a_folder_of_a_campaign_with_more_dimensions_is_refused(tmp_path, start):
+    tuned(tmp_path, start, over=("batch=1,8", "mode=eager,graph"), budget_s=1e-9)
+    with pytest.raises(BadInputError, match="other settings"):
+        tuned(tmp_path, start, over=("batch=1,8",))
+
+
+def test_a_default_that_no_run_states_has_a_place_among_numbers(tmp_path, start):
+    found, _ = tuned(tmp_path, start, over=("depth=1..4",))
+    assert [row.setting["depth"] for row in found.rows] == [1, 2, 4, None]
+    assert found.rows[found.reference].setting == {"depth": None}
+    assert found.outcome == "chosen"
+
+
+def test_a_limit_missed_by_less_than_a_hundredth_counts_as_met(tmp_path, start):
+    start.latency_s = staticmethod(lambda batch: 1.005e-3 if batch == 8 else 0.9e-3 if batch == 1 else 9e-3)
+    found, _ = tuned(tmp_path, start, limit="p99<1ms")
+    assert found.rows[found.best].setting == {"batch": 8}
+    assert found.rows[found.best].processes >= 3
+    assert "over the limit" not in next(line for line in render(found).splitlines() if " chosen" in line)
+
+
 def test_a_spent_budget_ends_it_between_processes(tmp_path, start):
     found, _ = tuned(tmp_path, start, budget_s=1e-9)
     assert found.processes <= 1
@@ -255,6 +277,9 @@ def test_outputs_are_compared_relative_to_the_largest():
     assert largest_difference(ours, [torch.tensor([1.0, -3.0]).double()]) == 0.25
     assert largest_difference(ours, [torch.tensor([1.0, math.nan]).double()]) == math.inf
     assert largest_difference(ours, [torch.tensor([1.0]).double()]) is None
+    masked = [torch.tensor([1.0, -math.inf]).double()]
+    assert largest_difference(masked, masked) == 0, "masked logits are no wrong answer"
+    assert largest_difference([], []) is None
 
 
 def test_outputs_of_a_narrower_type_differ_and_of_the_same_do_not(tmp_path):
@@ -317,3 +342,30 @@ def test_iterations_of_a_program_have_no_limit(tmp_path):
     target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
     with pytest.raises(BadInputError, match="aren't timed"):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path, limits=parse_limits("p99<1s"))
+
+
+def program(folder, text):
+    """A target of a program with that text, whose word is the value of ``n``."""
+    script = folder / "program.py"
+    script.write_text(text)
+    return target_of([sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), 3.0)
+
+
+def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
+    target = program(tmp_path, "import sys, time\nif sys.argv[1] == '2': sys.exit(7)\ntime.sleep(0.6)\n")
+    for _ in range(2):
+        found, _ = run_tune(target, parse_over(["n=1,2"]), tmp_path / "tuned")
+        assert found.rows[1].outcome == "vanished"
+        assert "exit code 7" in found.rows[1].reason
+        assert found.best == 0
+
+
+def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path):
+    mark = tmp_path / "alive"
+    loop = f"    pathlib.Path({str(mark)!r}).write_text(str(time.time())); time.sleep(0.05)\n"
+    text = f"import pathlib, sys, time\nif sys.argv[1] == '1': time.sleep(0.5); sys.exit()\nwhile True:\n{loop}"
+    found, _ = run_tune(program(tmp_path, text), parse_over(["n=1,2"]), tmp_path / "tuned")
+    assert found.rows[1].outcome == "timed_out"
+    last = mark.read_text()
+    time.sleep(0.5)
+    assert mark.read_text() == last

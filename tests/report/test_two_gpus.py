@@ -81,8 +81,9 @@ def test_a_citation_names_both(tmp_path):
 def test_an_overview_has_their_total_and_each(tmp_path):
     again = shutil.copy(RUN, tmp_path / "again.zip")
     lines = done("show", str(RUN), str(again)).out.replace("\u00a0", " ").splitlines()
-    rows = [line.split("  ")[0] for line in lines if "NVIDIA H200 " in line]
-    assert rows == ["2 × NVIDIA H200", "NVIDIA H200 #0", "NVIDIA H200 #1"] * 2
+    rows = [re.split(r" {2,}", line)[:2] for line in lines if "NVIDIA H200 " in line]
+    devices = ("2 × NVIDIA H200", "NVIDIA H200 #0", "NVIDIA H200 #1")
+    assert rows == [[file, device] for file in ("fsdp-two-h200", "again") for device in devices]
     assert all("7.414 ± 0.085" in line for line in lines if "2 × NVIDIA H200" in line)
 
 

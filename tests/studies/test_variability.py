@@ -67,8 +67,9 @@ def test_its_data_are_random_and_repeat_with_the_seed(product):
 
 def test_what_differs_from_run_to_run_is_in_the_percentiles(product, capsys):
     latency = json.loads(command(capsys, "show", "sgemm", "--json").out)["model"]["latency_ms"]
-    assert latency["min"] <= latency["p25"] <= latency["p90"] <= latency["p99"] <= latency["max"]
-    assert latency["p99"] - latency["p25"] > 0
+    known = [value for name in ("min", "p25", "p90", "p99", "max") if (value := latency[name]) is not None]
+    assert known == sorted(known)
+    assert known[0] < known[-1]
 
 
 def test_idle_power_is_measured_beside_it(product):

@@ -65,7 +65,7 @@ precision | with care | target_not_met few_windows too_few_windows windows_left_
 precision | with care | host_unsteady
 precision | with care | few_gpus one_gpu one_run_a_gpu one_window_a_run one_run sensor_gain spread_between_runs
 precision | with care | few_blocks idle_apart idle_unseen
-precision | yes | too_few_independent
+precision | yes | too_few_independent no_limit
 precision | yes | length_of_record between_runs_stored did_not_vary one_node one_gpu_a_node below_margin
 matching | with care | gpus_and_workloads_differ
 matching | yes | dtype_differs shapes_differ kernel_differs

@@ -137,26 +137,28 @@ class Doing:
         return {"latency_s": latencies, "start_ns": start_ns, "end_ns": time.time_ns()}
 
     def outputs(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The largest difference of each settings' outputs from the first's, relative to the largest of these."""
+        """How far the outputs of each settings differ from the first's (``trial.largest_difference``).
+
+        None with a reason of those that can't be computed.
+        """
         self.free()
         first: list[Any] = []
         differ: list[float | None] = []
+        why = ""
         for given in order["settings"]:
-            settings = ProfileSettings(**given)
-            device = open_device(settings.device)
             try:
-                prepared = prepare(resolve(order["workload"]), device, settings)
-                try:
-                    if not prepared.real:
-                        return {"differ": None, "why": "a simulated GPU computes no numbers"}
-                    outputs = outputs_of(prepared.built)
-                finally:
-                    prepared.step.close()
-            finally:
-                device.close()
+                outputs = _outputs(order["workload"], ProfileSettings(**given))
+            except JouletraceError as error:
+                if not differ:
+                    raise
+                why = " ".join(str(error).split())
+                differ.append(None)
+                continue
+            if outputs is None:
+                return {"differ": None, "why": "a simulated GPU computes no numbers"}
             first = first or outputs
             differ.append(largest_difference(first, outputs))
-        return {"differ": differ, "why": ""}
+        return {"differ": differ, "why": why}
 
     def memory(self, _: dict[str, Any]) -> dict[str, Any]:
         """Device memory in use on what CUDA shows, by the driver, in bytes; None on a CPU."""
@@ -171,6 +173,19 @@ class Doing:
         if self._step is not None:
             self._step.close()
             self._step = None
+
+
+def _outputs(workload: str, settings: ProfileSettings) -> list[Any] | None:
+    """The outputs of an iteration; None where no numbers are computed."""
+    device = open_device(settings.device)
+    try:
+        prepared = prepare(resolve(workload), device, settings)
+        try:
+            return outputs_of(prepared.built) if prepared.real else None
+        finally:
+            prepared.step.close()
+    finally:
+        device.close()
 
 
 def wait_until(at_ns: int) -> None:

@@ -53,6 +53,7 @@ class Visit:
     sd_time: float
     counts: tuple[tuple[int, int, int], ...] = ()  # per block of iterations: all, over the limit, over it by over 1 %
     host_bound: bool = False  # the GPU waits for the host
+    timed_s: float = 0.0  # of the iterations that are counted; 0: those of the visit
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,9 @@ class Race:
         time = self._fit([visit.log_time for visit in self._visits], [visit.sd_time for visit in self._visits])
         draws = energy.draws(rng, DRAWS)
         strict, tolerant = (flags & ~self._bad for flags in self._meets(rng, time.draws(rng, DRAWS)))
-        sure, maybe = (seen > 0) & (tolerant.mean(0) >= 1 - ALPHA), strict.mean(0) > ALPHA / 4
+        sure = (seen > 0) & (tolerant.mean(0) >= 1 - ALPHA)
+        strict |= sure  # within the tolerance of the limit is met
+        maybe = strict.mean(0) > ALPHA / 4
         open_ = maybe & ~sure & (seen >= MOST_FOR_LIMIT)
         low = np.where(strict & ~open_, draws, inf)
         best, regret = None, inf
@@ -319,7 +322,7 @@ class Race:
     def _per_iteration(self) -> float:
         """Log of samples per iteration over size: 0 where the size is the batch."""
         known = [(visit, sum(block[0] for block in visit.counts)) for visit in self._visits if visit.counts]
-        logs = [log(v.seconds / n) - v.log_time - self._log_size[v.candidate] for v, n in known]
+        logs = [log((v.timed_s or v.seconds) / n) - v.log_time - self._log_size[v.candidate] for v, n in known]
         return float(np.median(logs)) if logs else 0.0
 
     def _nearest(self) -> tuple[int, float] | None:

@@ -6,9 +6,10 @@ import math
 import os
 import re
 import shlex
+import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,10 +19,11 @@ import numpy as np
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.campaign.repeats import is_measured, merge, numbered
-from jouletrace.campaign.worker import VANISHED, Worker, check_done, listen, reason_of
+from jouletrace.campaign.worker import Worker, check_done, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.option import whole
+from jouletrace.processes.children import our_child
 from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
@@ -49,6 +51,9 @@ FIRST_S, WARM_S, LATENCY_S = 1.0, 2.0, 0.5
 """Lengths, s: of a first visit, four windows of a fast sensor; of its warm-up, at most; of timed iterations where no
 limit is on a percentile."""
 
+MOST_ITERATIONS = 20_000
+"""Iterations that are timed one by one where a percentile is limited."""
+
 MOST_WINDOWS = 16
 """Windows of energy in a visit, 4 s: beyond, processes differ by more than windows."""
 
@@ -58,10 +63,19 @@ _NAMED = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of a visit: energy, J, and time, s, per unit of work; seconds of iterations; whether the host limits."""
+    """Figures of a visit.
+
+    Attributes:
+        energy: J per unit of work.
+        time: Seconds per unit of work.
+        seconds: Measured time.
+        latencies_s: Seconds of iterations that were timed one by one, shape (n,).
+        host_bound: True if the GPU waits for the host.
+    """
 
     energy: Estimate
     time: Estimate
+    seconds: float
     latencies_s: Floats
     host_bound: bool = False
 
@@ -185,6 +199,7 @@ class WorkloadTarget:
             target_ci=0.5,  # one stage: the race decides what needs more
             warmup_s=min(settings.warmup_s, WARM_S),
             latency_s=seconds if self._long else LATENCY_S,
+            latency_iterations=MOST_ITERATIONS if self._long else settings.latency_iterations,
         )
         order = {"do": "profile", "settings": asdict(numbered(settings, process + 1)), "folder": str(place)}
         self._order(order, place)
@@ -202,8 +217,8 @@ class WorkloadTarget:
             listen([self._worker], limit_s=self._limit_s)
             check_done(self._worker, self._workload, place)
         except BaseException as error:
-            if not isinstance(error, JouletraceError) or reason_of(error) == VANISHED:
-                self.end_process()
+            if not isinstance(error, JouletraceError) or reason_of(error) != "out_of_memory":
+                self.end_process()  # its context may be broken
             raise
         return self._worker.said
 
@@ -220,7 +235,8 @@ class WorkloadTarget:
         if energy.value is None or took.value is None:
             raise NotPossibleError(f"no energy per sample: {reason(energy.reason or took.reason or '')}")
         of_host = parts.get("energy_work_j").value is not None
-        return Figures(energy.scaled(1 / items), took.scaled(1 / items), latencies_s(run), of_host)
+        seconds = float(np.sum(run.windows["time_s"].to_numpy())) if len(run.windows) else 1.0
+        return Figures(energy.scaled(1 / items), took.scaled(1 / items), seconds, latencies_s(run), of_host)
 
     def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
         """See ``Target``: of each combination of what may change them, with all else as in the reference."""
@@ -291,28 +307,34 @@ class ProgramTarget:
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
-        return (place / RUN_JSON).exists() and load(place).complete
+        run = load(place) if (place / RUN_JSON).exists() else None
+        return run is not None and run.complete and all(one.code != "program_failed" for one in run.warnings)
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
         """See ``Target``; it takes as long as the program does."""
-        command = [sys.executable, "-m", "jouletrace", "monitor", "--interval", "3600", "-o", str(place)]
-        command += ["--device", self._device] if self._device != "auto" else []
+        device = ["--device", self._device] if self._device != "auto" else []
+        command = our_child("jouletrace", "monitor", "--interval", "3600", "-o", str(place), *device)
         place.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._environment(setting)}
-        try:
-            done = subprocess.run(
-                [*command, "--", *self._filled(setting)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=self._limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self.name}: no result after {self._limit_s:g} s") from None
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()]
-            raise BrokenOffError(f"exit code {done.returncode}: {said[-1] if said else 'no message'}")
+        with subprocess.Popen(
+            [*command, "--", *self._filled(setting)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as monitor:
+            try:
+                said, _ = monitor.communicate(timeout=self._limit_s)
+            except BaseException as error:
+                with suppress(ProcessLookupError):
+                    os.killpg(monitor.pid, signal.SIGKILL)  # the program, too
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TimeoutError(f"{self.name}: no result after {self._limit_s:g} s") from None
+                raise
+        if monitor.returncode:
+            lines = [line for line in said.splitlines() if line.strip()]
+            raise BrokenOffError(f"exit code {monitor.returncode}: {lines[-1] if lines else 'no message'}")
 
     def _filled(self, setting: Setting) -> list[str]:
         """The words of the program with the values of a setting."""
@@ -332,11 +354,11 @@ class ProgramTarget:
         energy, took = whole.get("energy_total_j"), whole.get("time_s")
         if energy.value is None or took.value is None:
             raise NotPossibleError(f"no energy of the program: {reason(energy.reason or took.reason or '')}")
-        return Figures(energy, took, np.empty(0))
+        return Figures(energy, took, took.value, np.empty(0))
 
     def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
         """See ``Target``."""
-        return [None] * len(settings), "a program's outputs are its own"
+        return [None] * len(settings), ""
 
     def keep(self, places: Sequence[Path], target: Path) -> None:
         """See ``Target``: the Runs of programs aren't joined."""

@@ -22,7 +22,16 @@ from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
-from jouletrace.campaign.targets import FIRST_S, ProgramTarget, Target, WorkloadTarget, last_line, parse_over, words_of
+from jouletrace.campaign.targets import (
+    FIRST_S,
+    Figures,
+    ProgramTarget,
+    Target,
+    WorkloadTarget,
+    last_line,
+    parse_over,
+    words_of,
+)
 from jouletrace.campaign.worker import reason_of
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import named
@@ -31,13 +40,16 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import RUN_JSON, safe_name
+from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
 
 CLAIM, VISITS = "tune.json", "visits"
 CHOSEN, REFERENCE = "chosen", "reference"
 """Folders of the Runs that hold all visits of a setting."""
+
+_OF_THE_MACHINE = ("lost_gpu", "disk_full")
+"""Reasons of failures that are no setting's: they end the campaign."""
 
 MOST_SETTINGS = 200
 """Settings beyond which the user is asked: a first visit of each would take a quarter of an hour and more."""
@@ -67,7 +79,7 @@ class _Campaign:
         self._target, self._folder = target, folder
         self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
-        self._runs: dict[int, list[tuple[int, Path]]] = {}
+        self._read: dict[Planned, tuple[Run, Figures]] = {}
         self._failed: dict[int, Outcome[Planned]] = {}
         self._reference = 0
         self._began_s, self._stopped = time.monotonic(), ""
@@ -91,14 +103,13 @@ class _Campaign:
         self._visit([first], watch)
         if self.ended_by is not None:
             raise self.ended_by
-        run = load(self._place(first))
+        run, figures = self._read.pop(first)
         self._settings, self._reference = joined(self._target.stated(reference, run), combined)
-        self._runs = {self._reference: self._runs.pop(0)}
+        first = first._replace(number=self._reference)
+        self._read[first] = run, figures
         self._compare_outputs()
-        self._raced = race = Race(
-            [_candidate(setting) for setting in self._settings], self._reference, limit=_rule(self._limit)
-        )
-        race.add(self._read(run, first._replace(number=self._reference)))
+        self._raced = race = Race(_candidates(self._settings), self._reference, limit=_rule(self._limit))
+        race.add(self._visited(first))
         for number in self._failed:
             race.fail(number)
         for process in itertools.count():
@@ -118,8 +129,8 @@ class _Campaign:
             for visit in visits:
                 if visit.number in self._failed:
                     race.fail(visit.number)
-                elif (self._place(visit) / RUN_JSON).exists():
-                    race.add(self._read(load(self._place(visit)), visit))
+                elif visit in self._read:
+                    race.add(self._visited(visit))
             if self.ended_by is not None:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
@@ -148,13 +159,16 @@ class _Campaign:
             if visit.number in self._failed:
                 note(self._failed[visit.number])
                 return
+            place = self._place(visit)
             try:
-                shutil.rmtree(self._place(visit), ignore_errors=True)
-                setting = self._settings[visit.number]
-                self._target.measure(setting, visit.seconds, self._place(visit), visit.process)
-                self._read(load(self._place(visit)), visit)
+                shutil.rmtree(place, ignore_errors=True)
+                self._target.measure(self._settings[visit.number], visit.seconds, place, visit.process)
+                self._target.figures(load(place))
                 note(Outcome(visit))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
+                shutil.rmtree(place, ignore_errors=True)  # what fails is tried again when the campaign is resumed
+                if reason_of(error) in _OF_THE_MACHINE:
+                    raise
                 self._failed[visit.number] = Outcome(visit, reason_of(error), last_line(error))
                 note(self._failed[visit.number])
 
@@ -162,28 +176,34 @@ class _Campaign:
         with suppress(*allowed):  # no visit of this process succeeded, which the race takes into account
             self.ended_by = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits").ended_by
         for visit in visits:
-            if visit.number not in self._failed and (self._place(visit) / RUN_JSON).exists():
-                self._runs.setdefault(visit.number, []).append((visit.process, self._place(visit)))
+            if visit.number not in self._failed and is_there(visit):
+                run = load(self._place(visit))
+                self._read[visit] = run, self._target.figures(run)
 
     def _place(self, visit: Planned) -> Path:
         return self._folder / VISITS / str(visit.process) / f"{visit.order:02d}-{safe_name(visit.words)}"
 
-    def _read(self, run: Run, visit: Planned) -> Visit:
-        """The figures of a visit.
-
-        Raises:
-            NotPossibleError: If its energy or time isn't known.
-        """
-        figures = self._target.figures(run)
+    def _visited(self, visit: Planned) -> Visit:
+        """A visit as the race takes it."""
+        figures = self._read[visit][1]
         energy, took = figures.energy, figures.time
         log_energy, log_time = math.log(energy.value or math.nan), math.log(took.value or math.nan)
         sd_energy, sd_time = _sd(energy), _sd(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
-        limit = _percentile(self._limit)
-        blocks = counts(figures.latencies_s, limit.bound) if limit is not None else ()
-        own = (log_energy, sd_energy, log_time, sd_time, blocks, figures.host_bound)
-        return Visit(visit.number, visit.process, visit.seconds, *own)
+        limit, seconds = _percentile(self._limit), figures.latencies_s
+        return Visit(
+            visit.number,
+            visit.process,
+            figures.seconds,
+            log_energy,
+            sd_energy,
+            log_time,
+            sd_time,
+            counts(seconds, limit.bound) if limit is not None else (),
+            figures.host_bound,
+            float(seconds.sum()),
+        )
 
     def result(self) -> Tuning:
         """The verdict of the race, and the figures of each setting."""
@@ -191,16 +211,16 @@ class _Campaign:
         if race is None:
             raise NotPossibleError("tune was broken off before the reference was measured")
         verdict = race.verdict()
-        reference = load(self._runs[self._reference][0][1])
+        visits = {number: [v for v in self._read if v.number == number] for number in range(len(self._settings))}
+        reference = self._read[visits[self._reference][0]][0]
         best = verdict.best
         command = ""
         for name in (CHOSEN, REFERENCE):
             shutil.rmtree(self._folder / name, ignore_errors=True)
         if best is not None and best != self._reference:
             command = self._target.command(self._settings[best])
-            self._target.keep([place for _, place in self._runs[best]], self._folder / CHOSEN)
-            own = [place for _, place in self._runs[self._reference]]
-            self._target.keep(own, self._folder / REFERENCE)
+            for number, name in ((best, CHOSEN), (self._reference, REFERENCE)):
+                self._target.keep([self._place(visit) for visit in visits[number]], self._folder / name)
         return Tuning(
             workload=self._target.name,
             per=self._target.per,
@@ -208,7 +228,7 @@ class _Campaign:
             objective=self._objective,
             limit=str(self._limit) if self._limit else "",
             most_over=self._limit.share if self._limit else None,
-            rows=[self._row(number, race) for number in range(len(self._settings))],
+            rows=[self._row(number, race, own) for number, own in visits.items()],
             outcome=verdict.outcome,
             reference=self._reference,
             best=best,
@@ -227,31 +247,29 @@ class _Campaign:
             folder=self._folder,
         )
 
-    def _row(self, number: int, race: Race) -> Row:
+    def _row(self, number: int, race: Race, visits: Sequence[Planned]) -> Row:
         """The figures of a setting, over all its visits."""
         setting = self._settings[number]
         if number in self._failed:
             outcome = self._failed[number]
             return Row(setting, outcome.reason, outcome.text)
-        visits = self._runs.get(number, [])
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        blocks = [self._target.figures(load(place)).latencies_s for _, place in visits]
-        seconds = np.concatenate(blocks)
-        limit = _percentile(self._limit)
+        blocks = [self._read[visit][1].latencies_s for visit in visits]
+        seconds, limit = np.concatenate(blocks), _percentile(self._limit)
+        counted = [block for one in blocks for block in counts(one, limit.bound)] if limit is not None else []
         return Row(
             setting,
-            processes=len({process for process, _ in visits}),
+            processes=len({visit.process for visit in visits}),
             cost=cost,
             time=took,
             p50=_percentile_of(seconds, 0.5),
             p99=_percentile_of(seconds, 0.99),
-            over=share_over([block for one in blocks for block in counts(one, limit.bound)])
-            if limit is not None
-            else Estimate.null("no_limit"),
+            over=share_over(counted) if limit is not None else Estimate.null("no_limit"),
+            over_by_far=share_over(counted, far=True) if limit is not None else Estimate.null("no_limit"),
             differs=self._differ[number],
-            places=tuple(place for _, place in visits),
+            places=tuple(self._place(visit) for visit in visits),
         )
 
 
@@ -267,12 +285,32 @@ def _percentile_of(seconds: Floats, p: float) -> Estimate:
     return percentile(seconds, p, "visits") if len(seconds) else Estimate.null("no_iterations")
 
 
-def _candidate(setting: Setting) -> Candidate:
-    """A setting as the race sees it: its batch, or the first other number, is the ordered dimension."""
-    numbers = [name for name, value in setting.items() if isinstance(value, int)]
-    ordered = "batch" if "batch" in numbers else numbers[0] if numbers else None
-    size = float(setting[ordered]) if ordered else 1.0
-    return Candidate(size, tuple(f"{name}={value}" for name, value in setting.items() if name != ordered))
+def _candidates(settings: Sequence[Setting]) -> list[Candidate]:
+    """Settings as the race sees them: the batch, or the first dimension of numbers, is the ordered one.
+
+    The size of a default that no Run states is the middle of the others.
+    """
+    names = list(settings[0])
+    numeric = [name for name in names if all(_size(one[name]) is not None for one in settings if one[name] is not None)]
+    ordered = "batch" if "batch" in numeric else numeric[0] if numeric else None
+    sizes = [_size(setting[ordered]) if ordered else 1.0 for setting in settings]
+    middle = float(np.median([size for size in sizes if size is not None] or [1.0]))
+    return [
+        Candidate(
+            middle if size is None else size,
+            tuple(f"{name}={value}" for name, value in setting.items() if name != ordered),
+        )
+        for setting, size in zip(settings, sizes, strict=True)
+    ]
+
+
+def _size(value: object) -> float | None:
+    """The size that a value states; None if it is no number above 0."""
+    try:
+        size = float(str(value))
+    except ValueError:
+        return None
+    return size if 0 < size < math.inf else None
 
 
 def _percentile(limit: Limit | None) -> Limit | None:
@@ -298,7 +336,9 @@ def estimate_of(mean: float, sd: float) -> Estimate:
 def _sd(estimate: Estimate) -> float:
     """Relative standard deviation of an estimate from its 95 % interval, which is Student's over its windows."""
     if estimate.low is None or estimate.high is None or not estimate.value:
-        return 0.02
+        return math.nan
+    if scatter := estimate.budget.get("scatter of windows"):
+        return scatter / estimate.value  # without what processes differ by, which the race knows itself
     half = (estimate.high - estimate.low) / 2 / estimate.value
     return half / student(0.975, max((estimate.n or 8) - 1, 2))
 
@@ -337,7 +377,8 @@ def run_tune(
         )
     target.check([reference, *combined])
     folder = folder.absolute()
-    said = {**target.claim(), "over": {name: list(values) for name, values in over.items()}, "against": reference}
+    texts = [f"{name}={','.join(map(str, values))}" for name, values in over.items()]
+    said = {**target.claim(), "over": " ".join(texts), "against": words_of(reference)}
     said |= {"objective": objective, "limit": str(limit) if limit else ""}
     with claimed(folder / CLAIM, "tune", said):
         campaign = _Campaign(target, folder, limit, objective)

@@ -55,8 +55,8 @@ Compare
     jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid
     jouletrace sweep deit-b --power-limit 300,400 --yes
   tune: The setting with the least energy within a limit.
-    jouletrace tune deit-b --over batch=1..256 --over mode=eager,graph --limit 'p99<20ms'
-    jouletrace tune bert-l --over batch=1..64 --over dtype=fp32,tf32,bf16 --limit 'time<+3%'
+    jouletrace tune deit-b --over batch=1..256 --limit 'p99<20ms'
+    jouletrace tune bert-l --over dtype=fp32,tf32,bf16 --limit 'time<+3%'
 Import and export
   import: Read files of other profilers and power loggers.
     jouletrace import dmon.log --latency 4.37ms

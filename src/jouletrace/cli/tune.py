@@ -65,7 +65,7 @@ def tune(
     """Find the setting that takes the least energy per sample within a limit, and test what it saves.
 
     Settings are measured in turns, each round in a new process, for longer where that decides. The choice and the
-    reference are then measured again in two further processes, from which the promised saving is taken.
+    reference are then measured again in two further processes before a saving is promised.
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of

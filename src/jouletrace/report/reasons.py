@@ -45,6 +45,7 @@ REASONS: dict[str, str] = {
     "not_at_rest": "the lowest level is too near to that at work to be idle power",
     "used_throughout": "the GPU was in use at the lowest level too, by its utilisation",
     "too_few_values": "too few readings",
+    "no_limit": "no limit on a percentile was given",
     "too_few_independent": "too few independent values: a p99 needs 368, a p95 72, a p90 36",
     "power_zero": "its sensor reads 0 W at times, though the device is on",
     "counter_did_not_step": "too short for the energy counter's steps",

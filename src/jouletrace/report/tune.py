@@ -47,6 +47,7 @@ class Row:
         time: Seconds per sample.
         p50, p99: Latencies of an iteration, s.
         over: Share of iterations over the limit; null without a limit on a percentile.
+        over_by_far: Share of those over it by more than 1 %, by which the limit is judged.
         differs: The largest difference of its outputs from the reference's, relative to the largest of these; None
             where it isn't known.
         places: Where its Runs are.
@@ -61,6 +62,7 @@ class Row:
     p50: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
     p99: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
     over: Estimate = field(default_factory=lambda: Estimate.null("no_limit"))
+    over_by_far: Estimate = field(default_factory=lambda: Estimate.null("no_limit"))
     differs: float | None = None
     places: tuple[Path, ...] = ()
 
@@ -96,7 +98,8 @@ class Tuning(Shown):
         why_not: Why it isn't known how far outputs differ; "" where it is, or where none can.
         seconds, processes: What it took.
         stopped: Why it ended before it had decided; "" if it didn't.
-        simulated: Whether the GPU is simulated.
+        simulated: How a simulated GPU is marked; "" for another.
+        command: The command that applies the choice; "" if the reference is kept.
         folder: Where the Runs are.
     """
 
@@ -278,7 +281,7 @@ def _part(found: Tuning, n: int) -> str:
         parts.append("not distinguished")
     if n in dict(found.undecided):
         parts.append("limit undecided")
-    elif found.most_over is not None and row.over.low is not None and row.over.low > found.most_over:
+    elif found.most_over is not None and row.over_by_far.low is not None and row.over_by_far.low > found.most_over:
         parts.append("over the limit")
     if row.outcome != DONE:
         parts.append(row.outcome.replace("_", " "))
@@ -303,8 +306,8 @@ def _verdict(found: Tuning) -> list[str]:
     if found.best is not None and found.best != found.reference and rows[found.best].differs is not None:
         differs = rows[found.best].differs or 0.0
         lines.append(f"its outputs differ from the reference's by up to {_percent(differs)} of their largest")
-    elif found.why_not:
-        lines.append(f"whether its outputs are the reference's isn't known: {found.why_not}")
+    if found.why_not:
+        lines.append(f"outputs weren't all compared: {found.why_not}")
     if found.stopped:
         lines.append(f"not finished: {found.stopped}")
     if found.command:
@@ -330,13 +333,17 @@ def _outcome(found: Tuning) -> list[str]:
         first = f"{best.words}: {_figures(found, best)}: {saves} against {reference.words}"
     if found.outcome == "undecided":
         first = f"undecided: {first}"
-    if found.within is None:
-        return [first]
+    if found.within is None or found.within > _UNBOUNDED:
+        return [first, "how near it is to the least isn't known yet"]
     tried = sum(row.processes > 0 for row in rows)
     among = f"those of {len(rows)} settings that meet {found.limit}" if found.limit else f"all {len(rows)} settings"
     least = "the least" if found.within < _NOTHING else f"within {_percent(found.within)} of the least"
     within = f"{least} of {among} (95 %, this GPU, now; {tried} measured in {took})"
     return [first, within]
+
+
+_UNBOUNDED = 0.5
+"""Share above which nothing is known of how near the choice is to the least."""
 
 
 def _figures(found: Tuning, row: Row) -> str:

@@ -191,8 +191,8 @@ class Verified:
 def runs_in(path: Path | str) -> list[Path]:
     """The Runs of a folder that is none itself, such as that of a sweep, in order of their names; else the path."""
     source = Path(path)
-    if not source.is_dir() or (source / RUN_JSON).exists():
-        return [source]
+    if not source.is_dir() or (source / RUN_JSON).exists() or any(source.glob(f"rank-*/{RUN_JSON}")):
+        return [source]  # parts of ranks are one Run, once they are merged
     folders = {one.parent for one in source.rglob(RUN_JSON)}
     outer = [one for one in (*folders, *source.rglob("*.zip")) if folders.isdisjoint(one.parents)]  # no single repeats
     names = {one: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(one))] for one in outer}

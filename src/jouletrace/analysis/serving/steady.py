@@ -172,9 +172,17 @@ def _trend(values: Floats) -> bool:
 
 
 def percentile(values: Floats, p: float) -> Estimate:
-    """A percentile of latencies in order of sending, NaN of none, as ``interval.percentile`` has it."""
+    """A percentile of latencies in order of sending, NaN of none, as ``interval.percentile`` has it.
+
+    Of too few requests it is stated without an interval: a load of a minute has no more at low rates.
+    """
     values = values[np.isfinite(values)]
-    return interval.percentile(values, p, "requests") if len(values) else Estimate.null("no_requests", "requests")
+    if not len(values):
+        return Estimate.null("no_requests", "requests")
+    found = interval.percentile(values, p, "requests")
+    return (
+        found if found.value is not None else Estimate(float(np.quantile(values, p)), n=len(values), method="requests")
+    )
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def check_outputs(built: Built) -> list[RunWarning]:
 
 
 def outputs_of(built: Built) -> list[torch.Tensor]:
-    """The tensors that an iteration on the first input set returns, on the CPU as double or integers. Runs it once.
+    """The tensors that an iteration on the first input set returns, as double on the CPU. Runs it once.
 
     Raises:
         BadInputError: If the workload raises.
@@ -112,12 +112,16 @@ def outputs_of(built: Built) -> list[torch.Tensor]:
 
 
 def largest_difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float | None:
-    """The largest difference of an element over the largest of ``ours``; None of other shapes, inf of NaN."""
-    if [one.shape for one in ours] != [one.shape for one in theirs]:
+    """The largest difference of an element over the largest of ``ours``, of those that are finite in both.
+
+    None of no tensors, or of other shapes; inf where ``ours`` is finite and ``theirs`` isn't.
+    """
+    if not ours or [one.shape for one in ours] != [one.shape for one in theirs]:
         return None
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.numel()]
-    if not all(bool((a - b).isfinite().all()) for a, b in pairs):
+    if any(bool((a.isfinite() & ~b.isfinite()).any()) for a, b in zip(ours, theirs, strict=True)):
         return math.inf
+    both = [a.isfinite() & b.isfinite() for a, b in zip(ours, theirs, strict=True)]
+    pairs = [(a[here], b[here]) for a, b, here in zip(ours, theirs, both, strict=True) if bool(here.any())]
     largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
     difference = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
     return difference / largest if largest else float(difference > 0)
