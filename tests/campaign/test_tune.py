@@ -150,7 +150,7 @@ def test_the_least_is_chosen_and_promised_against_the_reference(tmp_path, start)
     low, high = found.saving
     assert low < 1 - costs[64] / costs[1] < high
     assert found.rows[found.best].processes >= 3, "seen in two processes beyond the one that chose it"
-    assert found.command == "jouletrace profile deit-t --batch 64"
+    assert found.command == "jouletrace profile deit-t --device sim:h100 --batch 64"
 
 
 def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, start):
@@ -225,6 +225,28 @@ def test_a_limit_missed_by_less_than_a_hundredth_counts_as_met(tmp_path, start):
     assert found.rows[found.best].setting == {"batch": 8}
     assert found.rows[found.best].processes >= 3
     assert "over the limit" not in next(line for line in render(found).splitlines() if " chosen" in line)
+
+
+def test_the_command_that_applies_it_has_all_options(tmp_path, start):
+    settings = replace(SETTINGS, mode="graph", dtype="bf16", config={"depth": "2"})
+    found, _ = tuned(tmp_path, start, settings=settings)
+    assert found.command.endswith("--batch 64 --dtype bf16 --mode graph --config depth=2")
+
+
+def test_a_dimension_that_the_workload_lacks_ends_it(tmp_path, start):
+    def begin(self, order):
+        if order["do"] == "profile" and order["settings"]["config"]:
+            self.said = {"is": "failed", "reason": "bad_input", "text": "--config foo: no such setting", "code": 2}
+        else:
+            Gpu.begin(self, order)
+
+    start.begin = begin
+    with pytest.raises(BadInputError, match="--config foo: no such setting"):
+        tuned(tmp_path, start, over=("foo=1,2",))
+
+
+def test_paths_may_vary():
+    assert parse_over(["dir=../a,../b"])["dir"] == ("../a", "../b")
 
 
 def test_a_spent_budget_ends_it_between_processes(tmp_path, start):
@@ -369,3 +391,13 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     last = mark.read_text()
     time.sleep(0.5)
     assert mark.read_text() == last
+
+
+def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
+    script = tmp_path / "job"
+    script.write_bytes(b"#!/bin/sh\nsleep $n\nprintf '\\377\\376'\n")
+    script.chmod(0o755)
+    target = target_of([str(script)], ProfileSettings(device="sim:h100?load=1000:300"), (), 10.0)
+    found, _ = run_tune(target, parse_over(["n=0.4,0.8"]), tmp_path / "tuned")
+    assert [row.outcome for row in found.rows] == ["done", "done"]
+    assert "keep n 0.4" in render(found)

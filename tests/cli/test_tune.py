@@ -19,7 +19,7 @@ def test_a_campaign_says_what_to_choose_and_leaves_all_of_it_in_files(tmp_path, 
     assert "batch 64: " in said.out
     assert "saves" in said.out
     assert "against batch 1" in said.out
-    assert "apply it: jouletrace profile deit-t --batch 64" in said.out
+    assert "apply it: jouletrace profile deit-t --device sim:h100 --batch 64 --mode graph" in said.out
     assert "jouletrace compare" in said.err
     stated = json.loads((folder / "result.json").read_text())
     assert stated["simulated"]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -263,11 +263,15 @@ class WorkloadTarget:
     def command(self, setting: Setting) -> str:
         """See ``Target``."""
         words = ["jouletrace", "profile", self._workload]
-        for name, value in setting.items():
-            if value is None:
+        settings, usual = applied(setting, self._settings), ProfileSettings()
+        for one in fields(ProfileSettings):
+            value = getattr(settings, one.name)
+            if value == getattr(usual, one.name) or one.name in ("detail", "config") or not one.metadata["shown"]:
                 continue
-            key = _ATTENTION_KEY if name == _ATTENTION else name
-            words += [f"--{name}", str(value)] if name in _FIELDS else ["--config", f"{key}={value}"]
+            flag = (one.metadata["flags"] or (f"--{one.name.removesuffix('_s').replace('_', '-')}",))[0]
+            values = [",".join(map(str, value))] if isinstance(value, tuple) else [str(value)]
+            words += [flag, *([] if value is True else values)]
+        words += [word for key, value in settings.config.items() for word in ("--config", f"{key}={value}")]
         return shlex.join(words)
 
 
@@ -322,6 +326,7 @@ class ProgramTarget:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",
             start_new_session=True,
         ) as monitor:
             try:
@@ -395,7 +400,7 @@ def _values(name: str, values: str, text: str) -> Iterator[Any]:
     read = _FIELDS.get(name, str)
     low, dots, high = values.partition("..")
     try:
-        if dots:
+        if dots and (read is int or (_is_whole(low) and _is_whole(high))):  # else paths, perhaps
             first, last = whole(low), whole(high)
             if not 1 <= first <= last:
                 raise BadInputError(f"--over {text!r}: write the smaller number first, at least 1")
@@ -408,6 +413,14 @@ def _values(name: str, values: str, text: str) -> Iterator[Any]:
         yield from dict.fromkeys(whole(part) if read is int else part for part in parts)
     except ValueError:
         raise BadInputError(f"--over {text!r}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        whole(text)
+    except ValueError:
+        return False
+    return True
 
 
 def applied(setting: Setting, settings: ProfileSettings) -> ProfileSettings:

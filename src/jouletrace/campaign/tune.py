@@ -43,6 +43,7 @@ from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
+from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
 CHOSEN, REFERENCE = "chosen", "reference"
@@ -100,7 +101,11 @@ class _Campaign:
         """
         self._settings = [reference]
         first = Planned(0, 0, 0, words_of(reference), FIRST_S)
-        self._visit([first], watch)
+        try:
+            self._visit([first], watch)
+        except (BadInputError, NotPossibleError) as error:
+            text = self._failed[0].text if 0 in self._failed else str(error)
+            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
         if self.ended_by is not None:
             raise self.ended_by
         run, figures = self._read.pop(first)
@@ -131,6 +136,11 @@ class _Campaign:
                     race.fail(visit.number)
                 elif visit in self._read:
                     race.add(self._visited(visit))
+            failed = [self._failed.get(visit.number) for visit in visits if visit.number != self._reference]
+            if not process and failed and all(one is not None and one.reason == "bad_input" for one in failed):
+                raise BadInputError(
+                    f"tune: no setting but the reference can be built: {failed[0].text if failed[0] else ''}"
+                )
             if self.ended_by is not None:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
@@ -409,6 +419,12 @@ def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
 def target_of(words: Sequence[str], settings: ProfileSettings, limits: Sequence[Limit], limit_s: float) -> Target:
     """What words name: a workload, or a program with its arguments, of which ``settings`` say the device alone."""
     if len(words) > 1:
+        return ProgramTarget(words, settings.device, limit_s)
+    try:
+        resolve(words[0])
+    except BadInputError:
+        if shutil.which(words[0]) is None:
+            raise
         return ProgramTarget(words, settings.device, limit_s)
     return WorkloadTarget(words[0], settings, limit_s, long=any(limit.share is not None for limit in limits))
 

@@ -318,7 +318,7 @@ def _verdict(found: Tuning) -> list[str]:
 def _outcome(found: Tuning) -> list[str]:
     """What is chosen and saved, or why nothing is."""
     rows, reference = found.rows, found.rows[found.reference]
-    took = f"{found.processes} processes, {found.seconds:.0f} s"
+    took = f"{found.processes} process{'es' * (found.processes != 1)}, {found.seconds:.0f} s"
     if found.best is None and found.nearest is not None:
         nearest = rows[found.nearest]
         over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its iterations over it"
@@ -336,7 +336,9 @@ def _outcome(found: Tuning) -> list[str]:
     if found.within is None or found.within > _UNBOUNDED:
         return [first, "how near it is to the least isn't known yet"]
     tried = sum(row.processes > 0 for row in rows)
-    among = f"those of {len(rows)} settings that meet {found.limit}" if found.limit else f"all {len(rows)} settings"
+    ran = sum(row.outcome == DONE for row in rows)
+    among = f"those of {ran} settings that meet {found.limit}" if found.limit else f"{ran} settings"
+    among += f", beside {len(rows) - ran} that failed" if ran < len(rows) else ""
     least = "the least" if found.within < _NOTHING else f"within {_percent(found.within)} of the least"
     within = f"{least} of {among} (95 %, this GPU, now; {tried} measured in {took})"
     return [first, within]
@@ -367,7 +369,7 @@ def _signed(share: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.{3 if share >= 0.995 else 2}g} %"
 
 
 def _listed(found: Tuning, numbers: Sequence[int], most: int = 4) -> str:
