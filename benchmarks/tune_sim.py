@@ -23,7 +23,7 @@ HEADER = (
 
 
 VISIT_S = 4.0
-"""What a visit costs beside the seconds that are measured: building, warming up, as measured on an H200."""
+"""Seconds that a visit costs beside the seconds that are measured: building, warming up, as measured on an H200."""
 
 
 class Space:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from typing import Any
 
 from jouletrace.errors import BadInputError, nearest
@@ -67,6 +67,12 @@ def option(
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def flag_of(one: Field[Any]) -> str:
+    """The first name of a field on the command line: "--max-time" of ``max_time_s``."""
+    flags: tuple[str, ...] = one.metadata["flags"]
+    return flags[0] if flags else f"--{one.name.removesuffix('_s').replace('_', '-')}"
 
 
 def named(kind: type, given: Mapping[str, Any], call: str) -> dict[str, Any]:

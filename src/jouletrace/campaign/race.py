@@ -115,7 +115,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _State:
-    """What the visits so far imply; flags (K) of limits that are surely met, may be met, remain undecided."""
+    """State of knowledge by the visits; flags (K) of limits that are surely met, may be met, remain undecided."""
 
     energy: Posterior
     time: Posterior
@@ -263,7 +263,7 @@ class Race:
         return float(np.clip(ceil(seconds), *VISIT_S))
 
     def _state(self) -> _State:
-        """What the visits so far imply, computed once."""
+        """State of knowledge by the visits so far, computed once."""
         if self._known is not None:
             return self._known
         rng, seen = np.random.default_rng([self._seed, len(self._visits), 0]), self._seen()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from jouletrace.campaign.limits import judged, parse_limits, timed
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
-from jouletrace.campaign.worker import profile_in_child, reason_of
+from jouletrace.campaign.worker import last_line, profile_in_child, reason_of
 from jouletrace.devices import open_device
 from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.errors import BadInputError, JouletraceError
@@ -146,8 +146,7 @@ def run_sweep(
                 note(Outcome(run))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 failed[run.slug] = error
-                text = (str(error).strip().splitlines() or ["it failed without a message"])[-1]
-                note(Outcome(run, reason_of(error), text))
+                note(Outcome(run, reason_of(error), last_line(error)))
 
         what = "points" if repeats == 1 else "runs"
         watch = Watch[Repeat](progress, what[:-1])

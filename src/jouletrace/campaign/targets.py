@@ -1,4 +1,4 @@
-"""What ``tune`` measures in different settings: a workload of ours, or a program of the user."""
+"""Targets of ``tune``, which it measures in different settings: a workload of ours, or a program of the user."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import numpy as np
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.campaign.repeats import is_measured, merge, numbered
-from jouletrace.campaign.worker import Worker, check_done, listen, reason_of
+from jouletrace.campaign.worker import Worker, check_done, last_line, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
-from jouletrace.option import whole
+from jouletrace.option import flag_of, whole
 from jouletrace.processes.children import our_child
 from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
@@ -81,7 +81,7 @@ class Figures:
 
 
 class Target(Protocol):
-    """What is measured.
+    """Something that can be measured in different settings.
 
     Attributes:
         name: In words.
@@ -205,7 +205,7 @@ class WorkloadTarget:
         self._order(order, place)
 
     def _order(self, order: dict[str, Any], place: Path) -> dict[str, Any]:
-        """What the worker of this process answers to an order.
+        """The answer of the worker of this process to an order.
 
         Raises:
             JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
@@ -268,9 +268,8 @@ class WorkloadTarget:
             value = getattr(settings, one.name)
             if value == getattr(usual, one.name) or one.name in ("detail", "config") or not one.metadata["shown"]:
                 continue
-            flag = (one.metadata["flags"] or (f"--{one.name.removesuffix('_s').replace('_', '-')}",))[0]
             values = [",".join(map(str, value))] if isinstance(value, tuple) else [str(value)]
-            words += [flag, *([] if value is True else values)]
+            words += [flag_of(one), *([] if value is True else values)]
         words += [word for key, value in settings.config.items() for word in ("--config", f"{key}={value}")]
         return shlex.join(words)
 
@@ -464,8 +463,3 @@ def _stated(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Se
 def words_of(setting: Setting) -> str:
     """A setting in words, which is also the name of its visits' folders."""
     return Row(setting).words
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error's message: of a child's traceback, what was raised."""
-    return (str(error).strip().splitlines() or ["it failed without a message"])[-1]

@@ -28,11 +28,10 @@ from jouletrace.campaign.targets import (
     ProgramTarget,
     Target,
     WorkloadTarget,
-    last_line,
     parse_over,
     words_of,
 )
-from jouletrace.campaign.worker import reason_of
+from jouletrace.campaign.worker import last_line, reason_of
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import named
 from jouletrace.profiler.progress import Progress, reported
@@ -173,7 +172,8 @@ class _Campaign:
             try:
                 shutil.rmtree(place, ignore_errors=True)
                 self._target.measure(self._settings[visit.number], visit.seconds, place, visit.process)
-                self._target.figures(load(place))
+                run = load(place)
+                self._read[visit] = run, self._target.figures(run)
                 note(Outcome(visit))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 shutil.rmtree(place, ignore_errors=True)  # what fails is tried again when the campaign is resumed
@@ -186,7 +186,7 @@ class _Campaign:
         with suppress(*allowed):  # no visit of this process succeeded, which the race takes into account
             self.ended_by = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits").ended_by
         for visit in visits:
-            if visit.number not in self._failed and is_there(visit):
+            if visit not in self._read and visit.number not in self._failed and is_there(visit):
                 run = load(self._place(visit))
                 self._read[visit] = run, self._target.figures(run)
 
@@ -417,7 +417,7 @@ def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
 
 
 def target_of(words: Sequence[str], settings: ProfileSettings, limits: Sequence[Limit], limit_s: float) -> Target:
-    """What words name: a workload, or a program with its arguments, of which ``settings`` say the device alone."""
+    """The workload that words name, or the program with its arguments, of which ``settings`` say the device alone."""
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:

@@ -148,6 +148,11 @@ def _error_of(worker: Worker, workload: str, folder: Path) -> BaseException:
     return kind(said["text"]) if kind is not None else RuntimeError(f"a run failed:\n{said['trace']}")
 
 
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message: of a child's traceback, what was raised."""
+    return (str(error).strip().splitlines() or ["it failed without a message"])[-1]
+
+
 def reason_of(error: BaseException) -> str:
     """A short code for the cause of a failure."""
     text = str(error)

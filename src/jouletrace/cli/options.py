@@ -14,7 +14,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
-from jouletrace.option import number, whole
+from jouletrace.option import flag_of, number, whole
 from jouletrace.profiler.settings import DEVICE_HELP
 
 Value = TypeVar("Value", int, float, str)
@@ -96,7 +96,7 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
     if default is MISSING:
         default = one.default if one.default is not MISSING else None
     kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(one.type).removesuffix(" | None"))
-    flags = how["flags"] or ((f"--{_named(one).replace('_', '-')}",) if kind is bool else ())
+    flags = how["flags"] or ((flag_of(one),) if kind is bool else ())
     annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
@@ -112,7 +112,7 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
 
 def _value(one: Field[Any], given: Any) -> Any:
     """The value of a field from its text on the command line."""
-    name = f"--{_named(one).replace('_', '-')}"
+    name = flag_of(one)
     if one.metadata["percent"]:
         return parse_percent(given, name)
     if one.metadata["numbers"]:

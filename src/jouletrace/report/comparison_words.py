@@ -27,7 +27,7 @@ from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, fixed
+from jouletrace.report.scale import NBSP, NONE, PERCENT, Unit, cell, figure, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
 
@@ -95,7 +95,6 @@ _KINDS = {"flag": "torch's {}", "config": "--config {}", "variable": "${}"}
 _FOLD = 2.0
 """Change from which on a side takes so many times the other, in words."""
 
-_PERCENT = Unit(0.01, "%")
 _SHOWN = 4
 """So many rows that decide a check are named."""
 
@@ -277,7 +276,7 @@ def _size(change: Estimate, noun: str) -> str:
         low, high = (None if end is None else end + 1 for end in (change.low, change.high))
         return f"{cell(replace(change, value=value + 1, low=low, high=high), Unit(1.0, ''))} times the {noun} of A"
     shown = change.scaled(-1.0) if value < 0 else change
-    size = percent(abs(value)) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
+    size = percent(abs(value)) if shown.low is None else f"{cell(shown, PERCENT)}{NBSP}%"
     if shown.low is not None and shown.high is not None and shown.low > 0 and abs(value) <= (shown.half_width or 0.0):
         size = f"{percent(abs(value))} ({percent(shown.low)} to {percent(shown.high)})"  # ± would hold 0
     return f"{size} {'less' if value < 0 else 'more'} {noun}"

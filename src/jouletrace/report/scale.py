@@ -56,6 +56,10 @@ class Unit:
     name: str
 
 
+PERCENT = Unit(0.01, "%")
+"""Shares in print."""
+
+
 def unit_for(values: Iterable[float | None], unit: str) -> Unit:
     """The prefix that suits most of the values: their median reads between 1 and 1000 in it."""
     sizes = sorted(abs(value) for value in values if value)

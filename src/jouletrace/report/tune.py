@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from jouletrace.errors import check_format
 from jouletrace.report.charts import PALETTE, Spec, plain, short
-from jouletrace.report.scale import Unit, figure, unit_for
+from jouletrace.report.scale import PERCENT, figure, unit_for
+from jouletrace.report.sweep import DONE
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate
 from jouletrace.run.frames import frame
+from jouletrace.run.parts import ABSENT
 from jouletrace.run.shown import Shown
 
 FORMATS = ("table", "json", "csv", "markdown")
 
 OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
-"""What is least: its name and unit."""
+"""Quantities that may be least: name and unit."""
 
 Setting = dict[str, Any]
 """Values by dimension, as ``--over`` names them; None for a default."""
 
-DONE = "done"
-
-PERCENT: Final = Unit(0.01, "%")
+_NO_LIMIT: Final = Estimate.null("no_limit")
 
 _NOTHING = 0.0005
 """Share below which a difference reads as none."""
@@ -57,12 +57,12 @@ class Row:
     outcome: str = DONE
     reason: str = ""
     processes: int = 0
-    cost: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
-    time: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
-    p50: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
-    p99: Estimate = field(default_factory=lambda: Estimate.null("not_measured"))
-    over: Estimate = field(default_factory=lambda: Estimate.null("no_limit"))
-    over_by_far: Estimate = field(default_factory=lambda: Estimate.null("no_limit"))
+    cost: Estimate = ABSENT
+    time: Estimate = ABSENT
+    p50: Estimate = ABSENT
+    p99: Estimate = ABSENT
+    over: Estimate = _NO_LIMIT
+    over_by_far: Estimate = _NO_LIMIT
     differs: float | None = None
     places: tuple[Path, ...] = ()
 
@@ -251,7 +251,6 @@ def _table(found: Tuning) -> Table:
     )
     rows = sorted(enumerate(found.rows), key=lambda one: (one[1].cost.value is None, one[1].cost.value or 0.0))
     for n, row in rows:
-        over = [row.over, *([row.differs] if compared else [])] if limited else [row.differs] if compared else []
         setting = ["default" if row.setting[name] is None else str(row.setting[name]) for name in names]
         table.rows.append(
             [
@@ -259,7 +258,8 @@ def _table(found: Tuning) -> Table:
                 row.cost,
                 row.time,
                 *((row.p50, row.p99) if timed else ()),
-                *over,
+                *((row.over,) if limited else ()),
+                *((row.differs,) if compared else ()),
                 row.processes or None,
                 _part(found, n),
             ]
@@ -269,7 +269,7 @@ def _table(found: Tuning) -> Table:
 
 
 def _part(found: Tuning, n: int) -> str:
-    """What a setting is in the result."""
+    """The words for a setting in the result: "chosen", "reference", "over the limit", ..."""
     row, parts = found.rows[n], []
     if n == found.best:
         parts.append("chosen")
@@ -316,7 +316,7 @@ def _verdict(found: Tuning) -> list[str]:
 
 
 def _outcome(found: Tuning) -> list[str]:
-    """What is chosen and saved, or why nothing is."""
+    """The choice and its saving in words, or why there is none."""
     rows, reference = found.rows, found.rows[found.reference]
     took = f"{found.processes} process{'es' * (found.processes != 1)}, {found.seconds:.0f} s"
     if found.best is None and found.nearest is not None:

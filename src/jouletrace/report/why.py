@@ -8,7 +8,7 @@ from typing import Any
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
 from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, Unit, cell, decimals, fixed, number, unit_for
+from jouletrace.report.scale import NBSP, PERCENT, Unit, cell, decimals, fixed, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
@@ -71,7 +71,7 @@ def _of_work(why: Why, unit: Unit) -> list[str]:
     if why.work is None or not why.work.energy[0].value:
         return []
     before, after = (number((one.value or 0.0) / unit.factor, _DIGITS) for one in why.work.energy)
-    share = _with_sign(cell(why.work.change.scaled(1 / why.work.energy[0].value), Unit(0.01, "%")))
+    share = _with_sign(cell(why.work.change.scaled(1 / why.work.energy[0].value), PERCENT))
     return [f"kernels alone: {before} → {after}{NBSP}{unit.name}, {share}{NBSP}%"]
 
 

@@ -14,7 +14,7 @@ from jouletrace.report import reasons
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
+from jouletrace.report.scale import NBSP, NONE, PERCENT, cell, fixed, unit_for
 from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document
@@ -24,7 +24,6 @@ from jouletrace.run import Estimate
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
 
-PERCENT = Unit(0.01, "%")
 
 _REASONS = {
     "one_node": "only one host",

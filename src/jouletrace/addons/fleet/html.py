@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from jouletrace.addons.fleet.document import NAMES, PERCENT, document, facts, reason, sections, with_gain
+from jouletrace.addons.fleet.document import NAMES, document, facts, reason, sections, with_gain
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, readings
@@ -19,7 +19,7 @@ from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables, write_page
 from jouletrace.report.html.page import Card
-from jouletrace.report.scale import NONE, cell, split, unit_for
+from jouletrace.report.scale import NONE, PERCENT, cell, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.run.places import file_mode
 
