@@ -14,7 +14,9 @@ from hostile_server import Hostile, hostile
 from thinned import thinned
 
 GPU = "sim:h100?realtime=1"
-KEY = 'sk-attack/9f8e+7d6c5b 4a"x'
+KEY = 'sk-attack/zqxylo+wurzelj 4a"x'
+"""Its parts hold no hexadecimal word: digests of files lie beside them."""
+
 BRIEF = ("--duration", "0.6", "--pause", "0.1", "--input-tokens", "8", "--output-tokens", "4")
 SPARE_KB = 150 << 10
 """How much more memory a hostile server may take than a good one."""
@@ -75,7 +77,7 @@ def test_a_key_that_a_server_repeats_leaves_nowhere(capsys, place, server, monke
         assert command(capsys, "export", "run", "--format", form, "-o", f"as-{form}").code == 0
     assert command(capsys, "report", "run", "-o", "page.html").code == 0
     for name, text in [*said, *texts(place)]:
-        for part in ("9f8e", "7d6c5b"):
+        for part in ("zqxylo", "wurzelj"):
             assert part not in text, name
         assert "c2stYXR0YWNr" not in text, name  # base64 of its beginning
         assert "c2stYXR0" not in text, name
