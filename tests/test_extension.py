@@ -116,7 +116,7 @@ LINES = {
         + EXAMPLE,
     ),
     "devices/registry.py": ("VENDORS = [\n", '    "jouletrace.devices.made_up",\n'),
-    "formats/importers/__init__.py": ("FORMATS: dict[str, str] = {\n", '    "made_up": "made_up",\n'),
+    "formats/importers/__init__.py": ('("jouletrace", "measured"),\n', '        ("made_up", "made_up"),\n'),
     "workloads/registry.py": ("_OWN: dict[str, tuple[str, ...]] = {\n", '    "made-up": ("made_up:MadeUp",),\n'),
 }
 """Where the line of each goes: after which line of the table, and what it is."""

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.compare import FailIf, Margin, Strict, check_expressions, conclude
 from jouletrace.cli.output import Place, check_form
 from jouletrace.errors import BadInputError
@@ -88,3 +89,14 @@ def ab(
             )
         place.done(run, more=form == "table" and not verbose)
     conclude(comparison, form=form, top=10, strict=strict, verbose=verbose)
+
+
+COMMAND = Command(
+    "Compare",
+    "Two workloads on one GPU, alternating in one process.",
+    (
+        "jouletrace ab deit-b deit-b --mode eager --mode-b graph",
+        "jouletrace ab attention.py:eager attention.py:flash --fail-if 'energy>1%'",
+    ),
+    ab,
+)

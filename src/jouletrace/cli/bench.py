@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.errors import BadInputError
 from jouletrace.option import number
@@ -182,3 +183,14 @@ def parse_slo(text: str) -> dict[str, float]:
             raise BadInputError(f"--slo {text}: write limits such as ttft<0.5,tpot<50ms,e2e<10, each once")
         found[match[1]] = float(match[2]) * (1e-3 if match[3] == "ms" else 1.0)
     return found
+
+
+COMMAND = Command(
+    "Measure",
+    "A load on a server: joules per request and token.",
+    (
+        "jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'",
+        "jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics",
+    ),
+    bench,
+)

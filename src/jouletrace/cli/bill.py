@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs
 
 
@@ -61,3 +62,14 @@ def bill(
         print_runs([billed], form=form, verbose=verbose, tariff=given)
     if not any(one is not None for one in billed.requests["energy_j"].to_pylist()):
         raise NotPossibleError("nothing was billed: no load is valid and has an energy in its steady window")
+
+
+COMMAND = Command(
+    "Measure",
+    "Energy of each request by the steps of the server's scheduler.",
+    (
+        "jouletrace bill runs/bench steps.jsonl",
+        "jouletrace bill runs/bench steps.jsonl --server-run runs/server",
+    ),
+    bill,
+)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs
 
 
@@ -39,3 +40,14 @@ def calibrate(
             )
         place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, verbose=verbose)
+
+
+COMMAND = Command(
+    "Measure",
+    "The response of this GPU's power sensors, in a minute.",
+    (
+        "jouletrace calibrate",
+        "jouletrace calibrate --device cuda:1 --seconds 90",
+    ),
+    calibrate,
+)

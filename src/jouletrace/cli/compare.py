@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.errors import CheckFailedError, NotPossibleError
 
@@ -111,3 +112,14 @@ def conclude(
 def _listed(text: str) -> list[str]:
     """The paths of a side: split at commas unless a file of that name exists."""
     return [text] if Path(text).exists() else [part for part in text.split(",") if part]
+
+
+COMMAND = Command(
+    "Compare",
+    "Two sides of one or several Runs, with tested verdicts.",
+    (
+        "jouletrace compare runs/before runs/after",
+        "jouletrace compare runs/before runs/after --fail-if 'energy>3%'",
+    ),
+    compare,
+)

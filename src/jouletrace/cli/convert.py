@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import put, put_json, say
 
 
@@ -114,3 +115,14 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 def _tensors(shapes: dict[str, list[int]]) -> str:
     return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+COMMAND = Command(
+    "Other runtimes and profilers",
+    "Write a workload as ONNX, OpenVINO or TensorRT.",
+    (
+        "jouletrace convert gpt2 --to onnx --seq-len 128",
+        "jouletrace convert gpt2 --to tensorrt --dtype fp16 -- --sparsity=enable",
+    ),
+    convert,
+)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, in_width, print_runs, say
 from jouletrace.errors import BadInputError
 
@@ -36,3 +37,14 @@ def demo(
 
         say("On this machine: jouletrace profile deit-tiny")
         profile("deit-tiny", form=form, verbose=verbose)
+
+
+COMMAND = Command(
+    "Look",
+    "Show Runs recorded on an H100 and an H200; needs no GPU.",
+    (
+        "jouletrace demo",
+        "jouletrace demo --json",
+    ),
+    demo,
+)

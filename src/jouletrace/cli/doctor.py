@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import put_json
 from jouletrace.errors import WITHOUT_GPU
 from jouletrace.report.document import printable
@@ -179,3 +180,14 @@ def _duration(seconds: float) -> str:
 def _ago(days: float) -> str:
     hours = days * 24
     return "less than an hour ago" if hours < 1 else f"{hours:.0f} h ago" if hours < 48 else f"{days:.0f} days ago"
+
+
+COMMAND = Command(
+    "Measure",
+    "What can be measured here, how well, and what is missing.",
+    (
+        "jouletrace doctor",
+        "jouletrace doctor --device cuda:1 --json",
+    ),
+    doctor,
+)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import say
 
 
@@ -37,3 +38,14 @@ def _beside(run: Path, form: str) -> Path:
     endings |= {"collapsed": ".collapsed.txt", "speedscope": ".speedscope.json"}
     ending = endings.get(form, f"-{form}")
     return place.resolve().with_name(stem + ending)
+
+
+COMMAND = Command(
+    "Import and export",
+    "Write a Run for other programs: tables, traces, pictures.",
+    (
+        "jouletrace export runs/mine --format csv",
+        "jouletrace export runs/mine --format chrome -o run.json.gz",
+    ),
+    export,
+)

@@ -12,6 +12,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import say
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
@@ -221,3 +222,27 @@ def _print(
         text = typeset(shown, colour=sys.stdout.isatty()).rstrip("\n")
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+COMMAND = Command(
+    "Fleets and slices",
+    "The same load on many GPUs, and how much they differ.",
+    about="The same load on many GPUs and hosts, and how much they differ.",
+    parts={
+        "run": Command(
+            "",
+            "Measure the load on every GPU, then report.",
+            (
+                "jouletrace fleet run gemm",
+                "jouletrace fleet run deit-b --batch 64 --mode graph --repeats 5 -o runs/fleet",
+            ),
+            run,
+        ),
+        "report": Command(
+            "",
+            "Report how much the GPUs of a fleet differ.",
+            ("jouletrace fleet report runs/fleet -o fleet.html --ask 3",),
+            report,
+        ),
+    },
+)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
 from jouletrace.option import number
@@ -213,3 +214,14 @@ _JOINS = {
     "refused_external_ids": "ids of operators were ignored: the launch lies outside the operator",
     "before_launch": "start before their launch: the two clocks differ",
 }
+
+
+COMMAND = Command(
+    "Import and export",
+    "Read files of other profilers and power loggers.",
+    (
+        "jouletrace import dmon.log --latency 4.37ms",
+        "jouletrace import trace.json power.csv -o runs/imported",
+    ),
+    import_,
+)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, print_runs
 
 
@@ -28,3 +29,11 @@ def merge(
 
     form = check_form(form, json)
     print_runs([merge_ranks(place)], form=form, detail="model", top=top)
+
+
+COMMAND = Command(
+    "Import and export",
+    "Join the recordings of the ranks of one program.",
+    ("jouletrace merge runs/mine",),
+    merge,
+)

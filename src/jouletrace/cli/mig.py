@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.command import Command
 from jouletrace.cli.options import Format, Json, Output, Verbose
 from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
@@ -246,3 +247,51 @@ def _numbers(text: str, option: str) -> list[int]:
         return [whole(name) for name in _names(text)]
     except ValueError:
         raise BadInputError(f"{option} {text}: write whole numbers, such as 1,2,4") from None
+
+
+COMMAND = Command(
+    "Fleets and slices",
+    "Divide a GPU into slices (MIG), and measure on them.",
+    about="Divide a GPU into slices (MIG), and measure workloads on them.",
+    parts={
+        "list": Command(
+            "",
+            "List possible and present divisions of the GPU.",
+            ("jouletrace mig list --device sim:a100-80",),
+            list_profiles,
+        ),
+        "plan": Command(
+            "",
+            "Show whether and where instances fit.",
+            ("jouletrace mig plan 3g.40gb 2g.20gb 1g.10gb --device sim:a100-80",),
+            plan,
+        ),
+        "apply": Command(
+            "",
+            "Divide the GPU by a plan.",
+            ("jouletrace mig apply 3g.40gb 2g.20gb 1g.10gb --yes",),
+            apply,
+        ),
+        "restore": Command(
+            "",
+            "Restore the previous division.",
+            ("jouletrace mig restore",),
+            restore,
+        ),
+        "sweep": Command(
+            "",
+            "Run workloads on slices of several profiles.",
+            ("jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes",),
+            sweep,
+        ),
+        "bench": Command(
+            "",
+            "Put servers on several slices under load at once.",
+            (
+                "jouletrace mig bench http://a:8001 http://a:8002 --slices 3g,2g --rate 1,2",
+                "jouletrace mig bench gpt2 gpt2 --slices 3g,2g --device sim:h100 --rate 1,2",
+            ),
+            bench,
+        ),
+    },
+)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.failures import CLOSED
 from jouletrace.cli.output import Place, check_form, launched, print_runs, say
 from jouletrace.report.document import printable
@@ -237,3 +238,16 @@ def _table(readings: list[Reading], work: LiveWork | None) -> Table:
 def _work_line(work: LiveWork) -> str:
     figures = f"{work.done:.15g} done, {_short(work.per_s)}/s, {_short(work.j_each)} J each"
     return f"{work.unit}: {figures} ({_short(work.j_each_mean)} J since the start)"
+
+
+COMMAND = Command(
+    "Measure",
+    "Live power, clocks and memory, alone or beside a program.",
+    (
+        "jouletrace monitor",
+        "jouletrace monitor -- python train.py",
+        "jouletrace monitor --per 'http://127.0.0.1:8000/metrics#requests_total'",
+    ),
+    monitor,
+    ends_options=True,
+)

@@ -8,6 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 
@@ -73,3 +74,15 @@ def profile(
         print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
     if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
         conclude(tally, folder, "runs")
+
+
+COMMAND = Command(
+    "Measure",
+    "Latency, power and energy of a model, and where they go.",
+    (
+        "jouletrace profile deit-b --batch 64 --mode graph",
+        "jouletrace profile mymodel.py:make --detail layer --top 20",
+        "jouletrace profile llama-1b --task generate --prompt-len 128",
+    ),
+    profile,
+)

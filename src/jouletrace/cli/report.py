@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import say
 
 
@@ -58,3 +59,14 @@ def _open(place: Path) -> None:
 
     if not webbrowser.open(place.resolve().as_uri()):
         say("no browser could be opened")
+
+
+COMMAND = Command(
+    "Look",
+    "Write Runs as one HTML file with charts and a timeline.",
+    (
+        "jouletrace report runs/mine -o report.html",
+        "jouletrace report runs/before runs/after",
+    ),
+    report,
+)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, launched, print_runs
 from jouletrace.option import number
 
@@ -95,3 +96,15 @@ def _duty(text: str | None) -> Duty | None:
     if not 0.5 <= traced < every <= 86400:
         raise BadInputError(f"--duty {text}: write seconds traced and the period, as 5/60; at least 0.5 s are traced")
     return Duty(first_s=FIRST_S, traced_s=traced, every_s=every)
+
+
+COMMAND = Command(
+    "Measure",
+    "Where the energy of a program goes; it runs unchanged.",
+    (
+        "jouletrace run train.py --epochs 1",
+        "jouletrace run --live torchrun --nproc-per-node 2 train.py",
+    ),
+    run,
+    ends_options=True,
+)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, print_runs, put, say
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, RENAMED, SHOW, listed
@@ -160,3 +161,14 @@ def _budgets(run: Run, form: str, top: int | None) -> str:
     if found and not are_stored(Parts(run)):
         say(f"an older version made this Run and stored no budgets: {_SOLVED}")
     return budget.render(str(run.workload.get("name", run.kind)), found, form)
+
+
+COMMAND = Command(
+    "Look",
+    "Print the figures of Runs: table, JSON, CSV, Markdown.",
+    (
+        "jouletrace show runs/mine",
+        "jouletrace show runs/mine --detail kernel --format csv",
+    ),
+    show,
+)

@@ -11,6 +11,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.option import number, whole
 from jouletrace.profiler.settings import ProfileSettings
@@ -92,3 +93,14 @@ def sweep(
             sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)
+
+
+COMMAND = Command(
+    "Compare",
+    "A grid of workloads and options, one Run per point.",
+    (
+        "jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid",
+        "jouletrace sweep deit-b --power-limit 300,400 --yes",
+    ),
+    sweep,
+)

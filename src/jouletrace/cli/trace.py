@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -81,3 +82,14 @@ def _say_matched(run: Run) -> None:
                 f"{match['matched']} of {match['launches']} launches matched to the timeline's kernels "
                 f"({match['rate']:.1%}); {match['ambiguous']} ambiguous, {match['unknown']} not in it"
             )
+
+
+COMMAND = Command(
+    "Other runtimes and profilers",
+    "Run a workload or a program under nsys or ncu.",
+    (
+        "jouletrace trace --with ncu deit-t",
+        "jouletrace trace --with nsys -- python train.py",
+    ),
+    trace,
+)

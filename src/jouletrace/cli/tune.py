@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
@@ -108,3 +109,14 @@ def tune(
     if ended_by is not None:
         say(f"the same command with -o {quoted(folder)} goes on")
         raise ended_by
+
+
+COMMAND = Command(
+    "Compare",
+    "The setting with the least energy within a limit.",
+    (
+        "jouletrace tune deit-b --over batch=1..256 --limit 'p99<20ms'",
+        "jouletrace tune bert-l --over dtype=fp32,tf32,bf16 --limit 'time<+3%'",
+    ),
+    tune,
+)

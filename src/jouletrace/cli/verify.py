@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.command import Command
 from jouletrace.cli.output import put, put_json
 from jouletrace.errors import CheckFailedError
 
@@ -33,3 +34,11 @@ def verify(
         names = ", ".join(broken[0].problems)
         more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
         raise CheckFailedError(f"{broken[0].place} is not whole: {names}{more}")
+
+
+COMMAND = Command(
+    "Import and export",
+    "Compare the files of Runs with their checksums.",
+    ("jouletrace verify runs/mine",),
+    verify,
+)

@@ -10,6 +10,7 @@ from jouletrace import higher
 from jouletrace.devices.base import Device, Vendor, named
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
+from jouletrace.wing import wings
 
 VENDORS = [
     "jouletrace.devices.nvml.vendor",
@@ -133,7 +134,8 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS))
+    added = (module for wing in wings().values() for module in wing.devices)
+    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS, *added))
 
 
 def _forms() -> str:

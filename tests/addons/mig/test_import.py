@@ -128,7 +128,7 @@ def test_an_instance_is_recognised_by_the_profile_id_in_the_name(folder):
 
 def test_a_folder_without_results_is_refused(tmp_path):
     (tmp_path / "notes.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadInputError, match="neither the folder of a Run nor of MIG results"):
+    with pytest.raises(BadInputError, match="not the folder of a Run, nor of a known format"):
         recognise(tmp_path)
 
 

@@ -10,7 +10,7 @@ import jouletrace as jt
 from commands import command
 from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import FORMATS, base, importer, read_files, recognise
+from jouletrace.formats.importers import base, formats, importer, read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
 from jouletrace.formats.importers.columns import Coded, Partly, block
 from jouletrace.run import load, tables
@@ -27,14 +27,14 @@ ELSEWHERE = {"jouletrace", "aiperf", "vllm_bench", "inferencex"}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", formats())
 def test_every_format_has_an_importer_that_bears_any_head(form):
     module = importer(form)
     for head in (b"", b"\0" * 100, b"\xff\xfe\x00", b"a,b\n1,2\n", b"{", b"[[[", bytes(range(256)) * 20):
         assert module.sniff(head) in (True, False)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", formats())
 def test_every_format_has_a_sample_and_a_row_in_the_documentation(form):
     there = {*MAKERS, *ELSEWHERE, *(of for of, _ in SAMPLES.values())}
     assert form in there, "add a text of it to SAMPLES of import_logs.py: damaged variants are made of it"
@@ -70,7 +70,7 @@ def test_a_file_of_no_known_format_is_one_line(tmp_path, content, message):
 
 @pytest.mark.parametrize("path", ["nowhere.json", "."])
 def test_what_isnt_a_file_is_one_line(path):
-    with pytest.raises(BadInputError, match=r"cannot read|neither the folder of a Run nor of MIG results"):
+    with pytest.raises(BadInputError, match=r"cannot read|not the folder of a Run, nor of a known format"):
         read_files([path])
 
 

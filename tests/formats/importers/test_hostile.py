@@ -12,7 +12,7 @@ import pytest
 
 from import_logs import meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import FORMATS, read_file, read_files
+from jouletrace.formats.importers import formats, read_file, read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
@@ -110,7 +110,7 @@ def test_linear_algebra_takes_as_much_of_it_on_many_cores_as_on_one(tmp_path):
     assert done.stdout == "{1}\n"
 
 
-@pytest.mark.parametrize("form", [None, *(name for name in FORMATS if name not in ("jouletrace", "mig_folder"))])
+@pytest.mark.parametrize("form", [None, *(name for name in formats() if name not in ("jouletrace", "mig_folder"))])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_never_ends_is_not_opened(tmp_path, kind, form):
     path = tmp_path / "x.csv"

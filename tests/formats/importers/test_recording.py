@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
+import commands
 import foreign
 from energy_tables import Rows
 from gpu_recordings import load as load_recorded
@@ -18,7 +18,6 @@ from jouletrace.analysis.budget import budgets
 from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
-from jouletrace.cli.app import app
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
@@ -359,17 +358,16 @@ def test_the_command_of_the_documentation_prints_tables_and_checks(folder, works
     (command,) = re.findall(r"^jouletrace (import \S+\.json \S+\.csv.*?)(?:\s+#.*)?$", DOCS.read_text(), re.M)
     for name in ("trace.json", "power.csv"):
         (workspace / name).write_bytes((folder / name).read_bytes())
-    done = CliRunner().invoke(app, [*shlex.split(command), "-v"])
-    assert done.exit_code == 0, done.output
+    shown = commands.done(*shlex.split(command), "-v")
     for words in ("figures are of the whole recording", "Operators and kernels", "Checks", "Sample rate of the sensor"):
-        assert words in done.output
+        assert words in shown.out
     assert (workspace / "run" / "run.json").is_file()
 
 
 @pytest.mark.usefixtures("known_rate")
 def test_the_command_gives_the_same_as_json(folder, workspace):
-    done = CliRunner().invoke(app, ["import", str(folder / "trace.json"), str(folder / "power.csv"), "--json"])
-    report = json.loads(done.stdout)["report"]
+    shown = commands.done("import", str(folder / "trace.json"), str(folder / "power.csv"), "--json")
+    report = json.loads(shown.out)["report"]
     assert len(rows(report, "code", "kernel")) >= 10
     assert report["checks"]["closure_kernels"]["value"] == pytest.approx(1, abs=0.005)
 

@@ -1,6 +1,6 @@
 """Reads other tools' files into Runs: one module per format, ``sniff(head)`` and ``read(path, options)``.
 
-A new format takes one module and one line in ``FORMATS``; modules are imported on request.
+A new format takes one module, and one line in ``FORMATS`` or in a wing; modules are imported on request.
 """
 
 from __future__ import annotations
@@ -15,28 +15,35 @@ from jouletrace.errors import BadInputError, check_format
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.unread import advice
 from jouletrace.option import named
+from jouletrace.wing import wings
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
 
 FORMATS: dict[str, str] = {
-    "jouletrace": "measured",
-    "nsys": "nsys",
-    "ncu": "ncu",
-    "kineto": "kineto",
-    "nvprof": "nvprof",
-    "trtexec": "trtexec",
-    "nvidia_smi": "nvidia_smi",
-    "dcgm": "dcgm",
-    "torch_benchmark": "torch_benchmark",
-    "aiperf": "aiperf",
-    "inferencex": "inferencex",
-    "vllm_bench": "vllm_bench",
-    "mig_folder": "mig_folder",
-    "codecarbon": "codecarbon",
-    "table": "table",
+    name: f"jouletrace.formats.importers.{module}"
+    for name, module in (
+        ("jouletrace", "measured"),
+        ("nsys", "nsys"),
+        ("ncu", "ncu"),
+        ("kineto", "kineto"),
+        ("nvprof", "nvprof"),
+        ("trtexec", "trtexec"),
+        ("nvidia_smi", "nvidia_smi"),
+        ("dcgm", "dcgm"),
+        ("torch_benchmark", "torch_benchmark"),
+        ("aiperf", "aiperf"),
+        ("inferencex", "inferencex"),
+        ("vllm_bench", "vllm_bench"),
+        ("mig_folder", "mig_folder"),
+        ("codecarbon", "codecarbon"),
+        ("table", "table"),
+    )
 }
-"""Module that reads each format, by name, in the order in which they are tried."""
+"""Module that reads each format of the core, by name."""
+
+_LAST = "table"
+"""The format that is tried last: nearly anything is a table."""
 
 CONVERTED_BY: dict[str, str] = {
     ".nsys-rep": "nsys export --type sqlite {file}",
@@ -48,8 +55,19 @@ CONVERTED_BY: dict[str, str] = {
 """Reports that only their own tool can read, by suffix: the command whose output is read here."""
 
 
+def formats() -> dict[str, str]:
+    """Module that reads each format, by name, in the order in which they are tried; the core's come first."""
+    found = {name: module for wing in wings().values() for name, module in wing.formats.items()}
+    found = FORMATS | {name: module for name, module in found.items() if name not in FORMATS}
+    return {name: found[name] for name in sorted(found, key=_LAST.__eq__)}
+
+
 class Importer(Protocol):
-    """The interface of a module of ``FORMATS``, and of a format."""
+    """The interface of a module that reads a format.
+
+    It may also have ``is_folder(path)``, true of a folder that it reads, and ``read_together(paths, options)``, which
+    returns a Run for each of several files that depend on one another.
+    """
 
     def sniff(self, head: bytes) -> bool:
         """True if ``head``, the beginning of a file (up to 64 KiB, decompressed), has this format. Never raises."""
@@ -64,14 +82,19 @@ class Importer(Protocol):
         """
 
 
+def converted_by() -> dict[str, str]:
+    """``CONVERTED_BY``, and the same of all wings."""
+    return CONVERTED_BY | {suffix: by for wing in wings().values() for suffix, by in wing.converted_by.items()}
+
+
 def importer(name: str) -> Importer:
     """The importer of a format.
 
     Raises:
         BadInputError: If the format is unknown; the message offers the nearest.
     """
-    check_format(name, FORMATS)
-    return cast(Importer, import_module(f"{__name__}.{FORMATS[name]}"))
+    check_format(name, formats())
+    return cast(Importer, import_module(formats()[name]))
 
 
 def recognise(path: Path | str) -> str:
@@ -84,12 +107,12 @@ def recognise(path: Path | str) -> str:
         return _recognise_folder(Path(path))
     check_readable(path)
     head = read_head(Path(path))
-    for name in FORMATS:
-        if name == "table" and (refusal := advice(head)):
+    for name in formats():
+        if name == _LAST and (refusal := advice(head)):
             raise BadInputError(f"{path}: {refusal}")
         if importer(name).sniff(head):
             return name
-    raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(FORMATS)})")
+    raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(formats())})")
 
 
 def check_readable(path: Path | str) -> None:
@@ -99,20 +122,18 @@ def check_readable(path: Path | str) -> None:
         BadInputError: If it is such a report, by its name.
     """
     name = Path(path).name.lower()
-    for suffix, command in CONVERTED_BY.items():
+    for suffix, command in converted_by().items():
         if name.endswith(suffix) and Path(path).exists():
             converted = command.format(file=shlex.quote(str(path)))
             raise BadInputError(f"{path}: only its own tool reads this report: import what `{converted}` writes")
 
 
 def _recognise_folder(path: Path) -> str:
-    from jouletrace.formats.importers import measured, mig_folder
-
-    if measured.is_folder(path):
-        return "jouletrace"
-    if mig_folder.is_folder(path):
-        return "mig_folder"
-    raise BadInputError(f"{path} is neither the folder of a Run nor of MIG results: name the files in it to import")
+    for name in formats():
+        is_folder = getattr(importer(name), "is_folder", None)
+        if is_folder is not None and is_folder(path):
+            return name
+    raise BadInputError(f"{path}: not the folder of a Run, nor of a known format: name the files in it to import")
 
 
 def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
@@ -190,11 +211,12 @@ def read_files(paths: Sequence[Path | str], options: ImportOptions | None = None
 
 
 def _as_one(runs: list[Run], paths: Sequence[Path | str], options: ImportOptions) -> list[Run]:
-    """The Runs, of which those of CodeCarbon are read as one table: rows of several files may be of one machine."""
-    tables = [k for k, run in enumerate(runs) if about(run)["format"] == "codecarbon"]
-    if len(tables) > 1:
-        from jouletrace.formats.importers.codecarbon import read_together
-
-        for k, run in zip(tables, read_together([Path(paths[k]) for k in tables], options), strict=True):
-            runs[k] = run
+    """The Runs, of which those of a format with ``read_together`` are read as one: several may be of one machine."""
+    read_as = [about(run)["format"] for run in runs]
+    for name in {name for name in read_as if read_as.count(name) > 1}:
+        together = getattr(importer(name), "read_together", None)
+        if together is not None:
+            places = [k for k, other in enumerate(read_as) if other == name]
+            for k, run in zip(places, together([Path(paths[k]) for k in places], options), strict=True):
+                runs[k] = run
     return runs

@@ -1,0 +1,79 @@
+"""Wings: what a package adds to the core, by one object that is called ``WING``.
+
+Each folder in ``jouletrace.wings`` is a wing. Other packages name theirs by an entry point:
+
+    [project.entry-points."jouletrace.wings"]
+    mine = "my_package:WING"
+
+A wing names modules, which are imported at first use. A wing that isn't there is missing from all tables, and nothing
+else changes; one that can't be imported is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+
+ENTRY_POINTS = "jouletrace.wings"
+"""The group of entry points, and the package of the wings that come with jouletrace."""
+
+
+@dataclass(frozen=True)
+class Wing:
+    """What a package adds; all of it is by name of modules.
+
+    Attributes:
+        commands: Command of ``jouletrace``: module with a ``COMMAND`` (``cli.command.Command``).
+        formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.Importer``).
+        converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
+        backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
+        devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
+    """
+
+    commands: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+    converted_by: Mapping[str, str] = field(default_factory=dict)
+    backends: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+
+@cache
+def wings() -> dict[str, Wing]:
+    """All wings that can be imported, by name: those that come with jouletrace, then those of other packages."""
+    found: dict[str, Wing] = {}
+    for name, load in (*_shipped(), *_of_packages()):
+        try:
+            wing = load()
+            if not isinstance(wing, Wing):
+                raise TypeError(f"WING is a {type(wing).__name__}")
+            if name in found:
+                raise ValueError("another wing has this name")
+        except Exception as error:  # of a stranger's code: any
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            warnings.warn(f"the wing {name} can't be used and is left out: {said}", RuntimeWarning, stacklevel=2)
+            continue
+        found[name] = wing
+    return found
+
+
+def _shipped() -> Iterator[tuple[str, Callable[[], object]]]:
+    spec = find_spec(ENTRY_POINTS)
+    for module in iter_modules(None if spec is None else spec.submodule_search_locations) if spec else ():
+        if module.ispkg:
+            yield module.name, partial(_wing_of, module.name)
+
+
+def _wing_of(folder: str) -> object:
+    return import_module(f"{ENTRY_POINTS}.{folder}").WING
+
+
+def _of_packages() -> Iterator[tuple[str, Callable[[], object]]]:
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=ENTRY_POINTS)):
+        yield point.name, point.load
