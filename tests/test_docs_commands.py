@@ -21,9 +21,6 @@ import import_logs
 import import_timelines
 import jouletrace as jt
 from documented import PAGES, blocks, commands
-from jouletrace.addons.fleet import engine
-from jouletrace.addons.mig import sweep as mig_sweep
-from jouletrace.addons.toolchain import convert, trace
 from jouletrace.analysis import analyse
 from jouletrace.campaign import repeats, sweep, tune
 from jouletrace.cli import app, main
@@ -33,6 +30,9 @@ from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program
 from jouletrace.profiler.serving import bench as serving
 from jouletrace.run import load
+from jouletrace.wings.fleet import engine
+from jouletrace.wings.mig import sweep as mig_sweep
+from jouletrace.wings.toolchain import convert, trace
 from places import REPOSITORY
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import aiperf_line, vllm_object
@@ -46,19 +46,19 @@ ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
     "bill RUN STEPS": "the same with names",
     "bill RUN steps.jsonl": "the same with names",
-    "import FOLDER": "tests/addons/mig/test_import.py",
+    "import FOLDER": "tests/wings/mig/test_import.py",
     "import bmk_result.json power.csv": "tests/formats/importers/test_inferencex.py",
     "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
-        "tests/addons/mig/test_serving.py"
+        "tests/wings/mig/test_serving.py"
     ),
     "mig bench llama-1b gpt2 --slices 3g.40gb,2g.20gb --device sim:h100 --rate 1,2 --input-tokens 64 "
-    "--output-tokens 32": "tests/addons/mig/test_serving.py",
+    "--output-tokens 32": "tests/wings/mig/test_serving.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",
-    "fleet report runs/alone -o fleet.html --ask 3": "tests/addons/fleet/test_cli.py",
+    "fleet report runs/alone -o fleet.html --ask 3": "tests/wings/fleet/test_cli.py",
     "profile ./a-folder-of-transformers --task generate": "tests/workloads/test_folder.py",
     "COMMAND --help": "tests/cli/test_help.py",
     "--install-completion": "it changes files of the user",
@@ -171,7 +171,7 @@ def stand_in(patch):
     patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
     patch.setattr(monitor, "monitor", lambda *a, **o: one)
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
-    patch.setattr("jouletrace.addons.toolchain.trtexec.profile_engine", lambda *a, **o: one)
+    patch.setattr("jouletrace.wings.toolchain.trtexec.profile_engine", lambda *a, **o: one)
     patch.setattr(sweep, "run_sweep", reached)
     patch.setattr(tune, "run_tune", reached)
     patch.setattr(serving, "bench", reached)

@@ -26,8 +26,6 @@ def allowed_imports() -> dict[str, set[str]]:
             may = set(allowed) - may
         for name in re.findall(r"`(\w+)`", cells[0]):
             allowed[name] = may | {"errors"}
-    if "cli" in allowed:
-        allowed["cli"] = set(allowed)
     return allowed
 
 
@@ -97,6 +95,23 @@ def test_nothing_imports_upwards():
             if other in allowed and other not in allowed[home]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
     assert not wrong, "\n".join(wrong)
+
+
+BETWEEN_WINGS = {
+    "mig": {"serving"},
+    "toolchain": {"runtimes", "traces", "logs"},
+    "live": {"logs"},
+}
+"""Wings that a wing may import; all others can be deleted without it."""
+
+
+def test_a_wing_imports_no_other_but_those_of_the_table():
+    known = modules()
+    for path in (PACKAGE / "wings").rglob("*.py"):
+        own = path.relative_to(PACKAGE / "wings").parts[0]
+        named = modules_imported_by(path, known) | {name.partition(".")[2] for name in named_in_texts(path)}
+        others = {name.split(".")[1] for name in named if name.startswith("wings.")}
+        assert others <= {own, *BETWEEN_WINGS.get(own, ())}, path
 
 
 OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 VENDORS: Final = ("jouletrace.simulator.boards.device",)
 """Modules of devices above ``devices`` (see ``devices.registry``)."""
 
-RUNTIMES: Final = "jouletrace.addons.runtimes.backend"
-"""The module of the backend above ``profiler`` that runs models in other runtimes."""
-
 
 def _named(function: str) -> Any:
     """A function of ours by its module and name."""

@@ -32,6 +32,7 @@ class Wing:
         formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.Importer``).
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
+        engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
     """
 
@@ -39,6 +40,7 @@ class Wing:
     formats: Mapping[str, str] = field(default_factory=dict)
     converted_by: Mapping[str, str] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
 
@@ -58,6 +60,14 @@ def wings() -> dict[str, Wing]:
             warnings.warn(f"the wing {name} can't be used and is left out: {said}", RuntimeWarning, stacklevel=2)
             continue
         found[name] = wing
+    return found
+
+
+def added(kind: str) -> dict[str, str]:
+    """Modules that wings add of a kind, a field of ``Wing``, by name; the first wing's where two have the name."""
+    found: dict[str, str] = {}
+    for wing in wings().values():
+        found |= {name: module for name, module in getattr(wing, kind).items() if name not in found}
     return found
 
 

@@ -1,8 +1,8 @@
 """The page of a fleet in a real browser: all charts are drawn, nothing complains, nothing is loaded."""
 
 from fleet_data import fleet
-from jouletrace.addons.fleet import html
-from jouletrace.addons.fleet.findings import find
+from jouletrace.wings.fleet import html
+from jouletrace.wings.fleet.findings import find
 
 
 def test_every_chart_of_a_fleet_is_drawn_and_nothing_complains(open_page, tmp_path):

@@ -10,10 +10,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.bench import RealBench
-from jouletrace.addons.mig.jobs import Job, JobFailedError, Slice
-from jouletrace.addons.mig.point import PointSettings, measure_point
 from jouletrace.campaign.child import main
 from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
@@ -22,6 +18,10 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.prepare import options_of
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards.mig_state import profiles
+from jouletrace.wings.mig.activity import Activity
+from jouletrace.wings.mig.bench import RealBench
+from jouletrace.wings.mig.jobs import Job, JobFailedError, Slice
+from jouletrace.wings.mig.point import PointSettings, measure_point
 
 pytest.importorskip("torch")
 

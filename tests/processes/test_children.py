@@ -32,9 +32,9 @@ time.sleep({FOREVER_S})
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.engine import Node
-from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
+from jouletrace.wings.fleet import engine
+from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.plan import FleetSettings, Noise, Task
 from jouletrace.campaign import worker
 from jouletrace.devices import open_device
 worker.MODULE = "fake_campaign_child"
@@ -119,7 +119,7 @@ def test_where_the_kernel_does_not_signal_a_thread_watches():
 
 def test_every_process_of_ours_is_started_so():
     """The recorder watches by itself: it puts away the last of what it saw. So does what puts a GPU back when its
-    holder has died (``locks``). What nsys starts isn't our child. ``command`` starts the user's program, which
+    holder has died (``locks``). ``command`` starts the user's program, which
     outlives us.
     """
     package = Path(jouletrace.__file__).parent
@@ -132,7 +132,6 @@ def test_every_process_of_ours_is_started_so():
         "processes/children.py",
         "processes/locks.py",
         "recording/process.py",
-        "addons/toolchain/loop.py",
         "profiler/program/command.py",
     }
     assert with_parent._LOOK_S < 1

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from commands import children_of, command, gone, start, wait_for
-from jouletrace.addons.mig.apply import open_backend, written_down
-from jouletrace.addons.mig.plan import Layout, layout_of
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.processes import locks, termination
@@ -22,6 +20,8 @@ from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
 from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.wings.mig.apply import open_backend, written_down
+from jouletrace.wings.mig.plan import Layout, layout_of
 from places import SUPPORT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
@@ -303,9 +303,9 @@ def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
 
 DIVIDES = """
 import os
-from jouletrace.addons.mig.apply import apply
-from jouletrace.addons.mig.apply import open_backend
-from jouletrace.addons.mig.plan import make_plan
+from jouletrace.wings.mig.apply import apply
+from jouletrace.wings.mig.apply import open_backend
+from jouletrace.wings.mig.plan import make_plan
 backend = open_backend("sim:a100-40")
 def die(text):
     if "creating a compute" in text:

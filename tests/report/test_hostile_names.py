@@ -9,9 +9,6 @@ import pytest
 from commands import command
 from compare_runs import thing
 from import_logs import scrape
-from jouletrace.addons.mig.sweep import to_csv
-from jouletrace.addons.mig.tables import listing
-from jouletrace.addons.mig.tables import render as mig_text
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
 from jouletrace.comparing.compare import compare
@@ -19,6 +16,9 @@ from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.simulator.boards.mig_state import SimulatedMig
 from jouletrace.spreadsheets import csv_text
+from jouletrace.wings.mig.sweep import to_csv
+from jouletrace.wings.mig.tables import listing
+from jouletrace.wings.mig.tables import render as mig_text
 from make_runs import gpu, profile_run, tables
 
 ESC = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

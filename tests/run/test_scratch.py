@@ -97,9 +97,9 @@ def test_a_fork_that_measures_leaves_nothing_though_it_ends_without_cleaning_up(
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.engine import Node
-from jouletrace.addons.fleet.plan import FleetSettings, Task
+from jouletrace.wings.fleet import engine
+from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.plan import FleetSettings, Task
 from jouletrace.campaign import worker
 from jouletrace.devices import open_device
 worker.MODULE = "fake_campaign_child"

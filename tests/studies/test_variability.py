@@ -9,9 +9,6 @@ from commands import command, done
 from fake_nvml import FakeNvml, v100
 from fleet_data import gpus
 from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
-from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.engine import Node
-from jouletrace.addons.fleet.plan import Noise
 from jouletrace.campaign.sweep import run_sweep
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api
@@ -20,6 +17,9 @@ from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.run import load
+from jouletrace.wings.fleet import engine
+from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.plan import Noise
 
 torch = pytest.importorskip("torch")
 

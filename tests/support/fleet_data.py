@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.addons.fleet.results import Fleet, Row, of_rows
 from jouletrace.run import Run
+from jouletrace.wings.fleet.folder import Folder
+from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.wings.fleet.results import Fleet, Row, of_rows
 from make_runs import GPU, profile_run
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from commands import FOREVER_S, wait_for
-from jouletrace.addons.toolchain import tools
+from jouletrace.wings.toolchain import tools
 
 _HEAD = f"""#!{sys.executable}
 import os, pathlib, re, subprocess, sys, time

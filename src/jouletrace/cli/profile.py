@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.profiler.settings import AUTO, ProfileSettings
+from jouletrace.wing import added
 
 WORKLOAD_HELP = (
     "A built-in name (deit-b, bert-l, resnet50, gpt2-large, dlrm, ...), hf:ORG/NAME of the Hugging Face hub, "
@@ -45,9 +47,8 @@ def profile(
     from jouletrace.workloads.transformers_models import BuiltInModel
 
     form, advised = check_form(form, json), options.is_advised(advice)
-    if settings.backend == "trtexec":
-        from jouletrace.addons.toolchain.trtexec import profile_engine
-
+    if settings.backend in (engines := added("engines")):
+        profile_engine = import_module(engines[settings.backend]).profile_engine
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
             place.done(run, more=form == "table" and not verbose)

@@ -1,6 +1,6 @@
 """Builds a step that is ready to run from a workload and a device.
 
-What runs a workload is a backend: a module of ``profiler.backends``, or of the addons' runtimes. It offers
+What runs a workload is a backend: a module of ``profiler.backends``, or of a wing. It offers
 
 - ``load_libraries(workload, device)``, which imports slow libraries and touches no GPU; missing libraries are reported
   when they are used;
@@ -19,14 +19,14 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from jouletrace import higher
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import GenerationSteps, check_options
-from jouletrace.profiler.settings import RUNTIMES, ProfileSettings
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
+from jouletrace.wing import added
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
@@ -36,9 +36,8 @@ from jouletrace.workloads.user import UserWorkload
 _HOMES = {
     "torch": "jouletrace.profiler.backends.torch",
     "simulated": "jouletrace.profiler.backends.simulated",
-    **dict.fromkeys(RUNTIMES, higher.RUNTIMES),
 }
-"""The module of each backend, imported at first use."""
+"""The module of each backend of the core, imported at first use."""
 
 
 @dataclass
@@ -209,8 +208,9 @@ def _backend(name: str) -> ModuleType:
     """The backend of that name.
 
     Raises:
-        BadInputError: If it runs no workloads: trtexec.
+        BadInputError: If it is that of an engine, which runs no workloads.
     """
-    if name not in _HOMES:
+    homes = added("backends") | _HOMES
+    if name not in homes:
         raise BadInputError(f"--backend {name} times engines, only by jouletrace profile on the command line")
-    return import_module(_HOMES[name])
+    return import_module(homes[name])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from jouletrace.errors import BadInputError
 from jouletrace.levels import PROFILE, check, listed
 from jouletrace.option import option
+from jouletrace.wing import added
 
 if TYPE_CHECKING:
     from jouletrace.run.forms import Settings  # imports pyarrow, which --help does without
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 AUTO = "auto"
 """Detail of a profile where none is asked for: the phases of a training step, else the model."""
-RUNTIMES = ("onnxruntime", "openvino")
-"""Runtimes that run a workload instead of torch (``profiler.backends``)."""
-RUN_BY = ("auto", "torch", *RUNTIMES, "trtexec")
-"""Backends; "auto" is torch, and for a model file its runtime."""
 HINTS = ("latency", "throughput")
 """Performance hints of OpenVINO, which then chooses threads and streams."""
 MOST_COUNT = 2**31 - 1
@@ -131,7 +128,7 @@ class ProfileSettings:
             ("task", TASKS),
             ("dtype", DTYPES),
             ("mode", MODES),
-            ("backend", RUN_BY),
+            ("backend", ("auto", "torch", *added("backends"), *added("engines"))),
             ("l2", L2),
             ("hint", HINTS),
         ):
@@ -173,7 +170,8 @@ class ProfileSettings:
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
-        compiled, runtime = self.mode == "compile", self.backend in RUNTIMES
+        runtimes = added("backends")
+        compiled, runtime = self.mode == "compile", self.backend in runtimes
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
         cold, another = self.l2 == "cold", self.backend not in ("auto", "torch")
@@ -188,8 +186,13 @@ class ProfileSettings:
                 backend,
                 "a runtime reports only nodes: use --detail kernel",
             ),
-            (by_torch and self.threads is not None, "--threads", backend, f"only for {' and '.join(RUNTIMES)}"),
-            (by_torch and self.streams > 1, "--streams", backend, f"only for {' and '.join(RUNTIMES)}"),
+            (
+                by_torch and self.threads is not None,
+                "--threads",
+                backend,
+                f"only for {' and '.join(runtimes) or 'a runtime'}",
+            ),
+            (by_torch and self.streams > 1, "--streams", backend, f"only for {' and '.join(runtimes) or 'a runtime'}"),
             (hinted and self.backend not in ("auto", "openvino"), hint, backend, "only for openvino"),
             (
                 hinted and self.streams > 1,

@@ -15,7 +15,7 @@ from jouletrace.errors import BadInputError, check_format
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.unread import advice
 from jouletrace.option import named
-from jouletrace.wing import wings
+from jouletrace.wing import added
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -35,7 +35,6 @@ FORMATS: dict[str, str] = {
         ("aiperf", "aiperf"),
         ("inferencex", "inferencex"),
         ("vllm_bench", "vllm_bench"),
-        ("mig_folder", "mig_folder"),
         ("codecarbon", "codecarbon"),
         ("table", "table"),
     )
@@ -57,8 +56,7 @@ CONVERTED_BY: dict[str, str] = {
 
 def formats() -> dict[str, str]:
     """Module that reads each format, by name, in the order in which they are tried; the core's come first."""
-    found = {name: module for wing in wings().values() for name, module in wing.formats.items()}
-    found = FORMATS | {name: module for name, module in found.items() if name not in FORMATS}
+    found = FORMATS | added("formats") | FORMATS
     return {name: found[name] for name in sorted(found, key=_LAST.__eq__)}
 
 
@@ -84,7 +82,7 @@ class Importer(Protocol):
 
 def converted_by() -> dict[str, str]:
     """``CONVERTED_BY``, and the same of all wings."""
-    return CONVERTED_BY | {suffix: by for wing in wings().values() for suffix, by in wing.converted_by.items()}
+    return CONVERTED_BY | added("converted_by")
 
 
 def importer(name: str) -> Importer:

@@ -1,1 +1,0 @@
-"""Features outside the core: fleets, MIG, other runtimes, other vendors' tools. Only ``cli`` imports them."""

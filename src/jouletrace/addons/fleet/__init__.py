@@ -1,1 +1,0 @@
-"""One job on many GPUs and hosts, and the differences between them."""

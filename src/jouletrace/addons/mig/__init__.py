@@ -1,1 +1,0 @@
-"""Partitioning of a GPU (MIG): planning, changing and restoring it, and workloads on its slices."""

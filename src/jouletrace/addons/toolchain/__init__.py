@@ -1,1 +1,0 @@
-"""Tools of other vendors run for the user (nsys, ncu, trtexec): their output and the measured power, as one Run."""

@@ -1,0 +1,252 @@
+"""Running a fleet: all checks before any measurement, processes on the GPUs of this host, and the missing results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out
+from jouletrace.campaign.repeats import numbered
+from jouletrace.campaign.worker import Worker, listen
+from jouletrace.devices import open_device
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.processes import locks
+from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
+from jouletrace.profiler.prepare import check_has_phases, options_of
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording import board_store
+from jouletrace.run import Run, load
+from jouletrace.run.channels import POWER
+from jouletrace.run.scratch import Scratch
+from jouletrace.wings.fleet.folder import Folder
+from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Task, busy, find_gpus, rounds
+from jouletrace.wings.fleet.power_step import power_step
+from jouletrace.workloads import resolve
+from jouletrace.workloads.kernels import AUTO, GEMMS, whole
+
+HEAD_START_S = 0.2
+"""Time from the readiness of all processes to their common start, within which every process must receive its order."""
+
+Hear = Callable[[FleetGpu, dict[str, Any]], None]
+"""Receives a child's reports of progress."""
+
+
+class FleetWatch(Watch[Task]):
+    """An observer that also receives a process's reports of its progress."""
+
+    def hear(self, gpu: FleetGpu, message: dict[str, Any]) -> None:
+        """Receive a report."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The GPUs of this host: to measure, others on which noise may run, and why GPUs (by id) can't be measured."""
+
+    gpus: list[FleetGpu]
+    others: list[FleetGpu]
+    excluded: dict[str, str]
+
+
+def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *, allow_busy: bool = False) -> Host:
+    """Locate the GPUs and refuse impossible requests; ``device`` and ``gpus`` as for ``find_gpus``.
+
+    Raises:
+        BadInputError: If the request makes no sense here.
+        NotPossibleError: If no GPU is available.
+    """
+    check_has_phases(resolve(settings.workload), settings.profile)
+    for noise in settings.noise:
+        resolve(noise.workload)
+    for key, text in settings.profile.config.items():
+        if settings.workload in (*GEMMS, "memcpy") and key in ("size", "iterations"):
+            if text == AUTO and settings.workload in GEMMS:
+                advice = f"all GPUs must run the same size; find it by profile {settings.workload} --config size=auto"
+                raise BadInputError(f"--config size=auto: {advice}")
+            whole(settings.workload, key, text)
+    measured, others = find_gpus(device, gpus)
+    present = [*measured, *others]
+    for noise in settings.noise:
+        there = {gpu.index for gpu in present}
+        missing = [place for place in noise.gpus if place not in there]
+        if missing:
+            raise BadInputError(f"--noise {noise}: {present[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
+    users = {} if allow_busy or measured[0].simulated else busy(present)
+    for noise in settings.noise:
+        for gpu in filter(noise.on, present):
+            if gpu.id in users:
+                raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy starts it nevertheless")
+    if all(gpu.id in users for gpu in measured):
+        named = "; ".join(users[gpu.id] for gpu in measured)
+        raise NotPossibleError(f"{named}; --allow-busy measures them nevertheless")
+    return Host(measured, others, users)
+
+
+def run_fleet(
+    settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: FleetWatch | None = None
+) -> Tally[Task]:
+    """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
+
+    Raises:
+        BadInputError: If the place holds another fleet's results, or can't be written.
+        NotPossibleError: If no result could be measured, or another fleet on this host writes there.
+    """
+    watch = watch or FleetWatch()
+    with folder.held(settings, command, host.gpus):
+        node = Node(settings, [*host.gpus, *host.others], str(folder.root), command)
+
+        def measure(group: Sequence[Task], note: Note[Task]) -> None:
+            def stored(found: Outcome[Task]) -> None:
+                if found.reason:
+                    folder.fail(found.point, found.reason, found.text)
+                note(found)
+
+            if group[0].gpu.id in host.excluded:
+                stored(Outcome(group[0], "busy", host.excluded[group[0].gpu.id]))
+            else:
+                node.at_once(group, stored, watch.hear)
+
+        done = folder.done()
+        return carry_out(groups_of(settings, host), lambda task: task.key in done, measure, watch, "results")
+
+
+def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
+    """All tasks, in random order: groups that run at once, and are measured again together; busy GPUs first."""
+    repeats = range(settings.repeats)
+    free = [gpu for gpu in host.gpus if gpu.id not in host.excluded]
+    left = [[Task(gpu, repeat)] for gpu in host.gpus if gpu.id in host.excluded for repeat in repeats]
+    return left + [group for repeat in repeats for group in rounds(free, settings, repeat) if group]
+
+
+class Node:
+    """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
+
+    def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
+        self._settings = settings
+        self._gpus = gpus
+        self._store = Folder(store)
+        self._command = command
+
+    def at_once(self, group: Sequence[Task], note: Note[Task], hear: Hear) -> None:
+        """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
+
+        Raises:
+            BadInputError: If their recordings don't fit on the disk.
+        """
+        try:
+            scratch = Scratch()
+        except OSError as error:
+            raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
+        noises: list[Worker] = []
+        measuring: list[Worker] = []
+        with scratch, locks.Watch():  # in our process, since a child that is killed leaves its recording
+            try:
+                self._make_noise(noises)
+                silent = next((one for one in noises if one.over), None)
+                if silent is not None:
+                    for task in group:
+                        note(Outcome(task, "no_noise", f"noise on {silent.name} failed: {silent.said.get('text')}"))
+                    return
+                for task in group:
+                    measuring.append(_worker(task.gpu))
+                    measuring[-1].begin(self._order(task, scratch.path))
+                at_ns = self._run(group, measuring, hear)
+                for task, worker in zip(group, measuring, strict=True):
+                    note(self._outcome(task, worker, noises, scratch.path, at_ns))
+            finally:
+                for worker in measuring:
+                    if not worker.over:
+                        worker.interrupt()
+                for worker in [*noises, *measuring]:
+                    worker.stop()
+                for worker in [*noises, *measuring]:
+                    worker.close()
+
+    def _run(self, group: Sequence[Task], measuring: Sequence[Worker], hear: Hear) -> int:
+        """Let all begin at once and wait for their ends; returns the common start in ns."""
+        gpus = {worker.pid: task.gpu for task, worker in zip(group, measuring, strict=True)}
+
+        def heard(worker: Worker, message: dict[str, Any]) -> None:
+            hear(gpus[worker.pid], message)
+
+        listen(measuring, "ready", self._settings.limit_s, heard)
+        at_ns = time.time_ns() + round(HEAD_START_S * 1e9)
+        for worker in measuring:
+            worker.tell({"at_ns": at_ns})
+        listen(measuring, "done", self._settings.limit_s, heard)
+        return at_ns
+
+    def _make_noise(self, made: list[Worker]) -> None:
+        """Start noise on every requested GPU; it runs when this returns."""
+        profile = self._settings.noise_profile
+        options = asdict(options_of(profile))
+        for noise in self._settings.noise:
+            for gpu in filter(noise.on, self._gpus):
+                if gpu.simulated:
+                    continue  # nothing that it changes is simulated
+                made.append(_worker(gpu))
+                order = {"do": "load", "workload": noise.workload, "options": options, "mode": profile.mode}
+                made[-1].begin({**order, "device": "cpu" if gpu.device == "cpu" else "cuda:0"})
+        listen(made, limit_s=self._settings.limit_s)
+        if not any(worker.said["is"] == "failed" for worker in made):
+            for worker in made:
+                worker.begin({"do": "run", "at_ns": time.time_ns()})
+
+    def _order(self, task: Task, scratch: Path) -> dict[str, Any]:
+        settings = numbered(replace(self._fixed_length(task.gpu), device=task.gpu.device), task.repeat + 1)
+        order = {"do": "profile", "workload": self._settings.workload, "settings": asdict(settings), "at_once": True}
+        return {**order, "folder": str(scratch / str(task.gpu.index)), "command": self._command}
+
+    def _fixed_length(self, gpu: FleetGpu) -> ProfileSettings:
+        """Options of a profile whose energy pass has the same length on every GPU, whatever its spread."""
+        settings = self._settings
+        with closing(open_device(gpu.device)) as device:
+            channels = [channel for source in device.sources() for channel in source.channels]
+        period_s = next((channel.period_s or 0.0 for channel in channels if channel.name == POWER), 0.0)
+        window_s = min(max(LEAST_WINDOW_S, LEAST_PERIODS * period_s), settings.seconds / 2)
+        return replace(
+            settings.profile,
+            window_s=window_s,
+            first_stage=max(2, int(settings.seconds / window_s)),
+            max_time_s=settings.seconds,
+            latency_s=min(settings.profile.latency_s, settings.seconds / 2),
+            target_ci=0.99,  # the length is fixed, whatever the interval
+        )
+
+    def _outcome(
+        self, task: Task, worker: Worker, noises: Sequence[Worker], scratch: Path, at_ns: int
+    ) -> Outcome[Task]:
+        if worker.said.get("is") != "done":
+            return Outcome(task, str(worker.said.get("reason", "failed")), str(worker.said.get("text", "")))
+        ended = next((noise for noise in noises if not noise.alive), None)
+        if ended is not None:
+            return Outcome(task, "no_noise", f"noise on {ended.name} ended before the measurement did")
+        self._keep(task, load(scratch / str(task.gpu.index)), at_ns)
+        return Outcome(task)
+
+    def _keep(self, task: Task, run: Run, at_ns: int) -> None:
+        """Store the Run of a task, with its place in the fleet."""
+        run.settings["fleet"] = {
+            "node": task.gpu.node,
+            "repeat": task.repeat,
+            "order": task.order,
+            "placement": self._settings.placement,
+            "noise": [str(noise) for noise in self._settings.noise],
+            "noise_here": not task.gpu.simulated and any(noise.on(task.gpu) for noise in self._settings.noise),
+            "at_ns": at_ns,
+        }
+        if not run.devices[0].host:
+            run.devices[0].host = task.gpu.node
+        step = power_step(run)
+        if step["step_settled_w"] is not None:  # for ``doctor``, which applies no load
+            facts = {**step, "load": run.workload.get("name", ""), "time_ns": time.time_ns()}
+            board_store.remember(run.devices[0].id, power_step=facts)
+        self._store.add(task, run)
+
+
+def _worker(gpu: FleetGpu) -> Worker:
+    """A process to which CUDA shows this GPU only, by UUID, whatever the order."""
+    return Worker(str(gpu), gpu.id if gpu.id.startswith("GPU-") else None)

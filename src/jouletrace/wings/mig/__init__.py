@@ -1,0 +1,8 @@
+"""A GPU divided into slices, and workloads and servers on them: ``jouletrace mig``."""
+
+from jouletrace.wing import Wing
+
+WING = Wing(
+    commands={"mig": "jouletrace.wings.mig.command"},
+    formats={"mig_folder": "jouletrace.wings.mig.folder"},
+)

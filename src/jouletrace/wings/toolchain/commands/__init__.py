@@ -1,0 +1,1 @@
+"""Commands that start tools of others, or write what these read."""
