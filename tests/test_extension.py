@@ -116,7 +116,7 @@ LINES = {
         + EXAMPLE,
     ),
     "devices/registry.py": ("VENDORS = [\n", '    "jouletrace.devices.made_up",\n'),
-    "formats/importers/__init__.py": ('("jouletrace", "measured"),\n', '        ("made_up", "made_up"),\n'),
+    "formats/importers/registry.py": ('("jouletrace", "measured"),\n', '        ("made_up", "made_up"),\n'),
     "workloads/registry.py": ("_OWN: dict[str, tuple[str, ...]] = {\n", '    "made-up": ("made_up:MadeUp",),\n'),
 }
 """Where the line of each goes: after which line of the table, and what it is."""
@@ -184,7 +184,7 @@ from fake_nvml import NOT_SUPPORTED, FakeBoard, FakeClock, FakeNvml
 from jouletrace.analysis.kernel_powers import models
 from jouletrace.analysis.imported_recording import take_for_samples
 from jouletrace.devices.nvml import Nvml, NvmlGpu
-from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.registry import importer
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER

@@ -29,7 +29,7 @@ class Wing:
 
     Attributes:
         commands: Command of ``jouletrace``: module with a ``COMMAND`` (``cli.command.Command``).
-        formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.Importer``).
+        formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.registry.Importer``).
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.

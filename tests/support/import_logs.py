@@ -2,8 +2,8 @@
 
 import pytest
 
-from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.registry import importer
 from places import SAMPLES
 
 _FOLDER = SAMPLES

@@ -32,8 +32,8 @@ NO_COMMON_TIME = "no_common_time"
 NOT_ATTRIBUTED = "not_attributed"
 """Code of the warning that says why there are no energies of kernels."""
 
-_TRACES = ("kineto", "nsys", "nvprof")
-"""Formats whose timelines have kernels, if they were recorded."""
+_OF_KERNELS = {"launch", "memcpy"}
+"""Kinds of spans in timelines that have kernels, if they were recorded."""
 
 _NEAR = 0.25
 """Spacings within this share of the period are looked at; whether they are the driver's, their grid says."""
@@ -59,7 +59,7 @@ def take_for_samples(run: Run) -> None:
     if run.kind != "import" or not kinds - {None}:
         return
     records = [channel for channel in run.channels if channel.name == POWER]
-    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported", ()))
+    traces = kinds & _OF_KERNELS or any("joins" in one for one in run.settings.get("imported", ()))
     if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
     for channel in records:

@@ -10,9 +10,10 @@ import jouletrace as jt
 from commands import command
 from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import base, formats, importer, read_files, recognise
+from jouletrace.formats.importers import base, read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
 from jouletrace.formats.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers.registry import formats, importer
 from jouletrace.run import load, tables
 from places import REPOSITORY
 

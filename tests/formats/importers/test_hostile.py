@@ -12,8 +12,9 @@ import pytest
 
 from import_logs import meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import formats, read_file, read_files
+from jouletrace.formats.importers import read_file, read_files
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.registry import formats
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
 

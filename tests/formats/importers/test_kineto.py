@@ -12,11 +12,11 @@ import import_timelines as make
 from commands import command
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import kineto
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
-from jouletrace.formats.importers.kineto.json import _Text
 from jouletrace.run import load, save
+from jouletrace.wings.traces import kineto
+from jouletrace.wings.traces.kineto.json import _Text
 from places import DATA, SAMPLES
 
 TRACES = sorted(p for folder in ("hta", "kineto", "tracelens") for p in (SAMPLES / folder).rglob("*.json*"))

@@ -9,8 +9,9 @@ import pytest
 from damaged import MOST_LOOPS, carry_through, check_whole, read_damaged
 from import_logs import SAMPLES, codes, dmon, read, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import importer, recognise
+from jouletrace.formats.importers import recognise
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.registry import importer
 from jouletrace.run import load, tables
 from pace import within
 from thinned import thinned

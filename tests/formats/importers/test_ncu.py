@@ -14,13 +14,14 @@ from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import ncu, read_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.columns import Coded, block
-from jouletrace.formats.importers.ncu import to_si
-from jouletrace.formats.importers.ncu_match import base_name, match_launches
 from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, tables
+from jouletrace.wings.traces import ncu
+from jouletrace.wings.traces.ncu import to_si
+from jouletrace.wings.traces.ncu_match import base_name, match_launches
 from places import DATA, SAMPLES
 
 PAGES = sorted((SAMPLES / "h100").glob("ncu*.csv"))
@@ -171,35 +172,37 @@ def spans(kernels, timed=True):
 
 def test_the_same_program_is_matched_launch_by_launch():
     kernels = [("a<1>(x)", 1), ("b", 1), ("a<1>(x)", 2), ("a<1>(x)", 1)]
-    found = match_launches(spans([(n.replace("a<", "void q::a<"), g) for n, g in kernels], timed=False), spans(kernels))
-    assert found.rows.tolist() == [0, 1, 2, 3]
-    assert found.facts()["rate"] == 1.0
+    rows, facts = match_launches(
+        spans([(n.replace("a<", "void q::a<"), g) for n, g in kernels], timed=False), spans(kernels)
+    )
+    assert rows.tolist() == [0, 1, 2, 3]
+    assert facts["rate"] == 1.0
 
 
 def test_names_that_repeat_with_other_grids_are_never_mixed_up():
     timeline = spans([("a", 1), ("a", 2), ("a", 3), ("b", 1)])
-    found = match_launches(spans([("a", 3), ("b", 1), ("a", 1), ("a", 2)], timed=False), timeline)
-    assert found.rows.tolist() == [2, 3, 0, 1]
+    rows, _ = match_launches(spans([("a", 3), ("b", 1), ("a", 1), ("a", 2)], timed=False), timeline)
+    assert rows.tolist() == [2, 3, 0, 1]
 
 
 def test_launches_that_cant_be_distinguished_are_ambiguous_and_left():
     timeline = spans([("a", 1), ("b", 1)] * 3)
-    found = match_launches(spans([("a", 1), ("b", 1), ("c", 1)], timed=False), timeline)
-    assert found.rows.tolist() == [-1, -1, -1]
-    assert (found.ambiguous, found.unknown) == (2, 1)
+    rows, facts = match_launches(spans([("a", 1), ("b", 1), ("c", 1)], timed=False), timeline)
+    assert rows.tolist() == [-1, -1, -1]
+    assert (facts["ambiguous"], facts["unknown"]) == (2, 1)
 
 
 def test_an_unbroken_segment_of_the_timeline_is_detected():
     timeline = spans([("a", 1), ("b", 1), ("a", 2), ("b", 1), ("a", 1)])
-    found = match_launches(spans([("b", 1), ("a", 2), ("b", 1)], timed=False), timeline)
-    assert found.rows.tolist() == [1, 2, 3]
+    rows, _ = match_launches(spans([("b", 1), ("a", 2), ("b", 1)], timed=False), timeline)
+    assert rows.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_deterministic_program_is_matched_wholly_and_rightly(seed):
     draw = random.Random(seed)
     kernels = [(draw.choice("abcd"), draw.randint(1, 4)) for _ in range(300)]
-    assert match_launches(spans(kernels, timed=False), spans(kernels)).rows.tolist() == list(range(300))
+    assert match_launches(spans(kernels, timed=False), spans(kernels))[0].tolist() == list(range(300))
 
 
 def test_counters_move_to_the_kernels_of_a_timeline(tmp_path):
@@ -312,8 +315,8 @@ def test_a_short_iteration_is_not_recognised_by_chance():
     timeline = spans([("fill", 1)] * 2)
     timeline = pa.concat_tables([timeline, block("spans", 1, id=[9], kind="iteration", name="step")])
     parents = pa.chunked_array([pa.array([9, 9, None], pa.int64())])
-    found = match_launches(fills, timeline.set_column(1, timeline.schema.field("parent"), parents))
-    assert (found.rows.tolist(), found.ambiguous) == ([-1, -1, -1], 3)
+    rows, facts = match_launches(fills, timeline.set_column(1, timeline.schema.field("parent"), parents))
+    assert (rows.tolist(), facts["ambiguous"]) == ([-1, -1, -1], 3)
 
 
 def test_two_measured_runs_are_not_one(tmp_path):

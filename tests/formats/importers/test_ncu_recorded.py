@@ -10,9 +10,10 @@ import pytest
 import check_trace
 from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import ncu, read_files
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
+from jouletrace.wings.traces import ncu
 from places import DATA
 
 LIVE, DETAILS, RAW, RAW_SI = (

@@ -10,9 +10,9 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import nsys
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.nsys import tables as nsys_tables
+from jouletrace.wings.traces import nsys
+from jouletrace.wings.traces.nsys import tables as nsys_tables
 from places import SAMPLES
 
 EXPORTS = sorted(p for folder in ("nsys_ai", "pipit_nsys") for p in (SAMPLES / folder).glob("*.sqlite"))

@@ -8,8 +8,9 @@ import pytest
 from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import importer, recognise
+from jouletrace.formats.importers import recognise
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.registry import importer
 
 GPU = "imported:0"
 

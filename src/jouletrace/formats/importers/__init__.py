@@ -1,98 +1,24 @@
 """Reads other tools' files into Runs: one module per format, ``sniff(head)`` and ``read(path, options)``.
 
-A new format takes one module, and one line in ``FORMATS`` or in a wing; modules are imported on request.
+A new format takes one module, and one line in ``registry.FORMATS`` or in a wing; modules are imported on request.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError, check_format
+from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
+from jouletrace.formats.importers.registry import LAST, formats, importer
 from jouletrace.formats.importers.unread import advice
 from jouletrace.option import named
 from jouletrace.wing import added
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
-
-FORMATS: dict[str, str] = {
-    name: f"jouletrace.formats.importers.{module}"
-    for name, module in (
-        ("jouletrace", "measured"),
-        ("nsys", "nsys"),
-        ("ncu", "ncu"),
-        ("kineto", "kineto"),
-        ("nvprof", "nvprof"),
-        ("trtexec", "trtexec"),
-        ("nvidia_smi", "nvidia_smi"),
-        ("dcgm", "dcgm"),
-        ("torch_benchmark", "torch_benchmark"),
-        ("aiperf", "aiperf"),
-        ("inferencex", "inferencex"),
-        ("vllm_bench", "vllm_bench"),
-        ("codecarbon", "codecarbon"),
-        ("table", "table"),
-    )
-}
-"""Module that reads each format of the core, by name."""
-
-_LAST = "table"
-"""The format that is tried last: nearly anything is a table."""
-
-CONVERTED_BY: dict[str, str] = {
-    ".nsys-rep": "nsys export --type sqlite {file}",
-    ".qdrep": "nsys export --type sqlite {file}",
-    ".ncu-rep": "ncu --import {file} --csv --page raw",
-    ".nvvp": "nvprof --import-profile {file} --csv --print-gpu-trace",
-    ".nvprof": "nvprof --import-profile {file} --csv --print-gpu-trace",
-}
-"""Reports that only their own tool can read, by suffix: the command whose output is read here."""
-
-
-def formats() -> dict[str, str]:
-    """Module that reads each format, by name, in the order in which they are tried; the core's come first."""
-    found = FORMATS | added("formats") | FORMATS
-    return {name: found[name] for name in sorted(found, key=_LAST.__eq__)}
-
-
-class Importer(Protocol):
-    """The interface of a module that reads a format.
-
-    It may also have ``is_folder(path)``, true of a folder that it reads, and ``read_together(paths, options)``, which
-    returns a Run for each of several files that depend on one another.
-    """
-
-    def sniff(self, head: bytes) -> bool:
-        """True if ``head``, the beginning of a file (up to 64 KiB, decompressed), has this format. Never raises."""
-
-    def read(self, path: Path, options: ImportOptions) -> Run:
-        """Read one file into a Run of ``base.new_run``.
-
-        Unusable content is counted in the Run's warnings (``base.Left``), never dropped silently.
-
-        Raises:
-            BadInputError: If nothing in it is usable: one line with file and place.
-        """
-
-
-def converted_by() -> dict[str, str]:
-    """``CONVERTED_BY``, and the same of all wings."""
-    return CONVERTED_BY | added("converted_by")
-
-
-def importer(name: str) -> Importer:
-    """The importer of a format.
-
-    Raises:
-        BadInputError: If the format is unknown; the message offers the nearest.
-    """
-    check_format(name, formats())
-    return cast(Importer, import_module(formats()[name]))
 
 
 def recognise(path: Path | str) -> str:
@@ -106,7 +32,7 @@ def recognise(path: Path | str) -> str:
     check_readable(path)
     head = read_head(Path(path))
     for name in formats():
-        if name == _LAST and (refusal := advice(head)):
+        if name == LAST and (refusal := advice(head)):
             raise BadInputError(f"{path}: {refusal}")
         if importer(name).sniff(head):
             return name
@@ -120,7 +46,7 @@ def check_readable(path: Path | str) -> None:
         BadInputError: If it is such a report, by its name.
     """
     name = Path(path).name.lower()
-    for suffix, command in converted_by().items():
+    for suffix, command in added("converted_by").items():
         if name.endswith(suffix) and Path(path).exists():
             converted = command.format(file=shlex.quote(str(path)))
             raise BadInputError(f"{path}: only its own tool reads this report: import what `{converted}` writes")

@@ -16,8 +16,8 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOp
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.extent import TIMES, Extent, extent, loads_without_requests
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
-from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.formats.importers.power_sensor import describe_joined
+from jouletrace.formats.importers.registry import importer
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.formats.importers.window import cut
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
@@ -249,7 +249,7 @@ def _once(units: pa.Table) -> pa.Table:
 
 
 def _bring_counters(runs: list[Run], paths: list[str]) -> None:
-    """Move counters of launches without times onto the kernels of the timeline among the files.
+    """Move counters of launches without times onto the kernels of the timeline among the files, if their format can.
 
     Launches that can't be distinguished, or that the timeline lacks, stay separate spans.
     """
@@ -260,18 +260,21 @@ def _bring_counters(runs: list[Run], paths: list[str]) -> None:
     for run, path in zip(runs, paths, strict=True):
         if about(run)["clock"] != NO_CLOCK or len(run.counters) == 0:
             continue
-        matching = match_launches(run.spans, kernels)
-        facts = about(run)["match"] = matching.facts()
+        match_launches = getattr(importer(about(run)["format"]), "match_launches", None)
+        if match_launches is None:
+            continue
+        rows, facts = match_launches(run.spans, kernels)
+        about(run)["match"] = facts
         old = run.spans["id"].to_numpy()
         ids = kernels["id"].to_numpy()
-        new = np.where(matching.rows >= 0, ids[np.maximum(matching.rows, 0)], old)
+        new = np.where(rows >= 0, ids[np.maximum(rows, 0)], old)
         spans = new[np.searchsorted(old, run.counters["span"].to_numpy())]
         _replace(run, "counters", "span", pa.array(spans))
-        run.spans = run.spans.filter(pa.array(matching.rows < 0))
+        run.spans = run.spans.filter(pa.array(rows < 0))
         if facts["matched"] < facts["launches"]:
             message = (
                 f"{facts['matched']} of {facts['launches']} launches were matched to kernels of the timeline; "
-                f"{matching.ambiguous} are ambiguous and {matching.unknown} are not in it"
+                f"{facts['ambiguous']} are ambiguous and {facts['unknown']} are not in it"
             )
             run.warn("counters_unmatched", message, Path(path).name)
 

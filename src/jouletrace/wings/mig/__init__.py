@@ -4,5 +4,4 @@ from jouletrace.wing import Wing
 
 WING = Wing(
     commands={"mig": "jouletrace.wings.mig.command"},
-    formats={"mig_folder": "jouletrace.wings.mig.folder"},
 )

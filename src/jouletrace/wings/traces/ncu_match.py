@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -32,52 +31,46 @@ _TELLING = 4
 """Least number of consecutive launches that can't match an iteration by chance."""
 
 
-@dataclass(frozen=True)
-class Matching:
-    """The kernel of each launch of ncu.
+def match_launches(launches: pa.Table, timeline: pa.Table) -> tuple[Ints, Match]:
+    """Match the launches of ncu, in order, to the kernels of a timeline (both ``spans`` tables).
 
-    Attributes:
-        rows: Row of the timeline's spans for each launch, shape (n,); -1 where it is missing.
-        ambiguous: Launches whose kernel is in the timeline, but can't be distinguished from others.
-        unknown: Launches of kernels that the timeline lacks on such a grid.
+    Returns:
+        The row of the timeline for each launch, shape (n,), -1 where it is missing; and the counts that the Run states:
+        of the ``ambiguous`` launches the kernel can't be distinguished from others, of the ``unknown`` the timeline
+        has no kernel on such a grid.
     """
-
-    rows: Ints
-    ambiguous: int
-    unknown: int
-
-    def facts(self) -> Match:
-        """The counts that the Run states."""
-        n, matched = len(self.rows), int((self.rows >= 0).sum())
-        rate = matched / n if n else 0.0
-        return {"launches": n, "matched": matched, "rate": rate, "ambiguous": self.ambiguous, "unknown": self.unknown}
-
-
-def match_launches(launches: pa.Table, timeline: pa.Table) -> Matching:
-    """Match the launches of ncu, in order, to the kernels of a timeline (both ``spans`` tables)."""
     kernels = _kernels_in_launch_order(timeline)
     seen, there = _codes(launches, timeline.take(kernels))
     rows = np.full(len(seen), -1, np.int64)
     whole = list(islice(_places(seen, there), 2))
     if len(whole) == 1:
         rows[:] = kernels[whole[0] : whole[0] + len(seen)]
-        return Matching(rows, 0, 0)
-    ambiguous = unknown = 0
+        return rows, _facts(rows, unknown=0)
     iterations = _iterations(seen, there, _by_iteration(timeline, kernels))
     if iterations is not None:
         matched = iterations >= 0
         rows[matched] = kernels[iterations[matched]]
-        known = np.isin(seen, there)
-        return Matching(rows, int((known & ~matched).sum()), int((~known).sum()))
+        return rows, _facts(rows, int((~np.isin(seen, there)).sum()))
+    unknown = 0
     for code in np.unique(seen):
         mine, theirs = np.flatnonzero(seen == code), np.flatnonzero(there == code)
         if len(theirs) == 0:
             unknown += len(mine)
         elif len(mine) == len(theirs):
             rows[mine] = kernels[theirs]
-        else:
-            ambiguous += len(mine)
-    return Matching(rows, ambiguous, unknown)
+    return rows, _facts(rows, unknown)
+
+
+def _facts(rows: Ints, unknown: int) -> Match:
+    n, matched = len(rows), int((rows >= 0).sum())
+    rate = matched / n if n else 0.0
+    return {
+        "launches": n,
+        "matched": matched,
+        "rate": rate,
+        "ambiguous": n - matched - unknown,
+        "unknown": unknown,
+    }
 
 
 def base_name(name: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jouletrace.arrays import Ints
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.kineto.events import LIMIT, NO_AXES, Args, Event, Events, integer
+from jouletrace.wings.traces.kineto.events import LIMIT, NO_AXES, Args, Event, Events, integer
 
 _SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
 _SPACE = re.compile(r"[\s,]*").match

@@ -11,10 +11,10 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.nvprof_trace import Trace
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.units import plain_number, quantity
 from jouletrace.run import Run
+from jouletrace.wings.traces.nvprof_trace import Trace
 
 _BANNER = re.compile(r"^=+(\d+)?=+ (NVPROF is profiling|Profiling (application|result))", re.M)
 _HEADERS = (

@@ -14,7 +14,13 @@ from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions, decode_
 from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.delimited import Delimited, read_delimited, time_between_rows, with_devices
 from jouletrace.formats.importers.log import LIMIT, Log
-from jouletrace.formats.importers.nvidia_smi_columns import (
+from jouletrace.formats.importers.stamps import Stamps, time_line
+from jouletrace.formats.importers.table import read_times
+from jouletrace.formats.importers.table_headings import Times, find_columns
+from jouletrace.formats.importers.units import decimal_sign, gpu_number
+from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.channels import POWER
+from jouletrace.wings.logs.nvidia_smi_columns import (
     MOST_DEVICES,
     OF_QUERY,
     STAMP,
@@ -29,12 +35,6 @@ from jouletrace.formats.importers.nvidia_smi_columns import (
     stated_unit,
     without_header,
 )
-from jouletrace.formats.importers.stamps import Stamps, time_line
-from jouletrace.formats.importers.table import read_times
-from jouletrace.formats.importers.table_headings import Times, find_columns
-from jouletrace.formats.importers.units import decimal_sign, gpu_number
-from jouletrace.run import DeviceInfo, Run
-from jouletrace.run.channels import POWER
 
 _OF_DMON: dict[str, tuple[str, str]] = {
     "pwr": ("power_w", "W"),

@@ -14,12 +14,12 @@ from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
 from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
-from jouletrace.formats.importers.impossible import clear_impossible_times
 from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.formats.importers.units import UNITS, plain_number, quantity
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.wings.traces.impossible import clear_impossible_times
 
 _SENSORS = {
     "sm clock": ("clock_sm_mhz", "MHz", UNITS["MHz"]),

@@ -9,9 +9,9 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_head, read_text
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.formats.importers.trtexec_layers import Table, is_profile, read_profile, take_layers
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.wings.traces.trtexec_layers import Table, is_profile, read_profile, take_layers
 
 _LOG = re.compile(
     r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jouletrace.formats.importers.base import Left
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE, Coded, Column, Partly, block, known
 from jouletrace.formats.importers.joins import Calls, enclosing, parents_of_work
-from jouletrace.formats.importers.nsys.tables import Database, Devices, Ints
+from jouletrace.wings.traces.nsys.tables import Database, Devices, Ints
 
 _PUSH_POP, _START_END, _MARK = 59, 60, 34
 """Types of NVTX events with a time; others name categories and domains."""

@@ -10,10 +10,11 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run
 from jouletrace.formats.importers.columns import Coded, block, join
-from jouletrace.formats.importers.impossible import clear_impossible_times, earliest_ns
-from jouletrace.formats.importers.nsys.spans import Spans
-from jouletrace.formats.importers.nsys.tables import Database, Devices
 from jouletrace.run import ChannelInfo, Run
+from jouletrace.wings.traces import WING
+from jouletrace.wings.traces.impossible import clear_impossible_times, earliest_ns
+from jouletrace.wings.traces.nsys.spans import Spans
+from jouletrace.wings.traces.nsys.tables import Database, Devices
 
 _MAGIC = b"SQLite format 3\0"
 _OF_NVPROF = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"
@@ -51,9 +52,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _read(database: Database, path: Path, options: ImportOptions, left: Left) -> Run:
     if _OF_NVPROF in database.columns and "StringIds" not in database.columns:
-        from jouletrace.formats.importers import CONVERTED_BY
-
-        command = CONVERTED_BY[".nvprof"].format(file=shlex.quote(str(path)))
+        command = WING.converted_by[".nvprof"].format(file=shlex.quote(str(path)))
         raise BadInputError(f"{path}: a database of nvprof, not an export of nsys: import what `{command}` writes")
     began = database.numbers("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])["utcEpochNs"]
     unix = len(began) > 0 and 0 < began[0] < 1 << 62

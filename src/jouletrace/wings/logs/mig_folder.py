@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import dcgm
 from jouletrace.formats.importers.base import (
     NO_CLOCK,
     UNIX,
@@ -32,6 +31,7 @@ from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.estimate import STATED
 from jouletrace.run.figures import Figures
+from jouletrace.wings.logs import dcgm
 
 LOG = "dcgm.csv"
 METHOD = STATED + "the MIG profiler"

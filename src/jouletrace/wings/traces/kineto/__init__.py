@@ -13,13 +13,13 @@ from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run, read_bytes
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
-from jouletrace.formats.importers.impossible import clear_impossible_times, earliest_ns
 from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
-from jouletrace.formats.importers.kineto.events import DETAILS, DEVICE_WORK, NO_ID, UNSTATED, Events, integer
-from jouletrace.formats.importers.kineto.json import read_trace
 from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.forms import stated_facts
 from jouletrace.run.sound import MOST_NS
+from jouletrace.wings.traces.impossible import clear_impossible_times, earliest_ns
+from jouletrace.wings.traces.kineto.events import DETAILS, DEVICE_WORK, NO_ID, UNSTATED, Events, integer
+from jouletrace.wings.traces.kineto.json import read_trace
 
 _SINCE_EPOCH_NS = 9e17
 """Stamps above this (1998) are Unix time; others count from the boot of the machine."""

@@ -16,6 +16,9 @@ from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, abo
 from jouletrace.formats.importers.columns import Partly, block, coded, launch_shape
 from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
+from jouletrace.wings.traces.ncu_match import match_launches
+
+__all__ = ["match_launches", "read", "sniff", "to_si"]
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _AXES = re.compile(r"^\(\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})\)$")
