@@ -33,6 +33,7 @@ class Wing:
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
+        publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
     """
 
@@ -41,6 +42,7 @@ class Wing:
     converted_by: Mapping[str, str] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
 
