@@ -46,7 +46,7 @@ ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
     "bill RUN STEPS": "the same with names",
     "bill RUN steps.jsonl": "the same with names",
-    "import FOLDER": "tests/wings/mig/test_import.py",
+    "import FOLDER": "tests/wings/logs/test_mig_folder.py",
     "import bmk_result.json power.csv": "tests/formats/importers/test_inferencex.py",
     "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
         "tests/wings/mig/test_serving.py"

@@ -132,7 +132,7 @@ def test_repeats_count_for_the_power_alone(recorded):
 
 @pytest.mark.usefixtures("first_range_only")
 def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch):
-    """That attempts with other parts and phases are refused, too: formats/importers/test_recording.py."""
+    """That attempts with other parts and phases are refused, too: wings/traces/test_recording.py."""
     monkeypatch.setattr(trying, "attempts", lambda *of: islice(attempts(*of), 1))
     late = recorded.activity["start_ns"].to_numpy() + np.linspace(0, 3e6, len(recorded.activity)).astype(np.int64)
     length = recorded.activity["end_ns"].to_numpy() - recorded.activity["start_ns"].to_numpy()

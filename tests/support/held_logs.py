@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from covering import fewest
 from jouletrace.analysis import analyse
-from jouletrace.analysis.power import readings
+from jouletrace.analysis.power import power_record, readings
 from jouletrace.arrays import Floats
 from jouletrace.formats.importers import read_files
 from jouletrace.run import Estimate, Run
@@ -79,9 +82,9 @@ def answer(path: Path, *series: tuple[Floats, Floats], board: str = "NVIDIA A100
     return path
 
 
-def table(path: Path, time_s: Floats, power_w: Floats) -> Path:
+def table(path: Path, series: tuple[Floats, Floats]) -> Path:
     """The same as a table of a meter."""
-    rows = "".join(f"{BEGIN_S + t:.3f},{w:.3f}\n" for t, w in zip(time_s, power_w, strict=True))
+    rows = "".join(f"{BEGIN_S + t:.3f},{w:.3f}\n" for t, w in zip(*series, strict=True))
     path.write_text("time_s,power_w\n" + rows)
     return path
 
@@ -98,3 +101,43 @@ def judged(run: Run, load: Load, unit: int = 1) -> tuple[Estimate, float]:
     record, response = found
     edges = record.time_ns[[0, -1]] / 1e9 - BEGIN_S - response.delay_s - response.middle_s
     return run.result("power_w", unit), load.mean_w(*edges.tolist())
+
+
+def period_s(run: Run, device: int = 0) -> float:
+    """Period of a device's readings."""
+    found = power_record(run, run.devices[device].id)
+    assert found is not None
+    return found[0].period_s
+
+
+def logs(
+    folder: Path,
+    seed: int,
+    period_s: float,
+    row_s: float,
+    write: Callable[[Path, tuple[Floats, Floats]], Path],
+    seconds: float = 3600,
+    **collector: Any,
+) -> tuple[Run, Run, Load]:
+    """Runs of a log whose rows repeat each reading, and of the same readings written once; and the load."""
+    rng = np.random.default_rng(seed)
+    load = Load.drawn(rng, seconds + 2 * period_s)
+    reading_s, power_w = Collector(period_s, **collector).readings(rng, load, seconds)
+    rows_s, within = np.arange(0.0, seconds, row_s), (reading_s >= 0) & (reading_s < seconds)
+    repeated = write(folder / "repeated", (rows_s, asked(reading_s, power_w, rows_s)))
+    once = write(folder / "once", (reading_s[within], power_w[within]))
+    return imported(repeated), imported(once), load
+
+
+def check_intervals(
+    folder: Path, collector_s: float, row_s: float, write: Callable[[Path, tuple[Floats, Floats]], Path]
+) -> None:
+    """Intervals of repeated readings hold the truth, and are as wide as those of each reading once."""
+    ratios, held = [], 0
+    for seed in range(3):
+        repeated, once, load = logs(folder, seed, collector_s, row_s, write)
+        found, truth = judged(repeated, load)
+        held += found.low <= truth <= found.high
+        ratios.append(found.half_width / once.result("power_w", 1).half_width)
+    assert held >= fewest(3)
+    assert 0.9 < np.median(ratios) < 1.1

@@ -2,11 +2,12 @@
 
 import pytest
 
+from jouletrace.analysis.imported import add_imported
+from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
-from places import SAMPLES
-
-_FOLDER = SAMPLES
+from jouletrace.formats.importers.registry import formats, importer
+from jouletrace.run.figures import Figures
+from places import SAMPLES as _FOLDER
 
 real_files = pytest.mark.skipif(not _FOLDER.is_dir(), reason="no real files of other tools here")
 
@@ -250,7 +251,7 @@ def emissions(n):
     return EMISSIONS + "".join(rows)
 
 
-SAMPLES = {
+TEXTS = {
     "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
     "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
     "query": ("nvidia_smi", query([61] * 20 + [87] * 20, extra=True)),
@@ -270,3 +271,33 @@ SAMPLES = {
     "meter": ("table", meter([100.0 + i for i in range(20)])),
 }
 """By name: the format and a text of it."""
+
+SAMPLES = {name: sample for name, sample in TEXTS.items() if sample[0] in formats()}
+"""Those of the formats that are read."""
+
+
+def sessions(size, count=6, step=1.0, pause=60):
+    """Times and watts of equal sessions with pauses between: idle, a load, idle."""
+    watts = [60, *[300 + k % 3 for k in range(size - 2)], 62]
+    return [(1_786_553_852 + i * pause * 5 + k * step, watts[k]) for i in range(count) for k in range(size)]
+
+
+def smi(path, watts, since=0, name="NVIDIA H100", columns="index, name", rows=20, host=""):
+    """A log of GPU 0 of a host, one row a second."""
+    facts_of = {"index": "0", "name": name, "uuid": "GPU-1", "host": host}
+    facts = ", ".join(facts_of[column] for column in columns.split(", "))
+    lines = [
+        f"2026/08/24 22:{k // 60:02d}:{k % 60:02d}.113, {facts}, {watts + k % 3}.00 W"
+        for k in range(since, since + rows)
+    ]
+    path.write_text("\n".join([f"timestamp, {columns}, power.draw [W]", *lines]) + "\n")
+    return path
+
+
+def with_levels(*paths, **options):
+    """The Run of files, with the levels of its powers and what they give with a latency."""
+    run = read_files(paths, ImportOptions(**options))
+    figures = Figures()
+    add_imported(run, figures)
+    figures.become(run)
+    return run

@@ -274,3 +274,8 @@ def make_export(path, kernels):
     base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", ranges)
     base.commit()
     base.close()
+
+
+LAUNCHES = [(GEMM, (8, 1, 1))]
+MAKERS = {"kineto": kineto, "nsys": nsys, "ncu": lambda path: ncu_details(path, LAUNCHES)}
+"""What writes a file of a format, by its name."""

@@ -18,6 +18,7 @@ import numpy as np
 
 import import_logs
 import import_timelines
+from jouletrace.formats.importers.registry import formats
 from serving_runs import Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
 
 BEGIN = datetime(2026, 8, 24, 22, 19, tzinfo=UTC)
@@ -224,12 +225,13 @@ PROFILE = [
 
 @cache
 def samples() -> dict[str, tuple[Sample, ...]]:
-    """By format, small files of it."""
+    """By format that is read, small files of it."""
     found: dict[str, list[Sample]] = {}
 
     def add(form: str, kind: str, whole: bytes | str = b"", table: Table | None = None) -> None:
         data = table.data() if table else whole if isinstance(whole, bytes) else whole.encode()
-        found.setdefault(form, []).append(Sample(form, kind, data, table))
+        if form in formats():
+            found.setdefault(form, []).append(Sample(form, kind, data, table))
 
     for form, make in (
         ("nvidia_smi", query),
@@ -249,9 +251,9 @@ def samples() -> dict[str, tuple[Sample, ...]]:
         ("mig_folder", "mig results", "model_name"),
         ("codecarbon", "emissions", "timestamp"),
     ):
-        add(form, "table", table=page(import_logs.SAMPLES[name][1], heading))
+        add(form, "table", table=page(import_logs.TEXTS[name][1], heading))
     texts = ("dmon", "boxes", "scrapes", "nvprof summary", "nvprof metrics", "trtexec log", "torch")
-    for form, text in map(import_logs.SAMPLES.get, texts):
+    for form, text in map(import_logs.TEXTS.get, texts):
         add(form, "text", text)
     add("trtexec", "json", "[\n  " + "\n, ".join(map(json.dumps, PROFILE)) + "\n]\n")
     add("kineto", "json", json.dumps(json.loads(import_timelines.native(import_timelines.kineto_events(8)))))

@@ -54,8 +54,8 @@ def import_(
 ) -> None:
     """Import files of other profilers and power loggers into a Run, on one clock.
 
-    It reads traces of PyTorch and nsys, counters of ncu, output of nvprof and trtexec, logs of nvidia-smi and dcgm,
-    and tables. A timeline with a record of NVML's power samples gives the power per operator and kernel.
+    It reads tables of power, and timelines, counters and logs of other tools; a --format that it lacks lists all. A
+    timeline with a record of NVML's power samples gives the power per operator and kernel.
     """
     from jouletrace.report.cost import tariff
     from jouletrace.run.memory import bounded

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import import_timelines as make
 import jouletrace.bundled
-from jouletrace.analysis import analyse
 from jouletrace.analysis.divided import divided
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import read_files
 from jouletrace.run import load
 from make_runs import profile_run
 
@@ -38,14 +35,6 @@ def test_each_kernel_has_its_calls_times_and_energy(tmp_path):
         ends = [float(row[f"energy_total_j{end}"]) for end in ("_low", "", "_high")]
         own = energies[row["kernel"]]
         assert ends == [own.low, own.value, own.high]
-
-
-def test_a_timeline_without_power_has_times_and_says_why_there_is_no_energy(tmp_path):
-    path = tmp_path / "trace.json"
-    path.write_text(make.native(make.kineto_events(2)))
-    for row in rows(analyse(read_files([path])), tmp_path / "kernels.csv"):
-        assert float(row["time_s"]) > 0
-        assert (row["energy_total_j"], row["notes"]) == ("", "not_measured")
 
 
 def test_a_run_without_kernels_is_refused_and_leaves_no_file(tmp_path):

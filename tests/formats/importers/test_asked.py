@@ -13,7 +13,9 @@ def table(header, row, n=10):
 
 
 LHM = ",/gpu-nvidia/0/power/0,/intelcpu/0/power/0\n"
+
 CHART = '"Relative Time (Process)","a - system/gpu.0.powerWatts","a - system/gpu.0.powerWatts__MIN"'
+
 ASKED = {
     "turbostat": (
         table("Time_Of_Day_Seconds\tPackage\tPkgWatt", "17725320{}.5\t0\t120.50"),
@@ -92,6 +94,7 @@ def test_columns_without_headings_are_given_by_number(capsys, tmp_path):
 
 
 COUNTER = "timestamp,gpu,total_energy_consumption"
+
 AMD_SMI = "'CTRL' + 'C' to stop watching output:\n"
 
 
@@ -105,12 +108,3 @@ def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
     said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
     assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
     assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
-
-
-def test_the_counter_of_nvidia_smi_is_in_the_unit_that_it_prints(tmp_path):
-    rows = [f"2026/03/03 10:00:{k}.000, 0, {1000 * k}" for k in range(10, 20)]
-    heading = "timestamp, index, total_energy_consumption [mJ]"
-    (tmp_path / "t.csv").write_text("\n".join([heading, *rows]) + "\n")
-    run = read_files([tmp_path / "t.csv"])
-    assert run.settings["imported"][0]["format"] == "nvidia_smi"
-    assert run.series("imported:0", "energy_counter_j")[1].tolist() == list(range(10, 20))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from import_logs import codes
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import budgets
 from jouletrace.errors import BadInputError
@@ -189,10 +190,6 @@ def test_a_load_without_tokens_has_no_energy_per_token(tmp_path, load):
     assert results[unit].get("energy_per_output_token_j").reason == "no_requests"
 
 
-def codes(run):
-    return {one.code for one in run.warnings}
-
-
 HUGE = 10**400
 """An integer that no float holds."""
 
@@ -298,3 +295,13 @@ def test_a_name_that_utf_8_cannot_hold_is_escaped_before_the_analysis(tmp_path):
     save(run, tmp_path / "run")
     assert render([load_run(tmp_path / "run")]) == first
     assert "a\\ud800b" in first
+
+
+def test_zero_watts_of_inferencex_are_not_measured(tmp_path):
+    result = {"tput_per_gpu": 100.0, "conc": 8, "output_tput_per_gpu": 50.0, "tp": 4, "median_ttft": 0.1}
+    zeros = {"avg_total_gpu_power_w": 0.0, "total_gpu_energy_j": 0, "joules_per_output_token": 0.0}
+    (tmp_path / "r.json").write_text(json.dumps(result | zeros))
+    run = read_files([tmp_path / "r.json"])
+    assert "not_measured" in codes(run)
+    stated = run.workload["serving"]["levels"][0]["stated"]
+    assert not [name for name in stated if name.startswith(("energy", "power"))]

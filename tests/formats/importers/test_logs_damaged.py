@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from damaged import MOST_LOOPS, carry_through, check_whole, read_damaged
-from import_logs import SAMPLES, codes, dmon, read, write
+from damaged import MOST_LOOPS, check_whole, read_damaged
+from import_logs import SAMPLES, codes, meter, read, write
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import recognise
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions
+from jouletrace.formats.importers.registry import LAST, formats, importer
 from jouletrace.run import load, tables
+from mutable import samples
 from pace import within
 from thinned import thinned
 
@@ -32,19 +33,6 @@ def test_what_is_read_of_a_mutation_comes_through_to_the_report(tmp_path, form):
     samples = [text.encode() for name, text in SAMPLES.values() if name == form]
     found = read_damaged(importer(form), samples, tmp_path / "log.txt", 6, seed=4, through=tmp_path)
     assert found["read"] > 2
-
-
-def test_averages_without_a_place_in_time_come_through_to_the_report(tmp_path):
-    run = read(tmp_path, *SAMPLES["trtexec log"])
-    assert run.windows["start_ns"].null_count == len(run.windows) > 0
-    assert carry_through(run, "log.txt", tmp_path) is None
-
-
-@pytest.mark.parametrize("digits", ["9" * 19, "9" * 20, "1e29"])
-def test_a_count_that_no_table_holds_is_no_count(tmp_path, digits):
-    form, text = SAMPLES["trtexec log"]
-    run = read(tmp_path, form, text.replace("on 10 runs", f"on {digits} runs"))
-    assert carry_through(run, "log.txt", tmp_path) is None
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -91,10 +79,11 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, form, data):
     assert "\n" not in str(error.value)
 
 
-def test_no_sample_is_taken_for_another_format():
-    for name, (form, text) in SAMPLES.items():
-        for other in {form for form, _ in SAMPLES.values()} - {form, "table"}:
-            assert not importer(other).sniff(text.encode()), f"{name} is taken for {other}"
+def test_one_format_alone_takes_each_sample_in_whatever_order_they_are_tried():
+    small = [(sample.form, sample.whole) for of in samples().values() for sample in of]
+    for form, whole in [*small, *((form, text.encode()) for form, text in SAMPLES.values())]:
+        taken_by = [other for other in formats() if importer(other).sniff(whole[:HEAD_BYTES])]
+        assert [other for other in taken_by if other != LAST] == ([] if form == LAST else [form]), whole[:80]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -109,17 +98,10 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 def test_windows_line_ends_and_other_encodings_change_nothing(tmp_path):
-    text = dmon([61, 62, 63])
-    plain = read(tmp_path, "nvidia_smi", text).samples
+    text = meter([61, 62, 63])
+    plain = read(tmp_path, "table", text).samples
     for data in (text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode(), text.encode("utf-16")):
-        assert read(tmp_path, "nvidia_smi", data).samples.equals(plain)
-
-
-def test_control_characters_stay_in_their_own_row(tmp_path):
-    text = dmon([61, 62, 63]).replace("    0     62", "    0\x0c\x1b[0m  62", 1)
-    run = read(tmp_path, "nvidia_smi", text)
-    assert list(run.series("imported:0", "power_w")[1]) == [61, 63]
-    assert "broken_rows" in codes(run)
+        assert read(tmp_path, "table", data).samples.equals(plain)
 
 
 @pytest.mark.thorough

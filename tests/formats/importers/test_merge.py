@@ -1,18 +1,13 @@
 """Several files as one Run: clocks, offsets, devices, ids."""
 
-import sqlite3
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
-
 import pytest
 
 import import_timelines as make
+from import_logs import smi
 from jouletrace.analysis import analyse
-from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
 from jouletrace.formats.importers.columns import block
-from jouletrace.formats.importers.extent import extent
 from jouletrace.formats.importers.merge import merge
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 from shown import methods_of
@@ -144,15 +139,6 @@ def test_units_go_on_from_file_to_file_and_the_whole_model_is_one(tmp_path):
     assert run.results["unit"].to_pylist() == [1, 2]
 
 
-def test_a_trace_and_its_log_merge_from_files(tmp_path):
-    trace = make.kineto(tmp_path / "t.json")
-    export = make.nsys(tmp_path / "a.sqlite", launches=2)
-    run = read_files([trace, export])
-    assert extent(run).start_ns == make.BASE_NS
-    assert [one["format"] for one in run.settings["imported"]] == ["kineto", "nsys"]
-    assert run.kind == "import"
-
-
 def test_the_methods_of_an_import_say_that_others_measured(tmp_path):
     run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS))
     assert "\n\nRecorded with other tools on device 0, and imported with jouletrace" in methods_of(run)
@@ -162,100 +148,11 @@ def test_the_methods_of_an_import_say_that_others_measured(tmp_path):
     assert "Imported beside it (made: 0.file; made: 1.file)." in methods_of(run)
 
 
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("a.nsys-rep", "nsys export --type sqlite"),
-        ("a.qdrep", "nsys export --type sqlite"),
-        ("a.ncu-rep", "ncu --import .* --csv --page raw"),
-        ("a.nvvp", "nvprof --import-profile"),
-    ],
-)
-@pytest.mark.parametrize("form", [None, "nsys", "table"])
-def test_a_report_that_only_its_tool_reads_is_answered_with_the_command(tmp_path, name, command, form):
-    path = tmp_path / name
-    path.write_bytes(b"SQLite format 3\0 or whatever")
-    with pytest.raises(BadInputError, match=command):
-        read_files([path], ImportOptions(format=form))
-
-
-def test_a_database_of_nvprof_is_not_taken_for_one_of_nsys(tmp_path):
-    path = tmp_path / "profile.db"
-    base = sqlite3.connect(path)
-    base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER, start INTEGER, end INTEGER)")
-    base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, correlationId INTEGER)")
-    base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1, 2, 3)")
-    base.commit()
-    base.close()
-    with pytest.raises(BadInputError, match="nvprof --import-profile"):
-        read_files([path])
-
-
-@pytest.mark.parametrize(("date", "starts", "zone"), [
-    ("2026-11-20", "10:00:30", None), ("2026-11-20", "10:00:30", "Europe/Berlin"), ("2026-11-21", "00:00:05", None),
-])  # fmt: skip
-def test_times_of_day_are_put_on_the_day_of_a_file_with_dates(tmp_path, date, starts, zone):
-    """The log of the other GPU begins at the stated time; the one with dates 30 s or 10 s before it."""
-    begin = datetime.fromisoformat(f"{date}T{starts}").replace(tzinfo=ZoneInfo(zone) if zone else UTC)
-    first = begin - timedelta(seconds=30 if starts.startswith("10") else 10)
-    dated, daily = tmp_path / "dated.csv", tmp_path / "daily.log"
-    rows = [f"{first + timedelta(seconds=k):%Y/%m/%d %H:%M:%S}.000, 0, {100 + k}.00 W\n" for k in range(120)]
-    dated.write_text("timestamp, index, power.draw [W]\n" + "".join(rows))
-    rows = [f" {begin + timedelta(seconds=k):%H:%M:%S} 1 {200 + k % 50}\n" for k in range(60)]
-    daily.write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
-    run = read_files([str(dated), str(daily)], options=ImportOptions(time_zone=zone))
-    starts_ns = [run.series(device.id, "power_w")[0][0] for device in run.devices]
-    assert starts_ns == [round(one.timestamp() * 1e9) for one in (first, begin)]
-    assert "clock_assumed" not in codes(run)
-
-
-def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path):
-    paths = []
-    for gpu, begins in ((0, "10:00:00"), (1, "10:00:30")):
-        first = datetime.fromisoformat(f"2026-11-20T{begins}")
-        rows = [f" {first + timedelta(seconds=k):%H:%M:%S} {gpu} {200 + k % 50}\n" for k in range(7200)]
-        paths.append(tmp_path / f"{gpu}.log")
-        paths[-1].write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
-    run = read_files(paths, options=ImportOptions(time_zone="Europe/Berlin"))
-    one, other = (run.series(device.id, "power_w")[0][0] for device in run.devices)
-    assert one == other
-    assert "clock_assumed" in codes(run)
-
-
-def smi(path, watts, since=0, name="NVIDIA H100", columns="index, name", rows=20, host=""):
-    """A log of GPU 0 of a host, one row a second."""
-    facts_of = {"index": "0", "name": name, "uuid": "GPU-1", "host": host}
-    facts = ", ".join(facts_of[column] for column in columns.split(", "))
-    lines = [
-        f"2026/08/24 22:{k // 60:02d}:{k % 60:02d}.113, {facts}, {watts + k % 3}.00 W"
-        for k in range(since, since + rows)
-    ]
-    path.write_text("\n".join([f"timestamp, {columns}, power.draw [W]", *lines]) + "\n")
-    return path
-
-
-@pytest.mark.parametrize("columns", ["index, name", "name"])
-def test_logs_of_two_hosts_that_number_their_gpus_alike_are_never_one(tmp_path, columns):
-    files = [smi(tmp_path / f"node{k}.csv", 300 + 40 * k, columns=columns) for k in range(2)]
-    with pytest.raises(BadInputError, match=r"node0.csv and .*node1.csv have other readings of GPU 0 at the same time"):
-        read_files(files)
-    known = smi(tmp_path / "known.csv", 300, columns="index, uuid, name")
-    with pytest.raises(BadInputError, match="no UUID in both"):
-        read_files([known, files[1]])
-
-
 def test_logs_that_state_their_hosts_are_of_two_gpus(tmp_path):
     files = [smi(tmp_path / f"{k}.csv", 300 + 40 * k, columns="host, index, name", host=f"node{k}") for k in range(2)]
     run = read_files(files)
     assert [device.host for device in run.devices] == ["node0", "node1"]
     assert [run.series(device.id, "power_w")[1][0] for device in run.devices] == [300, 340]
-
-
-@pytest.mark.parametrize("since", [0, 600])
-def test_logs_that_name_a_gpu_otherwise_are_never_one(tmp_path, since):
-    files = [smi(tmp_path / "a.csv", 300), smi(tmp_path / "b.csv", 300, since, name="NVIDIA A100")]
-    with pytest.raises(BadInputError, match="name GPU 0 NVIDIA H100 and NVIDIA A100: are they of two GPUs"):
-        read_files(files)
 
 
 @pytest.mark.parametrize("since", [0, 10, 20])

@@ -1,6 +1,5 @@
 """Times of imported logs: forms of dates, the hour that occurs twice, stamps far from all others."""
 
-import json
 import random
 import re
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,9 @@ from jouletrace.run import load
 from places import DATA
 
 FAULTS = DATA / "faults"
+
 BERLIN = ZoneInfo("Europe/Berlin")
+
 EVENING = datetime(2026, 11, 25, 20, 30, tzinfo=UTC)
 
 
@@ -271,9 +272,6 @@ def test_rows_in_no_order_are_sorted_with_a_remark(tmp_path, digits):
     assert not {"clock_stepped", "record_clock_stepped_back", "record_hole"} & {one.code for one in run.warnings}
 
 
-# A part of a log
-
-
 def warned(run, code):
     return [one.message for one in run.warnings if one.code == code]
 
@@ -351,13 +349,3 @@ def test_a_part_ends_at_the_first_reading_of_a_log_that_counts_from_zero(tmp_pat
     path.write_text("time_s,power_w\n" + "".join(f"{k},{100 + k % 3}\n" for k in range(60)))
     assert len(read_files([path], ImportOptions(until="0")).samples) == 1
     assert len(read_files([path], ImportOptions(since="0", until="9")).samples) == 10
-
-
-def test_only_logs_are_cut(tmp_path, night):
-    trace = tmp_path / "trace.json"
-    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 5.0, "pid": 0, "tid": 7, "args": {"device": 0}}
-    trace.write_text(json.dumps({"traceEvents": [event]}))
-    with pytest.raises(
-        BadInputError, match=r"--from 23:00: cuts logs of power, and .*trace.json has more than readings"
-    ):
-        import_files(night, trace, since="23:00")

@@ -6,8 +6,10 @@ import re
 import pytest
 
 from commands import command
-from import_logs import boxes, codes, left_out, query, read
+from import_logs import left_out, query
+from jouletrace.formats.importers.registry import formats
 from jouletrace.run import load
+from logged_cells import csv_of_dcgm, imported, query_of_smi, refused, scrapes, table
 from thinned import thinned
 
 BLANKS = [
@@ -19,27 +21,9 @@ BLANKS = [
 ]
 """Texts of a cell where its driver has no value."""
 
+FORMS = {"table": [table], "dcgm": [csv_of_dcgm, scrapes], "nvidia_smi": [query_of_smi]}
+
 TRUSTED = "trust: yes"
-
-
-def imported(capsys, tmp_path, text, *arguments, name="log.csv"):
-    """The Run that the command line makes of a text, and what it prints; the Run is opened again."""
-    path = tmp_path / name
-    path.write_text(text)
-    place = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-    said = command(capsys, "import", str(path), "-o", str(place), *arguments)
-    assert said.code == 0, said.err
-    assert command(capsys, "verify", str(place)).code == 0
-    return load(place), said.out
-
-
-def refused(capsys, tmp_path, text, *arguments):
-    """The line with which the command line refuses a text."""
-    path = tmp_path / "log.csv"
-    path.write_text(text)
-    said = command(capsys, "import", str(path), *arguments)
-    assert said.code == 2
-    return said.complaint
 
 
 def readings(run):
@@ -49,42 +33,11 @@ def readings(run):
     return rows, limits, run.results.drop_columns(["method"]).to_pylist()
 
 
-def table(cells):
-    header = "time_s,power_w,temperature_c,clock_mhz,utilization_pct,memory_mib,energy_counter_j,power_limit_w"
-    return "\n".join([header, *(",".join(row) for row in cells)]) + "\n", "table.csv"
-
-
-def csv_of_dcgm(cells):
-    header = "TimeStamp,EntityId,POWER,TMPTR,SMCLK,GPUTL,FBUSD,TOTEC,PMLMT"
-    rows = [",".join([row[0], "0", *row[1:]]) for row in cells]
-    return "\n".join([header, *rows]) + "\n", "dcgm.csv"
-
-
-def query_of_smi(cells):
-    header = "timestamp, power.draw [W], temperature.gpu, clocks.sm [MHz], utilization.gpu [%], memory.used [MiB], "
-    header += "fan.speed [%], enforced.power.limit [W]"
-    rows = [", ".join([f"2026/08/12 16:57:{k:02d}.000", *row[1:]]) for k, row in enumerate(cells)]
-    return "\n".join([header, *rows]) + "\n", "smi.csv"
-
-
-_FIELDS = [
-    *("POWER_USAGE", "GPU_TEMP", "SM_CLOCK", "GPU_UTIL", "FB_USED"),
-    *("TOTAL_ENERGY_CONSUMPTION", "ENFORCED_POWER_LIMIT"),
-]
-
-
-def scrapes(cells):
-    lines = []
-    for row in cells:
-        for name, cell in zip(_FIELDS, row[1:], strict=True):
-            if cell:  # an exporter leaves the whole line out
-                labels = 'gpu="0",UUID="GPU-1",modelName="NVIDIA A30"'
-                lines.append(f"DCGM_FI_DEV_{name}{{{labels}}} {cell} {row[0]}000")
-    return "\n".join(lines) + "\n", "page.prom"
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("form", [table, csv_of_dcgm, query_of_smi, scrapes])
+@pytest.mark.parametrize(
+    "form",
+    [make for form, makers in FORMS.items() if form in formats() for make in makers],
+)
 @pytest.mark.parametrize("column", thinned(range(1, 8), 3))
 def test_a_blank_in_any_column_is_an_empty_cell(capsys, tmp_path, form, column):
     draw = random.Random(column)
@@ -109,24 +62,6 @@ def test_a_blank_in_any_column_is_an_empty_cell(capsys, tmp_path, form, column):
         assert readings(found) == readings(expected), blanks
         assert said.splitlines()[1:] == trust.splitlines()[1:]
     assert not {"not_a_number", "power_impossible"} & set(left_out(found))
-
-
-@pytest.mark.parametrize("blank", ["140737488355328.000000", "9223372036854775794", "1e300", "0"])
-def test_a_power_limit_that_is_none_is_no_limit(capsys, tmp_path, blank):
-    rows = [[str(1786553852 + k), "150", "50", "1410", "97", "512", f"{1000 + 150 * k}", blank] for k in range(6)]
-    run, said = imported(capsys, tmp_path, scrapes(rows)[0], name="page.prom")
-    assert run.devices[0].power_limit_w is None
-    assert "150.00 ± 0.73 W" in said
-
-
-def test_blanks_of_dcgm_are_neither_clocks_nor_temperatures(capsys, tmp_path):
-    rows = [
-        [str(1786553852 + k), "150", *(("50", "1410") if k % 2 else ("9223372036854775794",) * 2), "97", "512", "", ""]
-        for k in range(12)
-    ]
-    run, _ = imported(capsys, tmp_path, scrapes(rows)[0], name="page.prom")
-    assert set(run.series("GPU-1", "clock_sm_mhz")[1]) == {1410}
-    assert set(run.series("GPU-1", "temperature_c")[1]) == {50}
 
 
 @pytest.mark.parametrize(("column", "cell"), [("temperature_c", "1e5"), ("clock_mhz", "1e8")])
@@ -319,22 +254,6 @@ def test_a_name_that_two_columns_have_is_no_choice(capsys, tmp_path):
     assert "two values" in refused(capsys, tmp_path, text, "--map", "power_w=2", "--map", "power_w=3")
 
 
-def test_two_powers_of_one_gpu_in_a_row_of_a_tool_are_asked_about(capsys, tmp_path):
-    rows = "".join(f"{1786553852 + k},0,300,100\n" for k in range(12))
-    assert "two powers" in refused(capsys, tmp_path, "TimeStamp,EntityId,POWER,DCGM_FI_DEV_POWER_USAGE\n" + rows)
-    same, _ = imported(capsys, tmp_path, "TimeStamp,EntityId,POWER,POWER\n" + rows.replace("300,100", "300,300"))
-    assert len(same.series("imported:0", "power_w")[1]) == 12
-
-
-def test_tables_of_nvidia_smi_with_mig_on_hold_the_power(capsys, tmp_path):
-    text = boxes([167] * 6).replace("4MiB / 40960MiB |      7% ", "N/A |     N/A ")
-    run, _ = imported(capsys, tmp_path, text, name="table.log")
-    assert list(run.series("imported:0", "power_w")[1]) == [167] * 6
-    assert run.series("imported:0", "temperature_c")[1][0] == 31
-    assert not len(run.series("imported:0", "memory_used_bytes")[1])
-    assert run.devices[0].power_limit_w == 400
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -392,11 +311,3 @@ def test_a_glitch_of_a_meter_of_a_large_rack_is_left_out(capsys, tmp_path):
     _, said = imported(capsys, tmp_path, text)
     assert "60000.0 ± 0.6 W" in said
     assert "left out" in said
-
-
-def test_a_cell_without_a_value_is_no_column_without_a_reading(tmp_path):
-    """Also where the column counts as another: power.draw.instant as the power."""
-    rows = [f"2026/11/25 20:30:{k:02d}.000, {'[N/A]' if k == 5 else f'{200 + k} W'}" for k in range(40)]
-    run = read(tmp_path, "nvidia_smi", "\n".join(["timestamp, power.draw.instant [W]", *rows]) + "\n")
-    assert "no_reading" not in codes(run)
-    assert left_out(run)["missing_cells"] == 1

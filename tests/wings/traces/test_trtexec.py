@@ -7,7 +7,9 @@ import re
 import pytest
 
 from commands import command
+from damaged import carry_through
 from import_logs import (
+    SAMPLES,
     TRTEXEC_LOG,
     TRTEXEC_PROFILE,
     codes,
@@ -208,3 +210,21 @@ def test_a_real_log_has_its_nine_averages_and_its_medians():
     assert len(run.windows) == 27
     assert run.result("latency_s").value == pytest.approx(0.0412759)
     assert run.result("gpu_compute_time_p99_s").value == pytest.approx(0.0311133)
+
+
+def test_averages_without_a_place_in_time_come_through_to_the_report(tmp_path):
+    run = read(tmp_path, *SAMPLES["trtexec log"])
+    assert run.windows["start_ns"].null_count == len(run.windows) > 0
+    assert carry_through(run, "log.txt", tmp_path) is None
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 20, "1e29"])
+def test_a_count_that_no_table_holds_is_no_count(tmp_path, digits):
+    form, text = SAMPLES["trtexec log"]
+    run = read(tmp_path, form, text.replace("on 10 runs", f"on {digits} runs"))
+    assert carry_through(run, "log.txt", tmp_path) is None
+
+
+def test_what_a_file_lacks_is_not_claimed(workspace, capsys):
+    said = command(capsys, "import", str(DATA / "faults" / "Q1_trtexec_dump.log"), "-o", "q").out
+    assert "energy unknown" not in said

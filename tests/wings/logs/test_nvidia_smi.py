@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files
+from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files, with_levels, write
+from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import recognise
+from jouletrace.formats.importers import read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.registry import importer
 
@@ -273,3 +274,41 @@ def test_readings_below_no_gpu_are_counted(tmp_path):
     run = read(tmp_path, "nvidia_smi", "\n".join(lines) + "\n")
     assert left_out(run)["broken_rows"] == 1
     assert len(run.series(GPU, "power_w")[1]) == 4
+
+
+def test_the_counter_of_nvidia_smi_is_in_the_unit_that_it_prints(tmp_path):
+    rows = [f"2026/03/03 10:00:{k}.000, 0, {1000 * k}" for k in range(10, 20)]
+    heading = "timestamp, index, total_energy_consumption [mJ]"
+    (tmp_path / "t.csv").write_text("\n".join([heading, *rows]) + "\n")
+    run = read_files([tmp_path / "t.csv"])
+    assert run.settings["imported"][0]["format"] == "nvidia_smi"
+    assert run.series("imported:0", "energy_counter_j")[1].tolist() == list(range(10, 20))
+
+
+def test_control_characters_stay_in_their_own_row(tmp_path):
+    text = dmon([61, 62, 63]).replace("    0     62", "    0\x0c\x1b[0m  62", 1)
+    run = read(tmp_path, "nvidia_smi", text)
+    assert list(run.series("imported:0", "power_w")[1]) == [61, 63]
+    assert "broken_rows" in codes(run)
+
+
+def test_power_above_the_limit_of_a_gpu_is_none_that_it_holds(tmp_path):
+    watts = [(800 if 40 <= k < 240 else 200) + k % 7 for k in range(280)]
+    rows = [
+        f"2026/11/25 20:{30 + k // 120}:{k % 120 / 2:06.3f}, NVIDIA H100, {power:.2f} W"
+        for k, power in enumerate(watts)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["timestamp, name, power.draw [W]", *rows]) + "\n")
+    shown = " ".join(report.render([analyse(read_files([tmp_path / "t.csv"]))], width=200).split())
+    assert "trust: no" in shown
+    assert "more than the GPU's limit allows for so long" in shown
+
+
+def test_energy_over_assumed_times_says_so(tmp_path):
+    run = with_levels(write(tmp_path, dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)))
+    assert "interval_assumed" in run.result("energy_total_j", 1).flags
+    stamped = with_levels(write(tmp_path, query([61.0] * 100)))
+    seconds = stamped.result("time_s", 1).value
+    assert seconds == pytest.approx(9.9, abs=0.5)
+    assert stamped.result("energy_total_j", 1).value == pytest.approx(61 * seconds)
+    assert stamped.result("energy_total_j", 1).flags == ("nominal_response",)

@@ -4,6 +4,7 @@ import pytest
 
 from import_logs import TORCH, left_out, read
 from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import read_files
 
 
 def test_a_measurement_is_the_latency_of_the_model(tmp_path):
@@ -33,3 +34,15 @@ def test_a_measurement_of_one_block_has_no_spread(tmp_path):
 def test_a_report_without_a_figure_is_refused(tmp_path):
     with pytest.raises(BadInputError, match=r"log\.txt"):
         read(tmp_path, "torch_benchmark", "<torch.utils.benchmark.utils.common.Measurement object at 0x7f>\n")
+
+
+def test_files_that_state_different_figures_of_the_whole_are_refused_in_any_order(tmp_path):
+    (tmp_path / "a.txt").write_text(TORCH)
+    (tmp_path / "b.txt").write_text(TORCH.replace("Median: 4.37 ms", "Median: 8.74 ms"))
+    for first, second in (("a.txt", "b.txt"), ("b.txt", "a.txt")):
+        match = rf"{first} and .*{second} state different figures of the whole \(latency_s: .*: import each alone"
+        with pytest.raises(BadInputError, match=match):
+            read_files([tmp_path / first, tmp_path / second])
+    assert read_files([tmp_path / "a.txt"]).result("latency_s").value == pytest.approx(4.37e-3)
+    (tmp_path / "c.txt").write_text(TORCH)
+    assert read_files([tmp_path / "a.txt", tmp_path / "c.txt"]).result("latency_s").value == pytest.approx(4.37e-3)

@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from commands import command
-from import_logs import TORCH
-from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 
 KWH = 3.6e6
+
 MACHINE = {
     "country_name": "X",
     "os": "Linux",
@@ -23,6 +22,7 @@ MACHINE = {
     "tracking_mode": "machine",
     "pue": "1.0",
 }
+
 OTHER = {"cpu_model": "Other CPU", "gpu_model": "8 x NVIDIA H100", "gpu_count": "8"}
 
 
@@ -159,16 +159,6 @@ def test_tasks_of_one_run_are_rows_of_their_own(tmp_path):
     assert run.result("energy_total_j").value == pytest.approx(3 * 1440 * 60)
 
 
-def test_zero_watts_of_inferencex_are_not_measured(tmp_path):
-    result = {"tput_per_gpu": 100.0, "conc": 8, "output_tput_per_gpu": 50.0, "tp": 4, "median_ttft": 0.1}
-    zeros = {"avg_total_gpu_power_w": 0.0, "total_gpu_energy_j": 0, "joules_per_output_token": 0.0}
-    (tmp_path / "r.json").write_text(json.dumps(result | zeros))
-    run = read_files([tmp_path / "r.json"])
-    assert "not_measured" in codes(run)
-    stated = run.workload["serving"]["levels"][0]["stated"]
-    assert not [name for name in stated if name.startswith(("energy", "power"))]
-
-
 def figures_of(run):
     """Values and reasons of all figures, by the name of their row and metric."""
     names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
@@ -243,15 +233,3 @@ def test_a_factor_that_is_none_is_reported(tmp_path, capsys, pue):
     assert "864.0 kJ in 600 s" in said
     assert "trust: with care" in said
     assert "1 row has no PUE above 0: energies may contain one" in said
-
-
-def test_files_that_state_different_figures_of_the_whole_are_refused_in_any_order(tmp_path):
-    (tmp_path / "a.txt").write_text(TORCH)
-    (tmp_path / "b.txt").write_text(TORCH.replace("Median: 4.37 ms", "Median: 8.74 ms"))
-    for first, second in (("a.txt", "b.txt"), ("b.txt", "a.txt")):
-        match = rf"{first} and .*{second} state different figures of the whole \(latency_s: .*: import each alone"
-        with pytest.raises(BadInputError, match=match):
-            read_files([tmp_path / first, tmp_path / second])
-    assert read_files([tmp_path / "a.txt"]).result("latency_s").value == pytest.approx(4.37e-3)
-    (tmp_path / "c.txt").write_text(TORCH)
-    assert read_files([tmp_path / "a.txt", tmp_path / "c.txt"]).result("latency_s").value == pytest.approx(4.37e-3)
