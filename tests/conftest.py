@@ -1,6 +1,7 @@
 """Surroundings of every test: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
 
 import gc
+import json
 import os
 import resource
 import shutil
@@ -147,6 +148,20 @@ def workspace(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def said(workspace, capsys):
+    """Imports a text; returns what is printed in one line, and the JSON of the same."""
+    from commands import command
+
+    def read(text, *more, name="log.csv"):
+        (workspace / name).write_text(text)
+        printed = command(capsys, "import", name, *more, "-o", f"run-{name}").out
+        found = json.loads(command(capsys, "show", f"run-{name}", "--json").out)
+        return " ".join(printed.split()), found
+
+    return read
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,10 @@ STORED = {
 }
 
 
-@pytest.mark.parametrize("name", [*STORED, "dmon", "nvprof trace csv"])
+READ = [name for name in ("meter", "dmon", "nvprof trace csv") if name in SAMPLES]
+
+
+@pytest.mark.parametrize("name", [*STORED, *READ])
 def test_figures_come_with_their_warnings_and_leave_the_run_as_it_was(name, tmp_path):
     run = load(REPOSITORY / STORED[name]) if name in STORED else read(tmp_path, *SAMPLES[name])
     whole = {one.name: getattr(run, one.name) for one in fields(Run) if one.init}

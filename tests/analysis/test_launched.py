@@ -126,11 +126,13 @@ def test_the_nearest_operator_counts_and_its_first_kernel_gives_the_shape():
     assert [work.shapes[code] for code in work.shape] == ["<<<8x4, 128>>>", "<<<8x4, 128>>>", "<<<3, 128>>>", ""]
 
 
-def imported(form, kind, name="GPU", late_ns=0):
+JOINED = {"joins": {"device_spans": 0}}
+"""What is stated of a file whose kernels are joined with their launches."""
+
+
+def imported(facts, kind, name="GPU", late_ns=0):
     """A timeline of one span beside a record each 20 ms, every fifth stamp late by so much."""
-    run = Run(
-        kind="import", settings={"imported": [{"clock": "unix", "format": form}]}, devices=[DeviceInfo("GPU", name)]
-    )
+    run = Run(kind="import", settings={"imported": [{"clock": "unix", **facts}]}, devices=[DeviceInfo("GPU", name)])
     made = Timeline()
     made.add(kind, "x", 0, 10, device="GPU")
     run.spans = tables.from_rows(made.rows, "spans")
@@ -144,10 +146,11 @@ def imported(form, kind, name="GPU", late_ns=0):
 
 
 @pytest.mark.parametrize(
-    ("form", "kind", "said"), [("kineto", "op", True), ("table", "range", False), ("kineto", "kernel", False)]
+    ("facts", "kind", "said"),
+    [(JOINED, "op", True), ({}, "range", False), (JOINED, "kernel", False), ({}, "launch", True)],
 )
-def test_only_a_trace_without_kernels_is_reported_to_lack_them(form, kind, said):
-    run = imported(form, kind)
+def test_only_a_trace_without_kernels_is_reported_to_lack_them(facts, kind, said):
+    run = imported(facts, kind)
     assert any("the timeline has none" in warning.message for warning in run.warnings) is said
     assert bool(run.channels[0].gapless) is (kind == "kernel")
 
@@ -161,7 +164,7 @@ def test_only_a_trace_without_kernels_is_reported_to_lack_them(form, kind, said)
         ("meter", 0, ""),
     ],
 )
-@pytest.mark.parametrize("form", ["kineto", "table"])
-def test_the_drivers_record_is_known_by_its_stamps_beside_ranges_alone(form, name, late_ns, sensor):
-    (channel,) = imported(form, "range", name, late_ns).channels
+@pytest.mark.parametrize("facts", [JOINED, {}])
+def test_the_drivers_record_is_known_by_its_stamps_beside_ranges_alone(facts, name, late_ns, sensor):
+    (channel,) = imported(facts, "range", name, late_ns).channels
     assert (channel.sensor, bool(channel.gapless)) == (sensor, bool(sensor))

@@ -8,7 +8,6 @@ from collections import defaultdict
 import pytest
 from jsonschema import Draft202012Validator
 
-import import_timelines
 from commands import command, done
 from documented import blocks
 from frozen import PROGRAMS, STORED
@@ -20,8 +19,11 @@ from shown import leaves, name_of, rows
 from thinned import thinned
 
 VALIDATOR = Draft202012Validator(json.loads(json_schema()))
+
 TWO_GPUS = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
+
 RUNS = [*STORED, *PROGRAMS, TWO_GPUS]
+
 MADE_OF_PARTS = ("whole", "code", "phase", "module", "operator")
 """Divisions whose leaves make the whole; samples, calls, ranges and loads don't."""
 
@@ -96,17 +98,6 @@ def test_a_phase_stands_before_the_operator_unless_its_kernels_run_in_several(pa
     behind = [own for own in kinds if {"op", "phase"} <= set(own) and own.index("phase") > own.index("op")]
     assert len(behind) == (16 if path == TWO_GPUS else 0)  # of all-gathers, reduce-scatters and all-reduces of two GPUs
     assert all(own[-2:] == ["phase", "kernel"] for own in behind)
-
-
-def test_operators_of_a_trace_stand_apart_from_its_kernels_and_paths_are_unique(tmp_path):
-    """A trace states the time of both, and each step twice: of the host and of the GPU."""
-    done("import", str(import_timelines.kineto(tmp_path / "trace.json")), "-o", str(tmp_path / "run"))
-    found = shown(tmp_path / "run")
-    assert {name_of(row) for row in rows(found, "operator", "op")} == {"aten::mm", "aten::relu", "aten::copy_"}
-    assert {row["path"][-1]["kind"] for row in rows(found, "code")} == {"kernel"}
-    for own in found["parts"].values():
-        assert len({path_of(row) for row in own}) == len(own)
-    assert {"ProfilerStep#0", "ProfilerStep#0 (2)"} <= {name_of(row) for row in rows(found, "range")}
 
 
 def test_calls_of_modules_are_a_division_of_their_own(tmp_path):

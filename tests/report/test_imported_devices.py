@@ -1,76 +1,24 @@
 """An imported log states its devices: those without a reading are named, counters are used, trust follows."""
 
-import json
-import re
 from pathlib import Path
 
 import pytest
 
 from commands import command
-from import_logs import TORCH, dmon
+from import_logs import dmon, where_read
+from logged_devices import SMI, START_S, dcgm, smi, table
 from shown import rows
 
-START_S = 1_786_553_852
 W_AND_B = "system.gpu"
-SMI = "timestamp, index, name, power.draw [W], utilization.gpu [%]"
-
-
-def table(columns, rows, first_s=START_S):
-    """A table with a row a second."""
-    lines = [",".join(map(str, (first_s + k, *row))) for k, row in enumerate(rows)]
-    return "\n".join([f"time_s,{columns}", *lines]) + "\n"
-
-
-def smi(rows, head=SMI):
-    """A log of nvidia-smi from (second, cells)."""
-    return "\n".join([head, *(f"2026/08/24 22:19:{second:02d}.000, {cells}" for second, cells in rows)]) + "\n"
-
-
-def dcgm(seconds, power, milliwatts=None):
-    labels = '{gpu="0",UUID="GPU-1",device="nvidia0",modelName="NVIDIA A30",Hostname="n1"}'
-    lines = []
-    for k in range(seconds):
-        stamp = (START_S + k) * 1000
-        lines.append(f"DCGM_FI_DEV_POWER_USAGE{labels} {power} {stamp}")
-        if milliwatts is not None:
-            counted = 126_272_101_025 + k * milliwatts
-            lines.append(f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{labels} {counted} {stamp}")
-    return "\n".join(lines) + "\n"
-
-
-@pytest.fixture
-def said(workspace, capsys):
-    """Imports a text; returns what is printed in one line, and the JSON of the same."""
-
-    def read(text, *more, name="log.csv"):
-        (workspace / name).write_text(text)
-        printed = command(capsys, "import", name, *more, "-o", f"run-{name}").out
-        found = json.loads(command(capsys, "show", f"run-{name}", "--json").out)
-        return " ".join(printed.split()), found
-
-    return read
-
-
-def test_a_gpu_without_a_reading_of_power_is_named(said):
-    rows = [(k, f"{gpu}, NVIDIA A100-SXM4-80GB, {watts}, 97 %") for k in range(10) for gpu, watts in enumerate(E1)]
-    words, found = said(smi(rows))
-    assert "1 of 2 devices" in words
-    assert "no reading of power: NVIDIA A100-SXM4-80GB #1" in words
-    assert "trust: with care, 1 remark" in words
-    assert found["trust"]["level"] == "with care"
-
-
-E1 = ("200.00 W", "[N/A]")
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        smi([(k, "0, NVIDIA GeForce GTX 1050 Ti, [N/A], 100 %") for k in range(10)]),
-        table("gpu,power_w,utilization_pct", [(0, "", 98)] * 10),
-        dmon([61] * 10).replace(" 61 ", "  - "),
+        pytest.param(smi([(k, "0, NVIDIA GeForce GTX 1050 Ti, [N/A], 100 %") for k in range(10)]), id="query"),
+        pytest.param(table("gpu,power_w,utilization_pct", [(0, "", 98)] * 10), id="table"),
+        *where_read("nvidia_smi", pytest.param(dmon([61] * 10).replace(" 61 ", "  - "), id="dmon")),
     ],
-    ids=["query", "table", "dmon"],
 )
 def test_a_log_without_a_reading_of_power_is_not_trusted(said, text):
     words, _ = said(text)
@@ -82,14 +30,6 @@ def test_of_several_columns_the_empty_one_is_a_device(said):
     words, _ = said(table("gpu0_power_w,gpu1_power_w,gpu2_power_w", [(200, "", 100)] * 10))
     assert "300.00 ± 0.87 W on average, 2 of 3 devices together" in words
     assert "no reading of power: device 1" in words
-
-
-def test_an_exporter_that_leaves_out_the_power_of_a_gpu_loses_no_gpu(said):
-    other = dcgm(10, 60).replace("POWER_USAGE", "GPU_TEMP").replace('gpu="0"', 'gpu="1"').replace("GPU-1", "GPU-2")
-    both = zip(dcgm(10, 165).splitlines(), other.splitlines(), strict=True)
-    words, _ = said("\n".join(line for lines in both for line in lines) + "\n", name="page.prom")
-    assert "1 of 2 devices" in words
-    assert "trust: with care" in words
 
 
 def test_columns_of_others_make_no_device_without_power(said):
@@ -128,21 +68,29 @@ def test_zero_watts_at_work_are_not_averaged_silently(said):
 @pytest.mark.parametrize(
     ("text", "power", "seconds"),
     [
-        (table("energy_counter_j", [(1000 + 200 * k,) for k in range(11)]), 200, 10),
-        (table("energy_mj", [(1000 + 200_000 * k,) for k in range(11)]), 200, 10),
-        (table("energy_kwh", [(20 + 0.01 * k,) for k in range(11)]), 36_000, 10),
-        (
+        pytest.param(table("energy_counter_j", [(1000 + 200 * k,) for k in range(11)]), 200, 10, id="joules"),
+        pytest.param(table("energy_mj", [(1000 + 200_000 * k,) for k in range(11)]), 200, 10, id="millijoules"),
+        pytest.param(table("energy_kwh", [(20 + 0.01 * k,) for k in range(11)]), 36_000, 10, id="kWh"),
+        pytest.param(
             smi(
                 [(k, f"0, NVIDIA L4, {7_000_000 + 70_000 * k} mJ, 97 %") for k in range(21)],
                 SMI.replace("power.draw [W]", "total_energy_consumption [mJ]"),
             ),
             70,
             20,
+            id="query",
         ),
-        (dcgm(20, 0, 150_000), 150, 19),
-        (dcgm(20, 0, 150_000).replace("POWER_USAGE", "SM_CLOCK").replace("} 0", "} 1410"), 150, 19),
+        *where_read(
+            "dcgm",
+            pytest.param(dcgm(20, 0, 150_000), 150, 19, id="dcgm with power of 0 W"),
+            pytest.param(
+                dcgm(20, 0, 150_000).replace("POWER_USAGE", "SM_CLOCK").replace("} 0", "} 1410"),
+                150,
+                19,
+                id="dcgm without power",
+            ),
+        ),
     ],
-    ids=["joules", "millijoules", "kWh", "query", "dcgm with power of 0 W", "dcgm without power"],
 )
 def test_an_energy_counter_alone_gives_the_figure(said, text, power, seconds):
     words, found = said(text, name="log.prom" if "DCGM" in text else "log.csv")
@@ -154,16 +102,6 @@ def test_an_energy_counter_alone_gives_the_figure(said, text, power, seconds):
     assert device["power_w"]["value"] == pytest.approx(power, rel=1e-6)
     assert "by the energy counter" in words
     assert "trust: no" not in words
-
-
-def test_power_that_reads_zero_throughout_is_the_reason(said):
-    words, found = said(dcgm(20, 0), name="page.prom")
-    assert "energy unknown: power reads 0 W throughout" in words
-    assert "measure for longer" not in words
-    assert found["trust"]["level"] == "no"
-    words, found = said(dcgm(20, 0, 150_000), name="more.prom")
-    assert "all 20 readings of power are 0 W" in words
-    assert found["trust"]["level"] == "with care"
 
 
 @pytest.mark.parametrize(
@@ -184,13 +122,6 @@ def test_a_counter_that_contradicts_the_power_fails_a_check(said, rows, what):
     assert what in words
 
 
-def test_readings_that_come_late_are_compared_with_a_counter_too(said):
-    log = dcgm(30, 300, 150_000).replace("NVIDIA A30", "NVIDIA H100 80GB HBM3")  # a mean over the second before
-    words, _ = said(log, name="late.prom")
-    assert "trust: no" in words
-    assert "2 times the energy that the energy counter gained" in words
-
-
 def test_energies_of_rows_with_a_start_and_an_end_are_no_counter(workspace, capsys):
     rows = "".join(f"layer{k},{START_S + k},{START_S + k + 0.5},{3 + k % 2}\n" for k in range(3))
     Path("layers.csv").write_text(f"layer,start_time,end_time,energy_j\n{rows}")
@@ -200,13 +131,14 @@ def test_energies_of_rows_with_a_start_and_an_end_are_no_counter(workspace, caps
 @pytest.mark.parametrize(
     "text",
     [
-        table("power_w,energy_counter_j", [(200, 1000 + 200 * k) for k in range(30)]),
-        table("power_w,energy_kwh", [(200, 12.34)] * 30),  # 0.01 kWh are 36 kJ: three minutes
-        table("power_w,energy_kwh", [(200, 12.34 + 0.01 * (k // 180)) for k in range(1000)]),
-        dcgm(30, 150, 150_000),
-        table("power_w,energy_j", [(200 + k % 3, 200 + k % 3) for k in range(30)]),  # of each second: no counter
+        pytest.param(table("power_w,energy_counter_j", [(200, 1000 + 200 * k) for k in range(30)]), id="joules"),
+        # 0.01 kWh are 36 kJ: three minutes
+        pytest.param(table("power_w,energy_kwh", [(200, 12.34)] * 30), id="coarse"),
+        pytest.param(table("power_w,energy_kwh", [(200, 12.34 + 0.01 * (k // 180)) for k in range(1000)]), id="steps"),
+        *where_read("dcgm", pytest.param(dcgm(30, 150, 150_000), id="dcgm")),
+        # of each second: no counter
+        pytest.param(table("power_w,energy_j", [(200 + k % 3, 200 + k % 3) for k in range(30)]), id="of seconds"),
     ],
-    ids=["joules", "coarse", "coarse steps", "dcgm", "energies of seconds"],
 )
 def test_a_counter_that_agrees_says_nothing(said, text):
     words, _ = said(text, name="log.prom" if "DCGM" in text else "log.csv")
@@ -389,6 +321,7 @@ PARTS = [
     "GPUChipPower [W]",
     "HBM2 Power [W]",
 ]
+
 WHOLES = ["Socket Power [W]", "SOCKET_POWER_W", "GPU Power [W]", "chipset_fan_board_power_w"]
 
 
@@ -443,19 +376,6 @@ def test_nothing_is_trusted_where_nothing_is_claimed(said):
     assert found["trust"]["level"] == "none"
 
 
-def test_what_was_asked_for_comes_first(workspace, capsys):
-    (workspace / "dmon.log").write_text(dmon([61] * 30 + [87] * 60 + [61] * 20))
-    (workspace / "bench.txt").write_text(TORCH)
-    for more in (["bench.txt"], ["--latency", "4.37ms"]):
-        printed = command(capsys, "import", "dmon.log", *more).out.replace("\u00a0", " ")
-        lines = [line for line in printed.splitlines() if " J" in line or "mJ" in line or "kJ" in line]
-        assert re.search(r"mJ per inference \(± [\d.]+ % absolute\): ", lines[0])
-        assert "above idle in 4.37 ms" in " ".join(printed.split())
-        assert " kJ in " in lines[1]
-        assert printed.count("per inference") == 1
-        assert "energy unknown" not in printed
-
-
 def test_no_import_is_asked_to_measure_for_longer(said):
     words, _ = said(table("power_w", [(200,)]) + f"{START_S + 1},200\n")
     assert "for longer" not in words
@@ -484,11 +404,3 @@ def test_a_rail_that_draws_less_than_a_watt_has_its_energy(said, milliwatts):
     words, found = said(table("power_mw", [(milliwatts + k % 3 - 1,) for k in range(30)]))
     assert rows(found, "whole", "device")[0]["energy_j"]["value"] == pytest.approx(29 * milliwatts / 1000, rel=0.02)
     assert "trust: yes" in words
-
-
-def test_a_sensor_that_no_one_states_is_one_remark_though_readings_fit_no_guess(said):
-    watts = [22] * 5 + list(range(25, 66, 4)) + [67] * 7 + [66] * 4 + [65] * 4 + [64] * 110
-    rows = [f"2026/08/24 22:19:{k // 10:02d}.{k % 10}00, {one:.2f} W" for k, one in enumerate(watts)]
-    words, _ = said("\n".join(["timestamp, power.draw [W]", *rows]) + "\n", name="swings.csv")
-    assert "trust: with care, 1 remark" in words
-    assert "the file doesn't state which GPU's sensor" in words

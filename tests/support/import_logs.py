@@ -301,3 +301,19 @@ def with_levels(*paths, **options):
     add_imported(run, figures)
     figures.become(run)
     return run
+
+
+def night(folder, name="smi.csv", minutes=480, without=(), offset_s=0, watts=300):
+    """A log of a GPU at one reading a minute, which names it."""
+    rows = ["timestamp, index, uuid, power.draw [W]"]
+    for k in (k for k in range(minutes) if k not in without):
+        stamp = f"2026/11/22 {20 + k // 60 - 24 * (k >= 240):02d}:{k % 60:02d}:{offset_s:02d}.000"
+        stamp = stamp.replace("11/22", "11/23") if k >= 240 else stamp
+        rows.append(f"{stamp}, 0, GPU-1234, {watts + 0.01 * (k % 7):.2f} W")
+    (folder / name).write_text("\n".join(rows) + "\n")
+    return name
+
+
+def where_read(form, *cases):
+    """Cases of a test, if the format is read."""
+    return cases if form in formats() else ()

@@ -9,7 +9,7 @@ from jouletrace.run.figures import Figures
 from jouletrace.stats.interval import Z95
 
 WATTS = [61] * 30 + [75] + [87] * 60 + [70] + [61] * 20
-LOG = "time_s,power_w\n" + "".join(f"{k},{watts}\n" for k, watts in enumerate(WATTS))
+LOG = "time_s,power_w,utilization_gpu_pct\n" + "".join(f"{k},{w},{40 * (w > 61)}\n" for k, w in enumerate(WATTS))
 DEVICE_UNIT = 1
 
 

@@ -7,7 +7,7 @@ from jouletrace.analysis.imported import add_imported
 from jouletrace.run.figures import Figures
 
 WATTS = [61] * 30 + [75] + [87] * 60 + [70] + [61] * 20
-LOG = "time_s,power_w\n" + "".join(f"{k},{watts}\n" for k, watts in enumerate(WATTS))
+LOG = "time_s,power_w,utilization_gpu_pct\n" + "".join(f"{k},{w},{40 * (w > 61)}\n" for k, w in enumerate(WATTS))
 
 
 def test_the_latency_may_come_from_the_benchmarks_own_output(tmp_path):
