@@ -10,7 +10,6 @@ import pytest
 
 from commands import command, done
 from fake_nvml import FakeNvml, h100
-from import_logs import TORCH, dmon
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api
 from jouletrace.run import load
@@ -25,7 +24,10 @@ ONE_LAYER = ("--config", "num_hidden_layers=1")
 QUICK = ("-d", BOARD, "--dtype", "amp", "--max-time", "1", "--warmup", "0.5", *ONE_LAYER)
 IDLE_W, WORKING_W = 61, 87
 LENGTHS = (128, 256, 384)
-POWER_LOG = dmon([IDLE_W] * 30 + [WORKING_W] * 60 + [IDLE_W] * 20)
+LOGGED_W = [IDLE_W] * 30 + [WORKING_W] * 60 + [IDLE_W] * 20
+POWER_LOG = "time_s,power_w,utilization_gpu_pct\n" + "".join(
+    f"{k},{watts},{40 if watts > IDLE_W else 0}\n" for k, watts in enumerate(LOGGED_W)
+)
 
 
 def figures(said):
@@ -136,22 +138,12 @@ def test_the_log_is_a_table_for_other_programs(watched, capsys):
 
 
 def test_energy_is_latency_times_the_difference_of_a_log(study, capsys):
-    (study / "dmon.log").write_text(POWER_LOG)
-    said = command(capsys, "import", "dmon.log", "--latency", "4.37ms", "-o", "by-hand")
+    (study / "log.csv").write_text(POWER_LOG)
+    said = command(capsys, "import", "log.csv", "--latency", "4.37ms", "-o", "by-hand")
     assert said.code == 0, said.err
     energy = load("by-hand").result("energy_per_inference_j")
     assert energy.value == pytest.approx(113.62e-3)
     assert "113.6" in said.out
-
-
-def test_latency_comes_from_what_the_benchmark_printed(study, capsys):
-    (study / "dmon.log").write_text(POWER_LOG)
-    (study / "bench.txt").write_text(TORCH)
-    said = command(capsys, "import", "dmon.log", "bench.txt", "-o", "by-benchmark")
-    assert said.code == 0, said.err
-    run = load("by-benchmark")
-    assert run.result("latency_s").value == pytest.approx(4.37e-3)
-    assert run.result("energy_per_inference_j").value == pytest.approx(113.62e-3)
 
 
 def test_a_profile_gives_that_energy_in_one_command(deit):

@@ -160,17 +160,3 @@ def test_a_slice_is_a_device_like_any_other(study, swept):
     assert run.result("latency_s").value > 0
     energy = run.result("energy_total_j")
     assert (energy.value, energy.reason) == (None, "mig_no_power")
-
-
-def test_results_that_others_have_are_read_with_the_log_beside_them(study, capsys):
-    place = study / "A100-80g"
-    (place / "vit").mkdir(parents=True)
-    log = [f"0,{0.5 if 10 <= second < 20 else 0.0},{1000 + second},{BEGAN + second}\n" for second in range(30)]
-    (place / "dcgm.csv").write_text("EntityId,GRACT,FBUSD,TimeStamp\n" + "".join(log))
-    row = f"vit,8,100.0,0.5,80.0,{BEGAN + 10},{BEGAN + 19}\n"
-    (place / "vit" / "vit_10g_bsz.csv").write_text(TIMES + row)
-    said = command(capsys, "import", str(place), "-o", "others")
-    assert said.code == 0, said.err
-    found = {one["metric"]: one["value"] for one in load("others").results.to_pylist()}
-    assert found["throughput_per_s"] == 80
-    assert 0.5 in found.values(), "activity, over its own window alone"

@@ -8,7 +8,6 @@ import pytest
 from commands import command, done
 from fake_nvml import FakeNvml, v100
 from fleet_data import gpus
-from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
 from jouletrace.campaign.sweep import run_sweep
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api
@@ -44,14 +43,6 @@ def product(study):
     return load("sgemm")
 
 
-@pytest.fixture(scope="module")
-def traced(study):
-    """The files of nvprof of that product: a trace with what the GPU said of itself."""
-    (study / "sgemm.csv").write_text(NVPROF_TRACE_CSV)
-    done("import", "sgemm.csv", "-o", "traced")
-    return load("traced")
-
-
 def test_sgemm_of_a_size_so_often_on_a_chosen_gpu(product):
     workload = product.workload
     assert (workload["size"], workload["dtype"], workload["items"]) == (1536, "fp32", 3)
@@ -79,27 +70,6 @@ def test_idle_power_is_measured_beside_it(product):
 
 def test_an_environment_variable_that_the_study_sets_is_in_the_run(product):
     assert product.environment["__PREFETCH"] == "off"
-
-
-def test_a_trace_of_nvprof_has_kernels_power_clocks_and_temperature(traced, capsys):
-    kernel = next(span for span in traced.spans.to_pylist() if span["kind"] == "kernel")
-    assert (kernel["name"], kernel["end_ns"] - kernel["start_ns"]) == (KERNEL, 1_500_000)
-    device = traced.devices[0]
-    assert device.power_limit_w == 300
-    for channel, values in (("power_w", [295.702, 290]), ("clock_sm_mhz", [1425, 1417]), ("temperature_c", [70, 71])):
-        assert list(traced.series(device.id, channel)[1]) == values
-    assert KERNEL in command(capsys, "show", "traced").out
-
-
-def test_metrics_of_nvprof_are_figures_of_the_kernel(study, capsys):
-    more = '"Tesla V100 (0)","gemm(float*, int)",3,"sm_efficiency","Multiprocessor Activity",90.0%,99.0%,95.0%\n'
-    (study / "metrics.csv").write_text(NVPROF_METRICS_CSV + more)
-    said = command(capsys, "import", "metrics.csv", "-o", "metrics")
-    assert said.code == 0, said.err
-    run = load("metrics")
-    (unit,) = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "kernel"]
-    found = {row["metric"]: row["value"] for row in run.results.to_pylist() if row["unit"] == unit}
-    assert (found["achieved_occupancy"], found["sm_efficiency_pct"]) == (0.5, 95.0)
 
 
 def test_the_size_that_uses_a_device_best_is_searched(study, no_rapl):
@@ -198,11 +168,3 @@ def test_power_limits_and_persistence_mode_are_reported(capsys, monkeypatch):
         "as the stand-in for the driver reports it"
     )
     assert "persistence on" in said
-
-
-def test_tables_of_nvidia_smi_printed_in_a_loop_are_read(study, capsys):
-    (study / "watch.txt").write_text(boxes([61] * 5 + [287] * 5))
-    said = command(capsys, "import", "watch.txt", "-o", "watch")
-    assert said.code == 0, said.err
-    run = load("watch")
-    assert list(run.series(run.devices[0].id, "power_w")[1]) == [61] * 5 + [287] * 5

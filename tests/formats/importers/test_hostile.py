@@ -3,14 +3,13 @@
 import gzip
 import os
 import resource
-import sqlite3
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from import_logs import meter, write
+from import_logs import meter, where_read, write
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_file, read_files
 from jouletrace.formats.importers.base import ImportOptions
@@ -52,7 +51,8 @@ def table_of_short_rows(folder):
 @needs_proc
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("make", "form"), [(gzip_of_one_row, "table"), (json_of_events, "kineto"), (table_of_short_rows, "table")]
+    ("make", "form"),
+    [(gzip_of_one_row, "table"), (table_of_short_rows, "table"), *where_read("kineto", (json_of_events, "kineto"))],
 )
 def test_what_takes_too_much_memory_is_refused_in_one_line(tmp_path, make, form):
     path = make(tmp_path)
@@ -128,20 +128,3 @@ def test_a_sparse_file_is_refused_by_its_size(tmp_path):
     os.truncate(path, 1 << 40)
     with pytest.raises(BadInputError, match="larger than 4 GiB"):
         read_file(path, ImportOptions(format="table"))
-
-
-@pytest.mark.thorough
-def test_no_cell_of_a_database_is_longer_than_its_file_can_make_it(tmp_path):
-    """A view or a computed column may ask for a gigabyte each row, or for rows without end."""
-    path = tmp_path / "x.sqlite"
-    with sqlite3.connect(path) as made:
-        made.execute("CREATE TABLE StringIds (id INTEGER, raw, value AS (hex(zeroblob(400000000 + id))) STORED)")
-        made.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER, name AS (hex(zeroblob(400000000))))")
-        made.execute("INSERT INTO TARGET_INFO_GPU (id) VALUES (0)")
-        made.execute(
-            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL "
-            "SELECT start + 1 FROM n) SELECT start, start AS end, 1 AS deviceId FROM n"
-        )
-    with pytest.raises(BadInputError) as caught:
-        read_file(path, ImportOptions(format="nsys"))
-    assert "\n" not in str(caught.value)

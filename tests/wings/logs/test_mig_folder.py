@@ -7,11 +7,13 @@ import statistics
 
 import pytest
 
+from commands import command
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files, recognise
+from jouletrace.run import load
 from jouletrace.run.parts import Parts
 from places import SAMPLES
 
@@ -204,3 +206,18 @@ def test_results_beside_a_log_without_power_ask_for_it_as_the_log_alone_does(fol
     for path in (folder, folder / "dcgm.csv"):
         known = facts_of(run := analyse(read_files([path])), Parts(run))
         assert ("no_power_logged", "with care") in [(one.code, one.level) for one in known.checks.failed]
+
+
+@pytest.mark.thorough
+def test_results_that_others_have_are_read_with_the_log_beside_them(workspace, capsys):
+    place = workspace / "A100-80g"
+    (place / "vit").mkdir(parents=True)
+    log = [f"0,{0.5 if 10 <= second < 20 else 0.0},{1000 + second},{T + second}\n" for second in range(30)]
+    (place / "dcgm.csv").write_text("EntityId,GRACT,FBUSD,TimeStamp\n" + "".join(log))
+    row = f"vit,8,100.0,0.5,80.0,{T + 10},{T + 19}\n"
+    (place / "vit" / "vit_10g_bsz.csv").write_text(HEAD + row)
+    said = command(capsys, "import", str(place), "-o", "others")
+    assert said.code == 0, said.err
+    found = {one["metric"]: one["value"] for one in load("others").results.to_pylist()}
+    assert found["throughput_per_s"] == 80
+    assert 0.5 in found.values(), "activity, over its own window alone"

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from commands import command
 from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files, with_levels, write
 from jouletrace import report
 from jouletrace.analysis import analyse
@@ -12,6 +13,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.registry import importer
+from jouletrace.run import load
 
 GPU = "imported:0"
 
@@ -312,3 +314,12 @@ def test_energy_over_assumed_times_says_so(tmp_path):
     assert seconds == pytest.approx(9.9, abs=0.5)
     assert stamped.result("energy_total_j", 1).value == pytest.approx(61 * seconds)
     assert stamped.result("energy_total_j", 1).flags == ("nominal_response",)
+
+
+@pytest.mark.thorough
+def test_tables_of_nvidia_smi_printed_in_a_loop_are_read(workspace, capsys):
+    (workspace / "watch.txt").write_text(boxes([61] * 5 + [287] * 5))
+    said = command(capsys, "import", "watch.txt", "-o", "watch")
+    assert said.code == 0, said.err
+    run = load("watch")
+    assert list(run.series(run.devices[0].id, "power_w")[1]) == [61] * 5 + [287] * 5

@@ -2,8 +2,10 @@
 
 import pytest
 
+from commands import command
 from import_logs import TORCH, TRTEXEC_PROFILE, with_levels, write
 from jouletrace.analysis.imported import add_imported
+from jouletrace.run import load
 from jouletrace.run.figures import Figures
 
 WATTS = [61] * 30 + [75] + [87] * 60 + [70] + [61] * 20
@@ -24,3 +26,14 @@ def test_a_figure_computed_again_is_the_same(tmp_path):
     figures.become(run)
     assert (run.results.to_pylist(), run.units.to_pylist()) == (results, units)
     assert "Conv_0 + Relu_1" in set(run.units["name"].to_pylist())
+
+
+@pytest.mark.thorough
+def test_latency_comes_from_what_the_benchmark_printed(workspace, capsys):
+    (workspace / "log.csv").write_text(LOG)
+    (workspace / "bench.txt").write_text(TORCH)
+    said = command(capsys, "import", "log.csv", "bench.txt", "-o", "by-benchmark")
+    assert said.code == 0, said.err
+    run = load("by-benchmark")
+    assert run.result("latency_s").value == pytest.approx(4.37e-3)
+    assert run.result("energy_per_inference_j").value == pytest.approx(113.62e-3)

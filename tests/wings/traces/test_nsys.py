@@ -10,6 +10,7 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import read_file
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.wings.traces import nsys
 from jouletrace.wings.traces.nsys import tables as nsys_tables
@@ -241,3 +242,20 @@ def test_a_row_of_a_large_export_takes_at_most_340_bytes_until_it_is_saved(tmp_p
         [sys.executable, "-c", PEAK, str(small), str(large), str(tmp_path)], check=True, capture_output=True, text=True
     )
     assert int(done.stdout) < 340 * 630_000  # 306 of them measured; 408 with everything held in 64 bits, and copied
+
+
+@pytest.mark.thorough
+def test_no_cell_of_a_database_is_longer_than_its_file_can_make_it(tmp_path):
+    """A view or a computed column may ask for a gigabyte each row, or for rows without end."""
+    path = tmp_path / "x.sqlite"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE StringIds (id INTEGER, raw, value AS (hex(zeroblob(400000000 + id))) STORED)")
+        made.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER, name AS (hex(zeroblob(400000000))))")
+        made.execute("INSERT INTO TARGET_INFO_GPU (id) VALUES (0)")
+        made.execute(
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL "
+            "SELECT start + 1 FROM n) SELECT start, start AS end, 1 AS deviceId FROM n"
+        )
+    with pytest.raises(BadInputError) as caught:
+        read_file(path, ImportOptions(format="nsys"))
+    assert "\n" not in str(caught.value)

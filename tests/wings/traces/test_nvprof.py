@@ -2,6 +2,7 @@
 
 import pytest
 
+from commands import command, done
 from import_logs import (
     NVPROF_METRICS,
     NVPROF_METRICS_CSV,
@@ -17,6 +18,7 @@ from import_logs import (
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.registry import importer
+from jouletrace.run import load
 
 
 @pytest.mark.thorough
@@ -145,3 +147,29 @@ def test_names_without_quotes_that_hold_commas_stay_whole(tmp_path, text, name):
 
 def test_the_power_limit_beside_the_draw_is_that_of_the_gpu(tmp_path):
     assert read(tmp_path, "nvprof", NVPROF_TRACE_CSV).devices[0].power_limit_w == 300
+
+
+@pytest.mark.thorough
+def test_a_trace_of_nvprof_has_kernels_power_clocks_and_temperature(workspace, capsys):
+    (workspace / "sgemm.csv").write_text(NVPROF_TRACE_CSV)
+    done("import", "sgemm.csv", "-o", "traced")
+    traced = load("traced")
+    kernel = next(span for span in traced.spans.to_pylist() if span["kind"] == "kernel")
+    assert (kernel["name"], kernel["end_ns"] - kernel["start_ns"]) == ("volta_sgemm_128x64_nn", 1_500_000)
+    device = traced.devices[0]
+    assert device.power_limit_w == 300
+    for channel, values in (("power_w", [295.702, 290]), ("clock_sm_mhz", [1425, 1417]), ("temperature_c", [70, 71])):
+        assert list(traced.series(device.id, channel)[1]) == values
+    assert "volta_sgemm_128x64_nn" in command(capsys, "show", "traced").out
+
+
+@pytest.mark.thorough
+def test_metrics_of_nvprof_are_figures_of_the_kernel(workspace, capsys):
+    more = '"Tesla V100 (0)","gemm(float*, int)",3,"sm_efficiency","Multiprocessor Activity",90.0%,99.0%,95.0%\n'
+    (workspace / "metrics.csv").write_text(NVPROF_METRICS_CSV + more)
+    said = command(capsys, "import", "metrics.csv", "-o", "metrics")
+    assert said.code == 0, said.err
+    run = load("metrics")
+    (unit,) = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "kernel"]
+    found = {row["metric"]: row["value"] for row in run.results.to_pylist() if row["unit"] == unit}
+    assert (found["achieved_occupancy"], found["sm_efficiency_pct"]) == (0.5, 95.0)
