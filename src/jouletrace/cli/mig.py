@@ -203,8 +203,8 @@ def bench(
     """
     from jouletrace.addons.mig.apply import open_backend
     from jouletrace.addons.mig.serving import bench_slices, open_servers
-    from jouletrace.cli.bench import load_levels, parse_slo
-    from jouletrace.profiler.serving.load import BenchSettings
+    from jouletrace.campaign.limits import slo_of
+    from jouletrace.profiler.serving.load import BenchSettings, load_levels
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
@@ -216,7 +216,7 @@ def bench(
     each = [
         load_levels(rate, concurrency, None, arrivals, duration, lengths, seed + place) for place in range(len(servers))
     ]
-    settings = BenchSettings("", each[0], slo_s=parse_slo(slo), pause_s=pause, seed=seed)
+    settings = BenchSettings("", each[0], slo_s=slo_of(slo), pause_s=pause, seed=seed)
     with ExitStack() as stack:
         backend = stack.enter_context(closing(open_backend(device)))
         there = stack.enter_context(

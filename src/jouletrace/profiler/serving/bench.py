@@ -152,6 +152,16 @@ def _processes(devices: Sequence[Device]) -> list[str]:
     return [f"{one.name or 'process'} ({one.pid})" for device in devices for one in device.processes()]
 
 
+def in_use(devices: list[Device], say: Callable[[str], object] = lambda text: None) -> list[Device]:
+    """The GPUs on which processes run, where some of several are idle: the server's are among them."""
+    busy = [one for one in devices if one.processes()]
+    if not 0 < len(busy) < len(devices):
+        return devices
+    names = ", ".join(one.spec for one in busy)
+    say(f"recording {names}: no process runs on the other {len(devices) - len(busy)} GPUs; --device chooses others")
+    return busy
+
+
 def pause(session: Session, seconds: float) -> None:
     """A time without requests, in which idle power is seen."""
     with session.phase("idle", "bench"):
