@@ -164,7 +164,7 @@ def test_a_request_must_meet_all_limits_together(tmp_path, measured):
     assert figures.energy.value == pytest.approx(load(tmp_path / "run").result("energy_per_output_token_j", 1).value)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_workload_on_a_simulated_gpu_is_tuned_as_a_server_and_an_overloaded_rate_is_a_row(tmp_path, capsys):
     words = ["tune", "gpt2", "-d", "sim:h100", "--over", "rate=8,200", "--limit", "ttft<100us", "--duration", "4"]
     lengths = ["--input-tokens", "8", "--output-tokens", "16", "-o", str(tmp_path / "tuned")]

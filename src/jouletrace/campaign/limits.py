@@ -110,7 +110,12 @@ def parse_limits(
         units = percent or unit or shares is OF_REQUESTS
         known = quantity in shares and quantity not in found and (quantity == "time" or not percent)
         if not known or not units or not 0 < bound < math.inf:
-            raise BadInputError(_unreadable(option, text, shares))
+            some = "ttft<0.5,tpot<50ms" if shares is OF_REQUESTS else "p99<20ms, time<+3% or ttft<200ms,tpot<20ms"
+            more = "" if shares is OF_REQUESTS else "; time may be in % above the reference"
+            raise BadInputError(
+                f"{option} {text!r}: write limits such as {some}: {', '.join(shares)}, each once, in ns, us, ms or s"
+                f"{more}"
+            )
         found[quantity] = Limit(quantity, bound, percent is not None, shares[quantity])
     return tuple(found.values())
 
@@ -122,15 +127,6 @@ def slo_of(text: str) -> dict[str, float]:
         BadInputError: As ``parse_limits``.
     """
     return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", OF_REQUESTS)}
-
-
-def _unreadable(option: str, text: str | None, shares: Mapping[str, float | None]) -> str:
-    if shares is OF_REQUESTS:
-        return f"{option} {text!r}: write limits such as ttft<0.5,tpot<50ms: {', '.join(shares)}, each once, in ms or s"
-    return (
-        f"{option} {text!r}: write limits such as p99<20ms, time<+3% or ttft<200ms,tpot<20ms: "
-        f"{', '.join(shares)}, each once, in ns, us, ms or s; time may be in % above the reference"
-    )
 
 
 def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> tuple[tuple[int, int, int], ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -31,7 +30,7 @@ from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Joint
 from jouletrace.campaign.race import MOST_PROCESSES
 from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.targets import Figures, filled, names_in, stated_by, variables
+from jouletrace.campaign.targets import Figures, ProgramTarget, filled, names_in, variables
 from jouletrace.devices import is_simulated, open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
@@ -180,7 +179,7 @@ def _root(base: str) -> str:
     return base.removesuffix("/v1")
 
 
-class ServerTarget:
+class ServerTarget(ProgramTarget):
     """A server, which loads of ``bench`` visit; see ``Target``.
 
     Args:
@@ -193,7 +192,7 @@ class ServerTarget:
         limit: What requests must meet.
     """
 
-    per, timed = PER_TOKEN, True
+    per, timed, note = PER_TOKEN, True, ""
 
     def __init__(
         self,
@@ -206,35 +205,36 @@ class ServerTarget:
     ) -> None:
         self._simulated = "://" not in url
         self._base = url if self._simulated else base_url(url)
-        self._command, self._settings, self._limit_s = list(command), settings, limit_s
+        super().__init__(command, settings.device, limit_s)
+        self._settings = settings
         self._requests, self._limits = requests, limit.parts if limit is not None else ()
         self._server: Started | None = None
         self._started_with: tuple[list[str], dict[str, str]] = [], {}
         self._not_started: list[tuple[object, str]] = []
         self.name = self._base if self._simulated else _root(self._base)
-        self.note = "" if self._command or self._simulated else _SAME_SERVER
+        self.note = "" if self._words or self._simulated else _SAME_SERVER
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
         names = set(settings[0])
         if len(loads := names.intersection(LOADS)) != 1:
             raise BadInputError(f"tune: name {'a' if not loads else 'one'} load: --over concurrency=1,4,16 or rate=1,2")
-        if not self._command and (flags := sorted(names - loads)):
+        if not self._words and (flags := sorted(names - loads)):
             raise BadInputError(f"--over {flags[0]}: a server's flags vary by starting it: add -- SERVER COMMAND")
-        if unknown := sorted(names_in(self._command) - names):
+        if unknown := sorted(names_in(self._words) - names):
             raise BadInputError(f"tune: the command has {{{unknown[0]}}}, which no --over names")
         if not 0 < self._requests.duration_s < math.inf:
             raise BadInputError(f"--duration {self._requests.duration_s:g}: must be more than 0 s")
         for setting in settings:
             self._level(setting, 0)
         with ExitStack() as stack:
-            devices = open_devices([self._device(0)], real_time=not self._simulated)
+            devices = open_devices([self._spec(0)], real_time=not self._simulated)
             for device in devices:
                 stack.callback(device.close)
             if not self._simulated:
                 refuse(self._base, devices)
-        if self._command:
-            first = filled(self._command, settings[0])[0]
+        if self._words:
+            first = filled(self._words, settings[0])[0]
             if shutil.which(first) is None:
                 raise BadInputError(f"{first}: there is no such program")
             check_free(self._base)
@@ -246,21 +246,12 @@ class ServerTarget:
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
-        asked = {"device": self._settings.device, **asdict(self._requests)}
-        return {"server": self._base, "command": masked_arguments(self._command), **asked}
-
-    def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
-        """See ``Target``: of each dimension what ``against`` states, else its first value."""
-        return {**{name: values[0] for name, values in over.items()}, **stated_by(over, against)}
-
-    def stated(self, setting: Setting, run: Run) -> Setting:
-        """See ``Target``: there are no defaults."""
-        return setting
+        asked = {"device": self._device, **asdict(self._requests)}
+        return {"server": self._base, "command": masked_arguments(self._words), **asked}
 
     def start_of(self, setting: Setting) -> tuple[list[str], dict[str, str]]:
         """See ``Target``: the command with its values, and the environment."""
-        own = {name: value for name, value in setting.items() if name not in LOADS}
-        return filled(self._command, setting), variables(self._command, own)
+        return filled(self._words, setting), variables(self._words, setting, but=LOADS)
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
@@ -288,7 +279,7 @@ class ServerTarget:
 
     def _ensure(self, setting: Setting) -> None:
         """Start the server with these values, unless it runs with them."""
-        if not self._command or (self._server is not None and self._started_with == self.start_of(setting)):
+        if not self._words or (self._server is not None and self._started_with == self.start_of(setting)):
             return
         self.end_process()
         words, environment = self._started_with = self.start_of(setting)
@@ -308,13 +299,13 @@ class ServerTarget:
         url, name = self.name, self._requests.model
         asked = BenchSettings(url, [level], name, slo_s=slo, pause_s=PAUSE_S, seed=seed)
         with ExitStack() as stack:
-            devices = open_devices([self._device(process)], real_time=not self._simulated)
+            devices = open_devices([self._spec(process)], real_time=not self._simulated)
             for device in devices:
                 stack.callback(device.close)
-            used = in_use(devices) if self._settings.device == "auto" else devices
+            used = in_use(devices) if self._device == "auto" else devices
             return bench(asked, used, folder=place)
 
-    def _device(self, process: int) -> str:
+    def _spec(self, process: int) -> str:
         spec = numbered(self._settings, process + 1).device
         return "visible" if spec == "auto" else spec
 
@@ -358,18 +349,10 @@ class ServerTarget:
         over = [np.nan_to_num(latencies[limit.quantity]) / limit.bound for limit in self._limits]
         return np.max(over, axis=0) if over else np.empty(0)
 
-    def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
-        """See ``Target``."""
-        return [None] * len(settings), ""
-
-    def keep(self, places: Sequence[Path], target: Path) -> None:
-        """See ``Target``: loads aren't joined."""
-
     def command(self, setting: Setting) -> str:
         """See ``Target``: what starts the server; "" if it runs already."""
-        words, environment = self.start_of(setting)
-        assigned = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-        return " ".join([*assigned, shlex.join(masked_arguments(words))]) if self._command else ""
+        own = {name: value for name, value in setting.items() if name not in LOADS or name in names_in(self._words)}
+        return masked(super().command(own)) if self._words else ""
 
 
 def _name(run: Run) -> str:

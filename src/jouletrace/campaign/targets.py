@@ -396,9 +396,9 @@ def filled(words: Sequence[str], setting: Setting) -> list[str]:
     return [_NAMED.sub(lambda match: str(setting[_dimension(match[1])]), word) for word in words]
 
 
-def variables(words: Sequence[str], setting: Setting) -> dict[str, str]:
-    """Variables of the environment of a command: the dimensions that no word names."""
-    named = names_in(words)
+def variables(words: Sequence[str], setting: Setting, but: Sequence[str] = ()) -> dict[str, str]:
+    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some."""
+    named = names_in(words).union(but)
     return {name: str(value) for name, value in setting.items() if name not in named}
 
 

@@ -57,6 +57,7 @@ Compare
   tune: The setting with the least energy within a limit.
     jouletrace tune deit-b --over batch=1..256 --limit 'p99<20ms'
     jouletrace tune bert-l --over dtype=fp32,tf32,bf16 --limit 'time<+3%'
+    jouletrace tune http://127.0.0.1:8000 --over rate=1,2,4 --limit 'ttft<0.2'
 Import and export
   import: Read files of other profilers and power loggers.
     jouletrace import dmon.log --latency 4.37ms

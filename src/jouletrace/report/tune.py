@@ -102,7 +102,7 @@ class Tuning(Shown):
         alike: Rows whose difference from the best is within its error.
         undecided: Rows that may or may not meet the limit, with what they would save against the reference.
         why_not: Why it isn't known how far outputs differ; "" where it is, or where none can.
-        note: What else there is to know of its rounds; "" for nothing.
+        note: What else there is to know of its rounds; "" if there is nothing.
         seconds, processes: What it took.
         stopped: Why it ended before it had decided; "" if it didn't.
         simulated: How a simulated GPU is marked; "" for another.
