@@ -126,7 +126,7 @@ def refuse(base: str, devices: Sequence[Device]) -> None:
     if not any(isinstance(device, RemoteGpu) for device in devices) and not _is_here(host):
         raise BadInputError(
             f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
-            f"there, and add --monitor http://{host}:9400/metrics"
+            f"there, and add --device http://{host}:9400/metrics"
         )
     if find_spec("aiohttp") is None:
         raise NotPossibleError("bench needs aiohttp: pip install 'jouletrace[serving]'")
