@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -57,7 +57,7 @@ MOST_ITERATIONS = 20_000
 MOST_WINDOWS = 16
 """Windows of energy in a visit, 4 s: beyond, processes differ by more than windows."""
 
-_NAMED = re.compile(r"\{(\w+)\}")
+_NAMED = re.compile(r"\{([\w-]+)\}")
 """Where a word of a program has the value of a dimension."""
 
 
@@ -71,6 +71,8 @@ class Figures:
         seconds: Measured time.
         latencies_s: Seconds of iterations that were timed one by one, shape (n,).
         host_bound: True if the GPU waits for the host.
+        judged: What a limit is on, shape (n,), where it isn't on ``latencies_s``.
+        beside: Further latencies by name, s, of which 95 % are stated.
     """
 
     energy: Estimate
@@ -78,6 +80,13 @@ class Figures:
     seconds: float
     latencies_s: Floats
     host_bound: bool = False
+    judged: Floats | None = None
+    beside: Mapping[str, Floats] = field(default_factory=dict)
+
+    @property
+    def limited(self) -> Floats:
+        """The values that a limit on a share bounds."""
+        return self.latencies_s if self.judged is None else self.judged
 
 
 class Target(Protocol):
@@ -87,11 +96,13 @@ class Target(Protocol):
         name: In words.
         per: Of what unit of work figures are.
         timed: Whether single iterations are timed, of which a percentile may be limited.
+        note: A line for the result; "" for none.
     """
 
     name: str
     per: str
     timed: bool
+    note: str
 
     def check(self, settings: Sequence[Setting]) -> None:
         """Refuse invalid settings before anything is measured.
@@ -108,6 +119,9 @@ class Target(Protocol):
 
     def stated(self, setting: Setting, run: Run) -> Setting:
         """The setting with the defaults that its Run states."""
+
+    def start_of(self, setting: Setting) -> object:
+        """The start of a process that a setting needs; in a round, those with an equal one follow each other."""
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """True if a folder holds the whole Run of a setting."""
@@ -150,7 +164,7 @@ class WorkloadTarget:
         start: Starts a child process.
     """
 
-    per, timed = "per sample", True
+    per, timed, note = "per sample", True, ""
 
     def __init__(
         self,
@@ -184,6 +198,10 @@ class WorkloadTarget:
         """See ``Target``."""
         facts: Mapping[str, Any] = run.workload
         return {name: facts.get(name) if value is None else value for name, value in setting.items()}
+
+    def start_of(self, setting: Setting) -> object:
+        """See ``Target``: one process for all."""
+        return None
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
@@ -284,7 +302,7 @@ class ProgramTarget:
         limit_s: Seconds after which a visit is ended.
     """
 
-    per, timed = "of the program", False
+    per, timed, note = "of the program", False, ""
 
     def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
         self._words, self._device, self._limit_s = list(words), device, limit_s
@@ -293,7 +311,7 @@ class ProgramTarget:
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
         open_device(self._device).close()
-        for name in {name for word in self._words for name in _NAMED.findall(word)} - set(settings[0]):
+        for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
 
     def claim(self) -> dict[str, Any]:
@@ -302,11 +320,15 @@ class ProgramTarget:
 
     def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
         """See ``Target``: of each dimension what ``against`` states, else its first value."""
-        return {**{name: values[0] for name, values in over.items()}, **_stated(over, against)}
+        return {**{name: values[0] for name, values in over.items()}, **stated_by(over, against)}
 
     def stated(self, setting: Setting, run: Run) -> Setting:
         """See ``Target``: there are no defaults."""
         return setting
+
+    def start_of(self, setting: Setting) -> object:
+        """See ``Target``: each visit is a process."""
+        return None
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
@@ -318,9 +340,9 @@ class ProgramTarget:
         device = ["--device", self._device] if self._device != "auto" else []
         command = our_child("jouletrace", "monitor", "--interval", "3600", "-o", str(place), *device)
         place.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._environment(setting)}
+        environment = {**os.environ, **variables(self._words, setting)}
         with subprocess.Popen(
-            [*command, "--", *self._filled(setting)],
+            [*command, "--", *filled(self._words, setting)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -339,15 +361,6 @@ class ProgramTarget:
         if monitor.returncode:
             lines = [line for line in said.splitlines() if line.strip()]
             raise BrokenOffError(f"exit code {monitor.returncode}: {lines[-1] if lines else 'no message'}")
-
-    def _filled(self, setting: Setting) -> list[str]:
-        """The words of the program with the values of a setting."""
-        return [_NAMED.sub(lambda match: str(setting[match[1]]), word) for word in self._words]
-
-    def _environment(self, setting: Setting) -> dict[str, str]:
-        """Variables of the environment: the dimensions that no word names."""
-        named = {name for word in self._words for name in _NAMED.findall(word)}
-        return {name: str(value) for name, value in setting.items() if name not in named}
 
     def end_process(self) -> None:
         """See ``Target``: each visit is a process."""
@@ -369,8 +382,28 @@ class ProgramTarget:
 
     def command(self, setting: Setting) -> str:
         """See ``Target``."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self._environment(setting).items()]
-        return " ".join([*variables, shlex.join(self._filled(setting))])
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting).items()]
+        return " ".join([*assigned, shlex.join(filled(self._words, setting))])
+
+
+def names_in(words: Sequence[str]) -> set[str]:
+    """Names of the dimensions that a command has as {NAME}."""
+    return {_dimension(name) for word in words for name in _NAMED.findall(word)}
+
+
+def filled(words: Sequence[str], setting: Setting) -> list[str]:
+    """The words of a command with the values of a setting."""
+    return [_NAMED.sub(lambda match: str(setting[_dimension(match[1])]), word) for word in words]
+
+
+def variables(words: Sequence[str], setting: Setting, but: Sequence[str] = ()) -> dict[str, str]:
+    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some."""
+    named = names_in(words).union(but)
+    return {name: str(value) for name, value in setting.items() if name not in named}
+
+
+def _dimension(name: str) -> str:
+    return name.strip().replace("-", "_")
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -382,7 +415,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     over: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        name = name.strip().replace("-", "_")
+        name = _dimension(name)
         if not (name and equals and values.strip()):
             raise BadInputError(f"--over {text!r}: write NAME=A,B,... or NAME=1..256")
         if name in _OTHER_WORK:
@@ -446,10 +479,10 @@ def setting_of(settings: ProfileSettings, over: Mapping[str, Sequence[Any]], aga
             reference[name] = getattr(settings, name)
         else:
             reference[name] = settings.config.get(_ATTENTION_KEY if name == _ATTENTION else name)
-    return {**reference, **_stated(over, against)}
+    return {**reference, **stated_by(over, against)}
 
 
-def _stated(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+def stated_by(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
     """The values that ``--against`` states.
 
     Raises:

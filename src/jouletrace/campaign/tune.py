@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import Limit, counts, parse_limits, share_over
+from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
 from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
+from jouletrace.campaign.servers import Requests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
     FIRST_S,
     Figures,
@@ -125,6 +127,8 @@ class _Campaign:
                 return
             if process:
                 self._target.end_process()
+            starts = [self._target.start_of(self._settings[number]) for number, _ in plan]
+            plan = [plan[i] for i in sorted(range(len(plan)), key=lambda i: starts.index(starts[i]))]
             visits = [
                 Planned(process, order, number, words_of(self._settings[number]), seconds)
                 for order, (number, seconds) in enumerate(plan, 1)
@@ -202,6 +206,7 @@ class _Campaign:
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
         limit, seconds = _percentile(self._limit), figures.latencies_s
+        timed_s = float(seconds.sum()) if figures.judged is None else 0.0  # requests of a server overlap
         return Visit(
             visit.number,
             visit.process,
@@ -210,9 +215,9 @@ class _Campaign:
             sd_energy,
             log_time,
             sd_time,
-            counts(seconds, limit.bound) if limit is not None else (),
+            counts(figures.limited, limit.bound) if limit is not None else (),
             figures.host_bound,
-            float(seconds.sum()),
+            timed_s,
         )
 
     def result(self) -> Tuning:
@@ -251,6 +256,7 @@ class _Campaign:
             seconds=self._spent_s,
             processes=verdict.processes,
             why_not=self._why_not,
+            note=self._target.note,
             stopped=self._stopped,
             simulated=SIMULATED if reference.simulated else "",
             command=command,
@@ -266,9 +272,10 @@ class _Campaign:
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        blocks = [self._read[visit][1].latencies_s for visit in visits]
-        seconds, limit = np.concatenate(blocks), _percentile(self._limit)
-        counted = [block for one in blocks for block in counts(one, limit.bound)] if limit is not None else []
+        each, limit = [self._read[visit][1] for visit in visits], _percentile(self._limit)
+        seconds = np.concatenate([one.latencies_s for one in each])
+        counted = [block for one in each for block in counts(one.limited, limit.bound)] if limit is not None else []
+        beside = {name: np.concatenate([one.beside[name] for one in each]) for name in each[0].beside}
         return Row(
             setting,
             processes=len({visit.process for visit in visits}),
@@ -279,6 +286,7 @@ class _Campaign:
             over=share_over(counted) if limit is not None else Estimate.null("no_limit"),
             over_by_far=share_over(counted, far=True) if limit is not None else Estimate.null("no_limit"),
             differs=self._differ[number],
+            p95={name: of_requests(values, 0.95) for name, values in beside.items()},
             places=tuple(self._place(visit) for visit in visits),
         )
 
@@ -332,6 +340,8 @@ def _rule(limit: Limit | None) -> ShareLimit | TimeLimit | None:
     """The limit as the race tests it."""
     if limit is None:
         return None
+    if isinstance(limit, Joint):
+        return ShareLimit(math.inf, limit.share or 0.0)  # the time per token bounds no latency of a request
     if limit.share is not None:
         return ShareLimit(limit.bound, limit.share)
     return TimeLimit(1 + limit.bound)
@@ -377,7 +387,7 @@ def run_tune(
     """
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
-    limit = _only(limits, target)
+    limit = joint(limits) if isinstance(target, ServerTarget) else _only(limits, target)
     reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     if len(combined) > MOST_SETTINGS and not permitted:
@@ -416,8 +426,25 @@ def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
     return limit
 
 
-def target_of(words: Sequence[str], settings: ProfileSettings, limits: Sequence[Limit], limit_s: float) -> Target:
-    """The workload that words name, or the program with its arguments, of which ``settings`` say the device alone."""
+def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Mapping[str, float | None]:
+    """Quantities that a limit of what words name may be on, as ``parse_limits`` takes them."""
+    return OF_REQUESTS if is_served(words, over, device) else SHARES
+
+
+def target_of(
+    words: Sequence[str],
+    settings: ProfileSettings,
+    limits: Sequence[Limit],
+    limit_s: float,
+    over: Mapping[str, Any] | None = None,
+    requests: Requests | None = None,
+) -> Target:
+    """The workload that words name, the program with its arguments, or the server with the command that starts it.
+
+    Of the latter two ``settings`` say the device alone; ``requests`` are what visits of a server send.
+    """
+    if is_served(words, over or {}, settings.device):
+        return ServerTarget(words[0], words[1:], settings, limit_s, requests or Requests(), joint(limits))
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:
@@ -446,7 +473,7 @@ def tune(
     """Find the setting of a workload that takes the least energy within a limit, as ``jouletrace tune`` does.
 
     Args:
-        workload: Name of a built-in workload, or "file.py:make" of your own.
+        workload: Name of a built-in workload, "file.py:make" of your own, or the address of a server.
         over: What may vary: values by dimension, such as ``{"batch": "1..256", "mode": ["eager", "graph"]}``.
         limit: What the choice has to meet: "p99<20ms", "time<+3%"; "" for no limit.
         objective: "energy" per sample, or "edp", its product with time per sample.
@@ -469,12 +496,13 @@ def tune(
         f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in over.items()
     ]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
-    limits = parse_limits(limit, "limit") if limit else ()
-    target = target_of([workload], settings, limits, point_limit)
+    dimensions = parse_over(texts)
+    limits = parse_limits(limit, "limit", shares_of([workload], dimensions, settings.device)) if limit else ()
+    target = target_of([workload], settings, limits, point_limit, dimensions)
     with folder_of(Path(folder) if folder is not None else None, "tune") as place, reported(progress) as receiver:
         found, ended_by = run_tune(
             target,
-            parse_over(texts),
+            dimensions,
             place,
             limits=limits,
             objective=objective,
