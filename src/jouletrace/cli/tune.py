@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import say_plan
 from jouletrace.cli.output import check_form, say
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
@@ -32,7 +33,8 @@ def tune(
         typer.Option(
             metavar="NAME=VALUES",
             help="What may vary: batch=1..256 (powers of two), mode=eager,graph,compile, dtype=..., attention=..., "
-            "or a key of the configuration; of a program, {NAME} in its words or else its environment; repeatable.",
+            "clock=MHz,... and power_limit=W,... of the GPU (with --yes, as root), or a key of the configuration; of a "
+            "program, {NAME} in its words or else its environment; repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -51,7 +53,9 @@ def tune(
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Permit more than 200 settings.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
+    ] = False,
     point_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A visit that takes longer is ended as timed out.")
     ] = 600.0,
@@ -80,9 +84,11 @@ def tune(
     limits = parse_limits(limit) if limit else ()
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
+            target, varied = target_of(what, settings, limits, point_limit), parse_over(over or [])
+            say_plan(target.device, varied)
             found, ended_by = run_tune(
-                target_of(what, settings, limits, point_limit),
-                parse_over(over or []),
+                target,
+                varied,
                 folder,
                 limits=limits,
                 objective=objective,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ class Row:
         differs: The largest difference of its outputs from the reference's, relative to the largest of these; None
             where it isn't known.
         places: Where its Runs are.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
     """
 
     setting: Setting
@@ -65,6 +66,7 @@ class Row:
     over_by_far: Estimate = _NO_LIMIT
     differs: float | None = None
     places: tuple[Path, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def latency(self) -> Estimate:
@@ -190,6 +192,7 @@ def to_dict(found: Tuning) -> dict[str, Any]:
             "part": _part(found, n) or None,
             "front": n in front,
             "outputs_differ": row.differs,
+            **({"read": row.read} if row.read else {}),
             **{name: getattr(row, name).to_dict() for name in ("cost", "time", "p50", "p99", "over")},
         }
         for n, row in enumerate(found.rows)
@@ -236,10 +239,12 @@ def _table(found: Tuning) -> Table:
     timed = any(row.p50.value is not None for row in found.rows)
     compared = any(row.differs is not None for row in found.rows)
     limited = any(row.over.reason != "no_limit" for row in found.rows)
+    read = list(dict.fromkeys(name for row in found.rows for name in row.read))
     table = Table(
         "",
         [
             *(Column(name, numeric=_is_number(found, name)) for name in names),
+            *(Column(name, numeric=True, wide=1) for name in read),
             Column(found.per, unit=unit, ends=True, key="cost"),
             Column("time", unit="s", ends=True, key="time", wide=1),
             *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
@@ -255,6 +260,7 @@ def _table(found: Tuning) -> Table:
         table.rows.append(
             [
                 *setting,
+                *(f"{row.read[name]:g}" if name in row.read else None for name in read),
                 row.cost,
                 row.time,
                 *((row.p50, row.p99) if timed else ()),
@@ -384,8 +390,9 @@ def _is_number(found: Tuning, name: str) -> bool:
 def _said(name: str, value: object) -> str:
     """A value in words: those that say themselves what they are stand alone."""
     if value is None:
-        return f"{name} by default"
-    return str(value) if name in ("mode", "dtype", "backend") else f"{name} {value}"
+        return f"{name.replace('_', ' ')} by default"
+    unit = {"power_limit": " W", "clock": " MHz"}.get(name, "")
+    return str(value) if name in ("mode", "dtype", "backend") else f"{name.replace('_', ' ')} {value}{unit}"
 
 
 def write_page(found: Tuning, path: Path) -> None:
