@@ -307,6 +307,35 @@ def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     assert not journal_of(limiter.info).exists()
 
 
+def test_a_point_whose_clock_is_not_in_force_is_a_row_that_is_not_recommended(tmp_path):
+    class Locked(Runner):
+        def __call__(self, workload, settings, folder, limit_s):
+            self.ran.append(mhz := open_device(settings.device).clock_mhz())
+            mhz = min(mhz, 1500.0)  # by the power cap
+            run = profile_run(batch=1, scale=mhz / 1980)
+            run.workload |= {"items": 1, "name": resolve(workload).name}
+            run.settings = settings.to_dict()
+            run.windows = tables.from_rows([{**one, "counted_mhz": mhz} for one in windows([(0, 1)])], "windows")
+            save(run, folder)
+
+    grid = Grid(("deit-t",), batch=(1,), clock_mhz=(1700.0, 1500.0))
+    runner = Locked()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
+    assert runner.ran == [1695.0, 1500.0]
+    assert [bool(entry.not_taken) for entry in found] == [True, False]
+    said = " ".join(render(found).split())
+    assert "1700: SM clock of 1695 MHz not in force: the power cap lowered it; measured: 1500 MHz" in said
+    assert re.search("least energy.*: clock .MHz. 1500: ", said)
+    points = json.loads(render(found, "json"))["points"]
+    assert points[0]["point"]["clock_mhz"] == 1700.0
+    assert points[0]["read"] == {"clock read (MHz)": 1695.0, "SM clock (MHz)": 1500.0}
+    assert [point["not_in_force"] is None for point in points] == [False, True]
+    again, _ = run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
+    assert len(runner.ran) == 2, "as resumed, without measuring again"
+    assert [entry.not_taken for entry in again] == [entry.not_taken for entry in found]
+    assert open_device("sim:h100").clock_mhz() == 345.0
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a bug")])
 def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error):
     assert limited(tmp_path, Runner(b1=error))[1].ended_by is error

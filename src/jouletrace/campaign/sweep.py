@@ -11,6 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from jouletrace.analysis.conditions import not_taken, read_back
 from jouletrace.campaign.limits import judged, parse_limits, timed
 from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
@@ -237,7 +238,8 @@ def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSet
         run = gathered(place, repeats, _settings_of(point, settings), interrupted=tally.ended_by is not None)
     else:
         run = load(place) if missing is None else None
-    return Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
+    entry = Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
+    return entry if run is None else replace(entry, read=read_back(run), not_taken=not_taken(run))
 
 
 def _settings_of(point: Point, settings: ProfileSettings) -> ProfileSettings:

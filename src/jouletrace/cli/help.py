@@ -57,6 +57,7 @@ Compare
   tune: The setting with the least energy within a limit.
     jouletrace tune deit-b --over batch=1..256 --limit 'p99<20ms'
     jouletrace tune bert-l --over dtype=fp32,tf32,bf16 --limit 'time<+3%'
+    jouletrace tune deit-b --over clock=900,1200,1500 --yes
 Import and export
   import: Read files of other profilers and power loggers.
     jouletrace import dmon.log --latency 4.37ms

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from jouletrace.analysis.checks import joined, of, outcomes
-from jouletrace.analysis.conditions import not_taken, read_back
 from jouletrace.analysis.facts import facts_of
 from jouletrace.comparing.compare import compare
 from jouletrace.comparing.pairs import DIFFERENT
@@ -126,6 +125,8 @@ class Entry:
         place: Where its Run is.
         run: The Run; None if it isn't done.
         judged: The point against each limit; empty without limits or a Run.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
+        not_taken: Why a value that was set on the GPU wasn't in force; "" if all were.
     """
 
     point: Point
@@ -134,22 +135,14 @@ class Entry:
     place: str
     run: Run | None = None
     judged: tuple[Judged, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
+    not_taken: str = ""
 
     @property
     def verdict(self) -> str:
         """``EXCEEDS`` if it exceeds any limit, ``MEETS`` if it meets all, else ``UNDECIDED``."""
         said = {one.verdict for one in self.judged}
         return EXCEEDS if EXCEEDS in said else MEETS if said <= {MEETS} else UNDECIDED
-
-    @property
-    def not_taken(self) -> str:
-        """Why a setting of the GPU wasn't in force; "" if all were."""
-        return "" if self.run is None else not_taken(self.run)
-
-    @property
-    def read(self) -> dict[str, float]:
-        """See ``analysis.conditions.read_back``."""
-        return {} if self.run is None else read_back(self.run)
 
     def limited(self) -> dict[str, Any]:
         """The limited quantities by name, and the verdict as "limits"; empty without."""
