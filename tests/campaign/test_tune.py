@@ -234,7 +234,7 @@ def test_settings_of_the_gpu_are_no_options_of_a_profile_nor_variables_of_a_prog
     assert over == {"clock": (900, 1200), "power_limit": (300,), "N": ("1", "2")}
     assert applied({"clock": 900, "power_limit": None, "batch": 2}, SETTINGS) == replace(SETTINGS, batch=2)
     target = target_of([sys.executable, "x.py"], SETTINGS, (), 1.0)
-    assert target.reference(over, {}) == {"clock": None, "power_limit": None, "N": "1"}
+    assert target.reference(over, {"power-limit": "300"}) == {"clock": None, "power_limit": 300, "N": "1"}
     assert target.command({"clock": 900, "power_limit": 300, "N": "1"}).startswith("N=1 ")
     with pytest.raises(BadInputError, match="whole numbers"):
         parse_over(["clock=fast"])

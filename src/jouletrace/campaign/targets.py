@@ -464,6 +464,7 @@ def _stated(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Se
     Raises:
         BadInputError: If it names no dimension, or a value is no number where one is needed.
     """
+    against = {name.replace("-", "_"): value for name, value in against.items()}
     if unknown := [name for name in against if name not in over]:
         raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
     return {name: next(_values(name, value, f"{name}={value}")) for name, value in against.items()}

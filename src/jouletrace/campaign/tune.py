@@ -420,11 +420,12 @@ def run_tune(
     with GpuSettings(target.device, of_gpu) as gpu:
         gpu.check_permitted(permitted)
         campaign = _Campaign(target, gpu, folder, limit, objective)
-        with claimed(folder / CLAIM, "tune", said), gpu.changing():
-            try:
-                campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
-            finally:
-                target.end_process()
+        with claimed(folder / CLAIM, "tune", said):
+            with gpu.changing():
+                try:
+                    campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
+                finally:
+                    target.end_process()
             return campaign.result(), campaign.ended_by
 
 

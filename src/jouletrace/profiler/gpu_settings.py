@@ -83,16 +83,11 @@ class GpuSettings:
 
     def plan(self) -> list[str]:
         """The changes of the GPU, with its present values; a line a setting."""
-        if self._gpu is None:
+        if (gpu := self._gpu) is None:
             return []
-        gpu, lines = self._gpu.info, []
-        for name in self._asked:
-            words, unit = WORDS[name]
-            now = f"now {_value(self._gpu, name):g} {unit}"
-            lines.append(f"sets the {words} of {gpu.name} ({gpu.id}) to {self._values(name)}; {now}")
-        if not gpu.simulated and os.geteuid() != 0:
-            lines.append("setting these needs root (sudo)")
-        return lines
+        now = [f"{_value(gpu, name):g} {WORDS[name][1]}" for name in self._asked]
+        lines = [f"sets {change}; now {value}" for change, value in zip(self._changes(gpu), now, strict=True)]
+        return lines if gpu.info.simulated or os.geteuid() == 0 else [*lines, "setting these needs root (sudo)"]
 
     def check_permitted(self, permitted: bool) -> None:
         """Refuse changes that the user has not permitted.
@@ -101,16 +96,18 @@ class GpuSettings:
             BadInputError: In a line that states them.
         """
         if self._gpu is not None and not permitted:
-            gpu = self._gpu.info
-            each = " and ".join(
-                f"the {WORDS[name][0]} of {gpu.name} ({gpu.id}) to {self._values(name)}" for name in self._asked
-            )
-            raise BadInputError(f"this would set {each} in turn: add --yes to permit it")
+            changes = " and ".join(self._changes(self._gpu))
+            raise BadInputError(f"this would set {changes} in turn: add --yes to permit it")
 
-    def _values(self, name: str) -> str:
-        each = [(value, self.nearest(name, value)) for value in self._asked[name]]
-        texts = [f"{near:g}" + (f" (for {value:g})" if near != value else "") for value, near in each]
-        return f"{', '.join(texts)} {WORDS[name][1]}"
+    def _changes(self, gpu: NvmlGpu) -> list[str]:
+        """Each setting with its values in words, and with those asked for that are rounded."""
+        changes = []
+        for name, values in self._asked.items():
+            each = [(value, self.nearest(name, value)) for value in values]
+            texts = [f"{near:g}" + (f" (for {value:g})" if near != value else "") for value, near in each]
+            words, unit = WORDS[name]
+            changes.append(f"the {words} of {gpu.info.name} ({gpu.info.id}) to {', '.join(texts)} {unit}")
+        return changes
 
     def nearest(self, name: str, value: float) -> float:
         """The value that can be set: of a clock, the nearest that the GPU supports."""
@@ -203,13 +200,10 @@ class GpuSettings:
     def command(self, wanted: Mapping[str, Any]) -> str:
         """The command of the driver that sets values, up to "&& "; "" without any."""
         flags = {POWER_LIMIT: "-pl", CLOCK: "-lgc"}
-        each = [(name, wanted[name]) for name in self._asked if wanted.get(name) is not None]
-        if self._gpu is None:
-            return ""
-        gpu = self._gpu.info.id
-        return "".join(
-            f"sudo nvidia-smi -i {gpu} {flags[name]} {self.nearest(name, value):g} && " for name, value in each
-        )
+        each = {name: wanted[name] for name in self._asked if wanted.get(name) is not None}
+        gpu = "" if self._gpu is None else self._gpu.info.id
+        settings = (f"{flags[name]} {self.nearest(name, value):g}" for name, value in each.items())
+        return "".join(f"sudo nvidia-smi -i {gpu} {setting} && " for setting in settings)
 
     def __enter__(self) -> Self:
         return self

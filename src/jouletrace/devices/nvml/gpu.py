@@ -82,10 +82,7 @@ class NvmlGpu:
         Raises:
             NotPossibleError: If the GPU doesn't report it.
         """
-        try:
-            return float(self._nvml.call(_LIMIT, self._handle)) / 1e3
-        except Unavailable as error:
-            raise NotPossibleError(f"{self.info.name} doesn't report its power limit: {error}") from None
+        return self._get("power limit", _LIMIT) / 1e3
 
     def set_limit(self, watts: float) -> None:
         """Set the power limit for all users of the GPU (``nvmlDeviceSetPowerManagementLimit``), as ``nvidia-smi -pl``.
@@ -101,10 +98,7 @@ class NvmlGpu:
         Raises:
             NotPossibleError: If the GPU doesn't report it.
         """
-        try:
-            return float(self._nvml.call("nvmlDeviceGetClockInfo", self._handle, CLOCK_SM))
-        except Unavailable as error:
-            raise NotPossibleError(f"{self.info.name} doesn't report its SM clock: {error}") from None
+        return self._get("SM clock", "nvmlDeviceGetClockInfo", CLOCK_SM)
 
     def clocks_mhz(self) -> list[float]:
         """The SM clocks that can be locked at the highest memory clock, in MHz, ascending; empty if there are none."""
@@ -124,6 +118,12 @@ class NvmlGpu:
             self._set("SM clock", "nvmlDeviceResetGpuLockedClocks")
         else:
             self._set("SM clock", "nvmlDeviceSetGpuLockedClocks", round(mhz), round(mhz))
+
+    def _get(self, what: str, function: str, *which: int) -> float:
+        try:
+            return float(self._nvml.call(function, self._handle, *which))
+        except Unavailable as error:
+            raise NotPossibleError(f"{self.info.name} doesn't report its {what}: {error}") from None
 
     def _set(self, what: str, function: str, *values: int) -> None:
         try:
