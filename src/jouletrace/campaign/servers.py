@@ -34,6 +34,7 @@ from jouletrace.campaign.targets import Figures, ProgramTarget, filled, names_in
 from jouletrace.devices import is_simulated, open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
+from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.serving.bench import bench, in_use, refuse
 from jouletrace.profiler.serving.client import KEY
 from jouletrace.profiler.serving.load import BenchSettings, Level, load_levels
@@ -246,12 +247,12 @@ class ServerTarget(ProgramTarget):
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
-        asked = {"device": self._device, **asdict(self._requests)}
+        asked = {"device": self.device, **asdict(self._requests)}
         return {"server": self._base, "command": masked_arguments(self._words), **asked}
 
     def start_of(self, setting: Setting) -> tuple[list[str], dict[str, str]]:
         """See ``Target``: the command with its values, and the environment."""
-        return filled(self._words, setting), variables(self._words, setting, but=LOADS)
+        return filled(self._words, setting), variables(self._words, setting, (*LOADS, *NAMES))
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
@@ -302,7 +303,7 @@ class ServerTarget(ProgramTarget):
             devices = open_devices([self._spec(process)], real_time=not self._simulated)
             for device in devices:
                 stack.callback(device.close)
-            used = in_use(devices) if self._device == "auto" else devices
+            used = in_use(devices) if self.device == "auto" else devices
             return bench(asked, used, folder=place)
 
     def _spec(self, process: int) -> str:

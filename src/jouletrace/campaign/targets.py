@@ -24,6 +24,7 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.option import flag_of, whole
 from jouletrace.processes.children import our_child
+from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
@@ -39,9 +40,12 @@ _FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dt
 """Dimensions that are options of a profile, and how their values are read; ``attention`` and others are of the
 configuration."""
 
+_READ: Final = {**_FIELDS, **dict.fromkeys(NAMES, int)}
+"""How values are read; settings of the GPU, ``NAMES``, are set from outside."""
+
 _ATTENTION, _ATTENTION_KEY = "attention", "attn_implementation"
 
-_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend")
+_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend", *NAMES)
 """Dimensions that don't change what is computed, but for rounding."""
 
 _OTHER_WORK = ("seq_len", "prompt_len", "max_new_tokens", "task")
@@ -97,12 +101,14 @@ class Target(Protocol):
         per: Of what unit of work figures are.
         timed: Whether single iterations are timed, of which a percentile may be limited.
         note: A line for the result; "" for none.
+        device: The user's name for the GPU.
     """
 
     name: str
     per: str
     timed: bool
     note: str
+    device: str
 
     def check(self, settings: Sequence[Setting]) -> None:
         """Refuse invalid settings before anything is measured.
@@ -178,7 +184,7 @@ class WorkloadTarget:
         self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
         self._start = start
         self._worker: Worker | None = None
-        self.name = resolve(workload).name
+        self.name, self.device = resolve(workload).name, settings.device
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
@@ -305,22 +311,23 @@ class ProgramTarget:
     per, timed, note = "of the program", False, ""
 
     def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
-        self._words, self._device, self._limit_s = list(words), device, limit_s
+        self._words, self.device, self._limit_s = list(words), device, limit_s
         self.name = shlex.join(words)
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
-        open_device(self._device).close()
+        open_device(self.device).close()
         for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
-        return {"program": self._words, "device": self._device}
+        return {"program": self._words, "device": self.device}
 
     def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
         """See ``Target``: of each dimension what ``against`` states, else its first value."""
-        return {**{name: values[0] for name, values in over.items()}, **stated_by(over, against)}
+        first = {name: None if name in NAMES else values[0] for name, values in over.items()}
+        return {**first, **stated_by(over, against)}
 
     def stated(self, setting: Setting, run: Run) -> Setting:
         """See ``Target``: there are no defaults."""
@@ -337,10 +344,10 @@ class ProgramTarget:
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
         """See ``Target``; it takes as long as the program does."""
-        device = ["--device", self._device] if self._device != "auto" else []
+        device = ["--device", self.device] if self.device != "auto" else []
         command = our_child("jouletrace", "monitor", "--interval", "3600", "-o", str(place), *device)
         place.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **variables(self._words, setting)}
+        environment = {**os.environ, **variables(self._words, setting, NAMES)}
         with subprocess.Popen(
             [*command, "--", *filled(self._words, setting)],
             env=environment,
@@ -382,7 +389,7 @@ class ProgramTarget:
 
     def command(self, setting: Setting) -> str:
         """See ``Target``."""
-        assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting).items()]
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting, NAMES).items()]
         return " ".join([*assigned, shlex.join(filled(self._words, setting))])
 
 
@@ -429,7 +436,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(name: str, values: str, text: str) -> Iterator[Any]:
-    read = _FIELDS.get(name, str)
+    read = _READ.get(name, str)
     low, dots, high = values.partition("..")
     try:
         if dots and (read is int or (_is_whole(low) and _is_whole(high))):  # else paths, perhaps
@@ -461,7 +468,7 @@ def applied(setting: Setting, settings: ProfileSettings) -> ProfileSettings:
     Raises:
         BadInputError: If a value is invalid.
     """
-    given = {name: value for name, value in setting.items() if value is not None}
+    given = {name: value for name, value in setting.items() if value is not None and name not in NAMES}
     options: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in _FIELDS}
     config = {_ATTENTION_KEY if name == _ATTENTION else name: str(value) for name, value in given.items()}
     return replace(settings, **options, config={**settings.config, **config})
@@ -475,7 +482,9 @@ def setting_of(settings: ProfileSettings, over: Mapping[str, Sequence[Any]], aga
     """
     reference: Setting = {}
     for name in over:
-        if name in _FIELDS:
+        if name in NAMES:
+            reference[name] = None
+        elif name in _FIELDS:
             reference[name] = getattr(settings, name)
         else:
             reference[name] = settings.config.get(_ATTENTION_KEY if name == _ATTENTION else name)
@@ -488,6 +497,7 @@ def stated_by(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> 
     Raises:
         BadInputError: If it names no dimension, or a value is no number where one is needed.
     """
+    against = {name.replace("-", "_"): value for name, value in against.items()}
     if unknown := [name for name in against if name not in over]:
         raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
     return {name: next(_values(name, value, f"{name}={value}")) for name, value in against.items()}

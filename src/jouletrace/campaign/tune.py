@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
@@ -36,6 +37,7 @@ from jouletrace.campaign.targets import (
 from jouletrace.campaign.worker import last_line, reason_of
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import named
+from jouletrace.profiler.gpu_settings import NAMES, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.facts import SIMULATED
@@ -77,8 +79,8 @@ class _Campaign:
         ended_by: What broke it off; None if nothing did.
     """
 
-    def __init__(self, target: Target, folder: Path, limit: Limit | None, objective: str) -> None:
-        self._target, self._folder = target, folder
+    def __init__(self, target: Target, gpu: GpuSettings, folder: Path, limit: Limit | None, objective: str) -> None:
+        self._target, self._gpu, self._folder = target, gpu, folder
         self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
         self._read: dict[Planned, tuple[Run, Figures]] = {}
@@ -100,15 +102,7 @@ class _Campaign:
         Raises:
             BadInputError, NotPossibleError: If the reference can't be measured.
         """
-        self._settings = [reference]
-        first = Planned(0, 0, 0, words_of(reference), FIRST_S)
-        try:
-            self._visit([first], watch)
-        except (BadInputError, NotPossibleError) as error:
-            text = self._failed[0].text if 0 in self._failed else str(error)
-            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
-        if self.ended_by is not None:
-            raise self.ended_by
+        first = self._visit_reference(reference, watch)
         run, figures = self._read.pop(first)
         self._settings, self._reference = joined(self._target.stated(reference, run), combined)
         first = first._replace(number=self._reference)
@@ -148,6 +142,25 @@ class _Campaign:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
 
+    def _visit_reference(self, reference: Setting, watch: Watch[Planned]) -> Planned:
+        """Visit the reference alone.
+
+        Raises:
+            BadInputError, NotPossibleError: If it can't be measured.
+        """
+        self._settings = [reference]
+        first = Planned(0, 0, 0, words_of(reference), FIRST_S)
+        try:
+            self._visit([first], watch)
+            if 0 in self._failed:  # its Run is there, but not as it was asked for
+                raise NotPossibleError
+        except (BadInputError, NotPossibleError) as error:
+            text = self._failed[0].text if 0 in self._failed else str(error)
+            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
+        if self.ended_by is not None:
+            raise self.ended_by
+        return first
+
     def _compare_outputs(self) -> None:
         """How far outputs differ from the reference's; a setting whose outputs aren't finite fails.
 
@@ -175,10 +188,11 @@ class _Campaign:
             place = self._place(visit)
             try:
                 shutil.rmtree(place, ignore_errors=True)
+                self._gpu.set(self._settings[visit.number])
                 self._target.measure(self._settings[visit.number], visit.seconds, place, visit.process)
-                run = load(place)
-                self._read[visit] = run, self._target.figures(run)
-                note(Outcome(visit))
+                self._gpu.record(place)
+                self._take(visit)
+                note(self._failed.get(visit.number, Outcome(visit)))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 shutil.rmtree(place, ignore_errors=True)  # what fails is tried again when the campaign is resumed
                 if reason_of(error) in _OF_THE_MACHINE:
@@ -191,8 +205,14 @@ class _Campaign:
             self.ended_by = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits").ended_by
         for visit in visits:
             if visit not in self._read and visit.number not in self._failed and is_there(visit):
-                run = load(self._place(visit))
-                self._read[visit] = run, self._target.figures(run)
+                self._take(visit)
+
+    def _take(self, visit: Planned) -> None:
+        """Read the Run of a visit; a setting of the GPU that wasn't in force is no choice."""
+        run = load(self._place(visit))
+        self._read[visit] = run, self._target.figures(run)
+        if why := not_taken(run):
+            self._failed[visit.number] = Outcome(visit, NOT_TAKEN, why)
 
     def _place(self, visit: Planned) -> Path:
         return self._folder / VISITS / str(visit.process) / f"{visit.order:02d}-{safe_name(visit.words)}"
@@ -233,7 +253,7 @@ class _Campaign:
         for name in (CHOSEN, REFERENCE):
             shutil.rmtree(self._folder / name, ignore_errors=True)
         if best is not None and best != self._reference:
-            command = self._target.command(self._settings[best])
+            command = self._gpu.command(self._settings[best]) + self._target.command(self._settings[best])
             for number, name in ((best, CHOSEN), (self._reference, REFERENCE)):
                 self._target.keep([self._place(visit) for visit in visits[number]], self._folder / name)
         return Tuning(
@@ -268,7 +288,7 @@ class _Campaign:
         setting = self._settings[number]
         if number in self._failed:
             outcome = self._failed[number]
-            return Row(setting, outcome.reason, outcome.text)
+            return Row(setting, outcome.reason, outcome.text, read=self._read_back(visits))
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
@@ -288,7 +308,13 @@ class _Campaign:
             differs=self._differ[number],
             p95={name: of_requests(values, 0.95) for name, values in beside.items()},
             places=tuple(self._place(visit) for visit in visits),
+            read=self._read_back(visits),
         )
+
+    def _read_back(self, visits: Sequence[Planned]) -> dict[str, float]:
+        """See ``read_back``: means over visits."""
+        found = [read_back(self._read[visit][0]) for visit in visits]
+        return {name: sum(one[name] for one in found) / len(found) for name in (found[0] if found else {})}
 
 
 def joined(reference: Setting, combined: list[Setting]) -> tuple[list[Setting], int]:
@@ -381,15 +407,16 @@ def run_tune(
     campaign is resumed. No process begins after ``budget_s`` seconds.
 
     Raises:
-        BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings without
-            permission, or the folder holds something else.
-        NotPossibleError: If the reference can't be measured.
+        BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings or the GPU
+            would be changed without permission, or the folder holds something else.
+        NotPossibleError: If the reference can't be measured, or the GPU's settings can't be changed.
     """
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
     limit = joint(limits) if isinstance(target, ServerTarget) else _only(limits, target)
     reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+    of_gpu = {name: [one[name] for one in (reference, *combined) if one.get(name) is not None] for name in NAMES}
     if len(combined) > MOST_SETTINGS and not permitted:
         raise BadInputError(
             f"{len(combined)} settings take some {len(combined) * 4 / 60:.0f} minutes to see once: name fewer values, "
@@ -400,13 +427,16 @@ def run_tune(
     texts = [f"{name}={','.join(map(str, values))}" for name, values in over.items()]
     said = {**target.claim(), "over": " ".join(texts), "against": words_of(reference)}
     said |= {"objective": objective, "limit": str(limit) if limit else ""}
-    with claimed(folder / CLAIM, "tune", said):
-        campaign = _Campaign(target, folder, limit, objective)
-        try:
-            campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
-        finally:
-            target.end_process()
-        return campaign.result(), campaign.ended_by
+    with GpuSettings(target.device, of_gpu) as gpu:
+        gpu.check_permitted(permitted)
+        campaign = _Campaign(target, gpu, folder, limit, objective)
+        with claimed(folder / CLAIM, "tune", said):
+            with gpu.changing():
+                try:
+                    campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
+                finally:
+                    target.end_process()
+            return campaign.result(), campaign.ended_by
 
 
 def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
@@ -481,7 +511,7 @@ def tune(
         budget: Seconds after which no process begins.
         folder: Where the Runs are saved; a folder with this campaign is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a visit is ended as timed out.
-        yes: Permit more than 200 settings.
+        yes: Permit more than 200 settings, and changing the GPU's power limit and clock; they are restored.
         progress: Whether lines on stderr report each visit; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, the same for all settings, as of ``jt.profile``.
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import say_plan
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.errors import NotPossibleError
@@ -35,7 +36,8 @@ def tune(
             metavar="NAME=VALUES",
             help="What may vary: batch=1..256 (powers of two), mode=eager,graph,compile, dtype=..., attention=..., "
             "or a key of the configuration; of a program, {NAME} in its words or else its environment; of a server "
-            "also concurrency=1,4,16 or rate=1,2,4; repeatable.",
+            "also concurrency=1,4,16 or rate=1,2,4; clock=MHz,... and power_limit=W,... of the GPU (with --yes, as "
+            "root); repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -61,7 +63,9 @@ def tune(
     input_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of a server's prompts.")] = "512",
     output_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of its answers.")] = "128",
     model: Annotated[str, typer.Option(help="Name of its model. [default: the only one served]")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Permit more than 200 settings.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
+    ] = False,
     point_limit: Annotated[
         float,
         typer.Option(
@@ -97,8 +101,10 @@ def tune(
     requests = Requests(duration, input_tokens, output_tokens, model)
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
+            target = target_of(what, settings, limits, point_limit, dimensions, requests)
+            say_plan(target.device, dimensions)
             found, ended_by = run_tune(
-                target_of(what, settings, limits, point_limit, dimensions, requests),
+                target,
                 dimensions,
                 folder,
                 limits=limits,

@@ -56,6 +56,7 @@ class Row:
             where it isn't known.
         p95: Further latencies by name that 95 % of a server's requests don't exceed, s.
         places: Where its Runs are.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
     """
 
     setting: Setting
@@ -71,6 +72,7 @@ class Row:
     differs: float | None = None
     p95: Mapping[str, Estimate] = field(default_factory=dict)
     places: tuple[Path, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def latency(self) -> Estimate:
@@ -203,6 +205,7 @@ def to_dict(found: Tuning) -> dict[str, Any]:
             "part": _part(found, n) or None,
             "front": n in front,
             "outputs_differ": row.differs,
+            **({"read": row.read} if row.read else {}),
             **{name: getattr(row, name).to_dict() for name in ("cost", "time", "p50", "p99", "over")},
             **{f"{name}_p95": value.to_dict() for name, value in row.p95.items()},
         }
@@ -251,10 +254,12 @@ def _table(found: Tuning) -> Table:
     compared = any(row.differs is not None for row in found.rows)
     beside = next((list(row.p95) for row in found.rows if row.p95), [])
     limited = any(row.over.reason != "no_limit" for row in found.rows)
+    read = list(dict.fromkeys(name for row in found.rows for name in row.read))
     table = Table(
         "",
         [
             *(Column(name, numeric=_is_number(found, name)) for name in names),
+            *(Column(name, numeric=True, wide=1) for name in read),
             Column(found.per, unit=unit, ends=True, key="cost"),
             Column("time", unit="s", ends=True, key="time", wide=1),
             *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
@@ -271,6 +276,7 @@ def _table(found: Tuning) -> Table:
         table.rows.append(
             [
                 *setting,
+                *(f"{row.read[name]:g}" if name in row.read else None for name in read),
                 row.cost,
                 row.time,
                 *((row.p50, row.p99) if timed else ()),
@@ -403,8 +409,9 @@ def _is_number(found: Tuning, name: str) -> bool:
 def _said(name: str, value: object) -> str:
     """A value in words: those that say themselves what they are stand alone."""
     if value is None:
-        return f"{name} by default"
-    return str(value) if name in ("mode", "dtype", "backend") else f"{name} {value}"
+        return f"{name.replace('_', ' ')} by default"
+    unit = {"power_limit": " W", "clock": " MHz"}.get(name, "")
+    return str(value) if name in ("mode", "dtype", "backend") else f"{name.replace('_', ' ')} {value}{unit}"
 
 
 def write_page(found: Tuning, path: Path) -> None:
