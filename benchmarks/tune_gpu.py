@@ -6,10 +6,10 @@
     python benchmarks/tune_gpu.py deit-b -o b --then out/deit-b.json   # on another GPU: do relative savings agree?
     python benchmarks/tune_gpu.py deit-b -o try -d sim:h100 --small    # try the script without a GPU
 
-A case takes up to 5 min of ``tune`` (``--budget``) and some 10 s a setting of the grid, which measures each of the same
-settings to ± 1 % in a process of its own, in another order. After ``--seconds`` (500) nothing begins: the same call
-goes on where it ended, if its folder is still there. Prints the result and writes it to OUT/CASE.json, as does a call
-that isn't complete. Three cases take some 22 min on one H200, in calls of less than 9 min.
+A case takes up to 5 min of ``tune`` (``--budget``) and about 10 s a setting of the grid, which measures each of the
+same settings to ± 1 % in a process of its own, in another order. After ``--seconds`` (500) nothing begins: the same
+call goes on where it ended, if its folder is still there. Prints the result and writes it to OUT/CASE.json, as does a
+call that isn't complete. Three cases take about 22 min on one H200, in calls of less than 9 min.
 
 The reference server (examples/serve_reference.py) isn't a case: it needs aiohttp, and its settings are those of its
 start.
@@ -22,14 +22,13 @@ import random
 import sys
 import time
 from dataclasses import asdict, replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from jouletrace.campaign.limits import Limit, parse_limits
 from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, words_of
-from jouletrace.campaign.tune import joined, run_tune, target_of
+from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.campaign.worker import last_line
 from jouletrace.profiler.progress import reported
 from jouletrace.profiler.settings import ProfileSettings
@@ -155,44 +154,48 @@ def main() -> None:
     limits = parse_limits(limit) if limit else ()
     first = {name: str(values[0]) for name, values in over.items()}
     settings, folder = ProfileSettings(device=given.device, **options), given.output / given.case
-    with reported(True) as progress:
-        target = target_of([given.case], settings, limits, 120.0)
-        budget_s = min(given.budget, given.seconds)
-        tuning, ended_by = run_tune(
-            target, over, folder / "tune", limits=limits, against=first, budget_s=budget_s, progress=progress
-        )
-    if ended_by is not None:
-        raise ended_by
-    tuned_s = time.monotonic() - began_s
-    combined = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
-    all_settings, _ = joined(tuning.rows[tuning.reference].setting, combined)
+    path = given.output / f"{given.case}.json"
+    if path.exists():  # from a call before: another would give tune more time
+        result = json.loads(path.read_text())
+    else:
+        with reported(True) as progress:
+            target = target_of([given.case], settings, limits, 120.0)
+            budget_s = min(given.budget, given.seconds)
+            tuning, ended_by = run_tune(
+                target, over, folder / "tune", limits=limits, against=first, budget_s=budget_s, progress=progress
+            )
+        if ended_by is not None:
+            raise ended_by
+        result = {
+            "case": given.case,
+            "device": tuning.device,
+            "simulated": bool(tuning.simulated),
+            "over": texts,
+            "limit": limit,
+            "options": options,
+            "outcome": tuning.outcome,
+            "stopped": tuning.stopped or None,
+            "verdict": str(tuning).splitlines(),
+            "processes": tuning.processes,
+            "choice": tuning.rows[tuning.best].setting if tuning.best is not None else None,
+            "reference": tuning.rows[tuning.reference].setting,
+            "promise": tuning.saving,
+            "within": tuning.within,
+            "tuned": [{"setting": row.setting, "energy": row.cost.to_dict()} for row in tuning.rows],
+            "seconds": {"tune": time.monotonic() - began_s, "grid": 0.0},
+        }
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    grid_began_s = time.monotonic()
+    all_settings = [row["setting"] for row in result["tuned"]]
     until_s = began_s + given.seconds
     rows = grid_of(Grid(given.case, settings, 120.0), all_settings, folder / "grid", next(iter(limits), None), until_s)
-    result = {
-        "case": given.case,
-        "device": tuning.device,
-        "simulated": bool(tuning.simulated),
-        "over": texts,
-        "limit": limit,
-        "options": options,
-        "outcome": tuning.outcome,
-        "stopped": tuning.stopped or None,
-        "verdict": str(tuning).splitlines(),
-        "processes": tuning.processes,
-        "choice": tuning.rows[tuning.best].setting if tuning.best is not None else None,
-        "reference": tuning.rows[tuning.reference].setting,
-        "promise": tuning.saving,
-        "within": tuning.within,
-        "tuned": [{"setting": row.setting, "energy": row.cost.to_dict()} for row in tuning.rows],
-        "grid": rows,
-        "seconds": {"tune": tuned_s, "grid": time.monotonic() - began_s - tuned_s},
-        "complete": len(rows) == len(all_settings),
-    }
+    result |= {"grid": rows, "complete": len(rows) == len(all_settings)}
+    result["seconds"]["grid"] += time.monotonic() - grid_began_s
     result["judged"] = judged(result)
     if given.then is not None:
         result["then"] = compared(result, json.loads(given.then.read_text()))
     text = json.dumps(result, indent=1)
-    (given.output / f"{given.case}.json").write_text(text + "\n")
+    path.write_text(text + "\n")
     shown = ("device", "choice", "promise", "within", "stopped", "judged", "seconds", "complete", "then")
     print(json.dumps({name: result[name] for name in shown if name in result}, indent=1))
 

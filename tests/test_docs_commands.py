@@ -40,7 +40,7 @@ from serving_runs import aiperf_line, vllm_object
 ROOT = typer.main.get_command(app.app)
 RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled"
 RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
-"""Pages whose commands are run here, with stand-ins for measuring. Each line of studies.md names a test that runs it."""
+"""Pages whose commands run here, with stand-ins for measuring. Each line of studies.md names a test that runs it."""
 
 ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
