@@ -220,7 +220,8 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
      any_model.WORST),
     (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", saved(EAGER_GRAPH)),
     (README, "fp16 {} % of fp32's at batch 8", saved(FP32_FP16)),
-    (README, "with p99 < 40 ms, chooses batch 256 as a graph: {} ± {} mJ per image, {} % less than batch 8 launched eagerly",
+    (README, "with p99 < 40 ms, chooses batch 256 as a graph: {} ± {} mJ per image, {} % less than batch 8 launched "
+             "eagerly",
      tuned("deit-b-b256-graph", "deit-b-b8-eager")),
     (README, "{} ± {} kJ (± 4.9 % absolute) in ", whole(RESNET, energy_total_j=KJ)),
     (README, "absolute) in {} s", whole(RESNET, iteration_time_s=1)),
