@@ -104,7 +104,7 @@ class _Campaign:
             self._visit([first], watch)
         except (BadInputError, NotPossibleError) as error:
             text = self._failed[0].text if 0 in self._failed else str(error)
-            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
+            raise type(error)(f"the reference, {first.words}: {text}; --against or --device names another") from None
         if self.ended_by is not None:
             raise self.ended_by
         run, figures = self._read.pop(first)
