@@ -40,7 +40,7 @@ CASES = {
     "llama-1b": (
         ["batch=1,8,32", "mode=eager,graph", "dtype=bf16,fp16"],
         "",
-        {"task": "generate", "prompt_len": 128, "max_new_tokens": 32},
+        {"task": "generate", "seq_len": 128, "max_new_tokens": 32},
     ),
 }
 """Dimensions, limit and options by workload; the first value of each dimension is the reference's."""
