@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -39,9 +40,10 @@ class Gpu:
     def __init__(self, name):
         type(self).started += 1
         self.process, self.said, self.code = self.started, {}, 0
+        type(self).alive = self.alive | {self.process}
 
-    failing = ()
-    started = 0
+    failing, has_libraries = (), True
+    started, alive, orders = 0, frozenset(), ()
     over = True
 
     @staticmethod
@@ -50,7 +52,10 @@ class Gpu:
 
     def begin(self, order):
         settings = order["settings"]
-        if order["do"] == "outputs":
+        type(self).orders += ((self.process, order["do"]),)
+        if order["do"] == "libraries":
+            self.said = {"is": "done"} if self.has_libraries else {"is": "failed", "reason": "failed", "text": "no"}
+        elif order["do"] == "outputs":
             self.said = {"is": "done", "differ": self.differ(settings), "why": ""}
         elif settings["batch"] in self.failing:
             self.said = {"is": "failed", "reason": "out_of_memory", "text": "CUDA out of memory", "code": 3}
@@ -80,13 +85,13 @@ class Gpu:
         return run
 
     def close(self, now=False):
-        pass
+        type(self).alive = self.alive - {self.process}
 
 
 @pytest.fixture
 def start():
     """Workers of that GPU."""
-    return type("Worker", (Gpu,), {"failing": (), "started": 0})
+    return type("Worker", (Gpu,), {})
 
 
 class Quiet:
@@ -160,7 +165,25 @@ def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, st
     chosen, reference = load(tmp_path / "chosen"), load(tmp_path / "reference")
     assert chosen.workload["batch"] == 64
     assert reference.workload["batch"] == 1
-    assert chosen.settings["repeats"] == found.rows[found.best].processes
+    assert chosen.settings["repeats"] == found.rows[found.best].processes - 1, "those after the first, short one"
+
+
+def test_processes_import_their_libraries_together_before_one_of_them_measures(tmp_path, start, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    found, _ = tuned(tmp_path, start)
+    assert found.processes > 1
+    measured = [at for at, (_, what) in enumerate(start.orders) if what == "profile"]
+    first, second, *_ = (process for process, what in dict.fromkeys(start.orders) if what == "profile")
+    imported = [start.orders.index((process, "libraries")) for process in (first, second)]
+    assert max(imported) < measured[0]
+    assert start.alive == frozenset(), "also those that weren't needed"
+
+
+def test_a_process_that_cannot_import_ahead_says_why_in_its_turn(tmp_path, start):
+    start.has_libraries = False
+    found, _ = tuned(tmp_path, start)
+    assert found.outcome == "chosen"
+    assert start.alive == frozenset()
 
 
 def test_a_limit_rules_out_what_is_over_it(tmp_path, start):

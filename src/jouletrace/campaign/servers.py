@@ -328,6 +328,10 @@ class ServerTarget(ProgramTarget):
             self._server.close()
             self._server = None
 
+    def close(self) -> None:
+        """See ``Target``."""
+        self.end_process()
+
     def figures(self, run: Run) -> Figures:
         """See ``Target``: energy and time per output token of the steady state; latencies are of its requests."""
         name, energy = _name(run), _cost(run)

@@ -61,6 +61,10 @@ MOST_ITERATIONS = 20_000
 MOST_WINDOWS = 16
 """Windows of energy in a visit, 4 s: beyond, processes differ by more than windows."""
 
+AHEAD = 4
+"""Processes that import their libraries at once, as many as there are CPUs at most: importing takes a CPU some seconds
+and half a GB, and campaigns take two processes at least, six in the median (docs/results/tune-sim.md)."""
+
 _NAMED = re.compile(r"\{([\w-]+)\}")
 """Where a word of a program has the value of a dimension."""
 
@@ -140,7 +144,10 @@ class Target(Protocol):
         """
 
     def end_process(self) -> None:
-        """End the process: the next visit starts another."""
+        """End the process: the next visit is in another."""
+
+    def close(self) -> None:
+        """End all processes."""
 
     def figures(self, run: Run) -> Figures:
         """The figures of a visit.
@@ -184,6 +191,7 @@ class WorkloadTarget:
         self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
         self._start = start
         self._worker: Worker | None = None
+        self._ready: list[Worker] = []
         self.name, self.device = resolve(workload).name, settings.device
 
     def check(self, settings: Sequence[Setting]) -> None:
@@ -235,7 +243,7 @@ class WorkloadTarget:
             JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
         """
         if self._worker is None:
-            self._worker = self._start(self._workload)
+            self._worker = self._next()
         try:
             self._worker.begin({**order, "workload": self._workload})
             listen([self._worker], limit_s=self._limit_s)
@@ -246,11 +254,30 @@ class WorkloadTarget:
             raise
         return self._worker.said
 
+    def _next(self) -> Worker:
+        """A new process, with its libraries imported; several import theirs at once, while none measures."""
+        if not self._ready:
+            self._ready = [self._start(self._workload) for _ in range(min(AHEAD, os.cpu_count() or 1))]
+            order = {"do": "libraries", "workload": self._workload, "settings": asdict(self._settings)}
+            for worker in self._ready:
+                worker.begin(order)
+            listen(self._ready, limit_s=self._limit_s)
+            for failed in [worker for worker in self._ready if worker.said["is"] == "failed"]:
+                self._ready.remove(failed)
+                failed.close(now=True)
+        return self._ready.pop() if self._ready else self._start(self._workload)  # which says what fails
+
     def end_process(self) -> None:
         """See ``Target``."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def close(self) -> None:
+        """See ``Target``."""
+        self.end_process()
+        while self._ready:
+            self._ready.pop().close()
 
     def figures(self, run: Run) -> Figures:
         """See ``Target``."""
@@ -371,6 +398,9 @@ class ProgramTarget:
 
     def end_process(self) -> None:
         """See ``Target``: each visit is a process."""
+
+    def close(self) -> None:
+        """See ``Target``: none is left."""
 
     def figures(self, run: Run) -> Figures:
         """See ``Target``."""

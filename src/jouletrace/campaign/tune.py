@@ -50,7 +50,7 @@ from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
 CHOSEN, REFERENCE = "chosen", "reference"
-"""Folders of the Runs that hold all visits of a setting."""
+"""Folders of the Runs that hold the visits of a setting in later processes."""
 
 _OF_THE_MACHINE = ("lost_gpu", "disk_full")
 """Reasons of failures that are no setting's: they end the campaign."""
@@ -156,7 +156,7 @@ class _Campaign:
                 raise NotPossibleError
         except (BadInputError, NotPossibleError) as error:
             text = self._failed[0].text if 0 in self._failed else str(error)
-            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
+            raise type(error)(f"the reference, {first.words}: {text}; --against or --device names another") from None
         if self.ended_by is not None:
             raise self.ended_by
         return first
@@ -222,7 +222,7 @@ class _Campaign:
         figures = self._read[visit][1]
         energy, took = figures.energy, figures.time
         log_energy, log_time = math.log(energy.value or math.nan), math.log(took.value or math.nan)
-        sd_energy, sd_time = _sd(energy), _sd(took)
+        sd_energy, sd_time = sd_of(energy), sd_of(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
         limit, seconds = _percentile(self._limit), figures.latencies_s
@@ -255,7 +255,9 @@ class _Campaign:
         if best is not None and best != self._reference:
             command = self._gpu.command(self._settings[best]) + self._target.command(self._settings[best])
             for number, name in ((best, CHOSEN), (self._reference, REFERENCE)):
-                self._target.keep([self._place(visit) for visit in visits[number]], self._folder / name)
+                later = [visit for visit in visits[number] if visit.process]  # the first are short, and not all settled
+                places = [self._place(visit) for visit in later or visits[number]]
+                self._target.keep(places, self._folder / name)
         return Tuning(
             workload=self._target.name,
             per=self._target.per,
@@ -379,7 +381,7 @@ def estimate_of(mean: float, sd: float) -> Estimate:
     return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), method="visits")
 
 
-def _sd(estimate: Estimate) -> float:
+def sd_of(estimate: Estimate) -> float:
     """Relative standard deviation of an estimate from its 95 % interval, which is Student's over its windows."""
     if estimate.low is None or estimate.high is None or not estimate.value:
         return math.nan
@@ -435,7 +437,7 @@ def run_tune(
                 try:
                     campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
                 finally:
-                    target.end_process()
+                    target.close()
             return campaign.result(), campaign.ended_by
 
 
