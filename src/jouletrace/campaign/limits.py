@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,14 +20,21 @@ from jouletrace.analysis.latency import LANE, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.serving import SLO_SHARE
 from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Entry, Judged
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95, difference, percentile, ratio
 from jouletrace.stats.quantiles import student
 
-SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": 0.05, "tpot": None}
-"""Quantities that may be limited, with the share of iterations that may exceed it; None of a mean. A first token
-is in time for 95 %, as under an SLO of ``bench``."""
+MAY_MISS = round(1 - SLO_SHARE, 9)
+"""Share of a server's requests that may miss an SLO."""
+
+SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": MAY_MISS, "tpot": None}
+"""Quantities of a profile that may be limited, with the share of iterations that may exceed it; None of a mean. A first
+token is in time for 95 %, as under an SLO of ``bench``."""
+
+OF_REQUESTS = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
+"""Those of a server's requests."""
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -41,9 +48,7 @@ FAR = 0.01
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _LIMIT = re.compile(
-    rf"({'|'.join(SHARES)})\s*<=?\s*(?:\+({{0}})\s*%|({{0}})\s*({'|'.join(_SECONDS)}))".format(
-        r"[0-9]+\.?[0-9]*|\.[0-9]+"
-    )
+    rf"(\w+)\s*<=?\s*(?:\+({{0}})\s*%|({{0}})\s*({'|'.join(_SECONDS)})?)".format(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 )
 
 
@@ -52,7 +57,7 @@ class Limit:
     """A limit that a setting must meet.
 
     Attributes:
-        quantity: One of ``SHARES``; "time" is that per sample.
+        quantity: One of ``SHARES`` or ``OF_REQUESTS``; "time" is that per sample.
         bound: In seconds or, of a relative one, the largest increase above the reference as a share.
         relative: Whether it is relative.
         share: Of iterations that may exceed it; None of a mean.
@@ -71,8 +76,28 @@ class Limit:
         return f"{self.quantity}<{self.bound / _SECONDS[unit]:.6g}{unit}"
 
 
-def parse_limits(text: str | None, option: str = "--limit") -> tuple[Limit, ...]:
+@dataclass(frozen=True)
+class Joint(Limit):
+    """Limits that a request must meet together: of its quantities over their bounds the largest is at most 1."""
+
+    parts: tuple[Limit, ...] = ()
+
+    def __str__(self) -> str:
+        """As they are written."""
+        return ",".join(map(str, self.parts))
+
+
+def joint(limits: Sequence[Limit]) -> Joint | None:
+    """Limits of requests as one, which 5 % may miss; None of none."""
+    return Joint("requests", 1.0, False, MAY_MISS, tuple(limits)) if limits else None
+
+
+def parse_limits(
+    text: str | None, option: str = "--limit", shares: Mapping[str, float | None] = SHARES
+) -> tuple[Limit, ...]:
     """Limits separated by commas: "p99<20ms", "time<+3%", "ttft<200ms,tpot<20ms"; none of None.
+
+    Those of ``OF_REQUESTS`` may lack a unit: they are seconds then.
 
     Raises:
         BadInputError: If one is anything else, or two limit the same quantity.
@@ -81,14 +106,27 @@ def parse_limits(text: str | None, option: str = "--limit") -> tuple[Limit, ...]
     for part in () if text is None else text.split(","):
         match = _LIMIT.fullmatch(part.strip())
         quantity, percent, time, unit = ("", None, "0", "s") if match is None else match.groups()
-        bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit]
-        if not 0 < bound < math.inf or quantity in found or (percent and quantity != "time"):
+        bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit or "s"]
+        units = percent or unit or shares is OF_REQUESTS
+        known = quantity in shares and quantity not in found and (quantity == "time" or not percent)
+        if not known or not units or not 0 < bound < math.inf:
+            some = "ttft<0.5,tpot<50ms" if shares is OF_REQUESTS else "p99<20ms, time<+3% or ttft<200ms,tpot<20ms"
+            more = "" if shares is OF_REQUESTS else "; time may be in % above the reference"
             raise BadInputError(
-                f"{option} {text!r}: write limits such as p99<20ms, time<+3% or ttft<200ms,tpot<20ms: "
-                f"{', '.join(SHARES)}, each once, in ns, us, ms or s; time may be in % above the reference"
+                f"{option} {text!r}: write limits such as {some}: {', '.join(shares)}, each once, in ns, us, ms or s"
+                f"{more}"
             )
-        found[quantity] = Limit(quantity, bound, percent is not None, SHARES[quantity])
+        found[quantity] = Limit(quantity, bound, percent is not None, shares[quantity])
     return tuple(found.values())
+
+
+def slo_of(text: str) -> dict[str, float]:
+    """Limits of ``--slo`` in seconds by name.
+
+    Raises:
+        BadInputError: As ``parse_limits``.
+    """
+    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", OF_REQUESTS)}
 
 
 def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> tuple[tuple[int, int, int], ...]:

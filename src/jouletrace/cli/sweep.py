@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.campaigns import conclude, say_plan
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.option import number, whole
@@ -37,9 +37,14 @@ def sweep(
     power_limit: Annotated[
         str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Permit changing the GPU's power limit; it is restored.")] = False,
+    clock: Annotated[
+        str | None, typer.Option(metavar="MHz,MHz,...", help="SM clocks to lock; needs --yes and root.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Permit changing the GPU's power limit and clock; they are restored.")
+    ] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
+        bool, typer.Option("--restore", help="Only restore what a killed sweep or tune changed.")
     ] = False,
     point_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")
@@ -61,15 +66,13 @@ def sweep(
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
     from jouletrace.campaign.sweep import Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.profiler.power_limits import restore_limit
+    from jouletrace.profiler.gpu_settings import restore as restored
     from jouletrace.report.sweep import FORMATS, render
     from jouletrace.run.files import quoted
 
     if restore:
-        before = restore_limit(settings.device)
-        say(
-            "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
-        )
+        said = [f"the {one}" for one in restored(settings.device)]
+        say(" and ".join(said) or "jouletrace has left no setting changed")
         return
     form, limits = check_form(form, json, FORMATS), parse_limits(limit)
     fixed, config = varied(settings.config)
@@ -81,8 +84,10 @@ def sweep(
         options.parse_values(dtype, "--dtype", str),
         options.parse_values(mode, "--mode", str),
         options.parse_values(power_limit, "--power-limit", number),
+        options.parse_values(clock, "--clock", number),
         config,
     )
+    say_plan(settings.device, grid.of_gpu())
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
             found, tally = run_sweep(

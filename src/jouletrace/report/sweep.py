@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
@@ -37,6 +37,7 @@ AXES = {
     "dtype": "dtype",
     "mode": "mode",
     "power_limit_w": "limit (W)",
+    "clock_mhz": "clock (MHz)",
 }
 """Settings that may be varied, with their headings."""
 
@@ -110,6 +111,7 @@ class Point(TypedDict, total=False):
     dtype: str
     mode: str
     power_limit_w: float
+    clock_mhz: float
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Entry:
         place: Where its Run is.
         run: The Run; None if it isn't done.
         judged: The point against each limit; empty without limits or a Run.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
+        not_taken: Why a value that was set on the GPU wasn't in force; "" if all were.
     """
 
     point: Point
@@ -131,6 +135,8 @@ class Entry:
     place: str
     run: Run | None = None
     judged: tuple[Judged, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
+    not_taken: str = ""
 
     @property
     def verdict(self) -> str:
@@ -177,7 +183,8 @@ class Sweep(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        rows = [{**one.point, "outcome": one.outcome, **one.figures(), **one.limited()} for one in self.entries]
+        rows = [{**one.point, "outcome": one.outcome, **one.read, **one.figures()} for one in self.entries]
+        rows = [{**row, **one.limited()} for row, one in zip(rows, self.entries, strict=True)]
         return frame([{**row, "run": one.place} for row, one in zip(rows, self.entries, strict=True)])
 
     def __str__(self) -> str:
@@ -200,6 +207,7 @@ def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = Fals
         rows: list[dict[str, Any]] = []
         for one in entries:
             rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
+            rows[-1] |= {"read": one.read, "not_in_force": one.not_taken or None} if one.read else {}
             rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
             rows[-1] |= {"limits": [own.to_dict() for own in one.judged]} if one.judged else {}
             rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
@@ -223,6 +231,8 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])]
     columns = [Column(AXES[name], numeric=name not in _WORDS) for name in varying]
+    read = list(dict.fromkeys(name for entry in entries for name in entry.read))
+    columns += [Column(name, numeric=True) for name in read]
     figures = [entry.figures() for entry in entries]
     of_host = any(one["work_per_sample_j"].value is not None for one in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
@@ -231,12 +241,19 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     names = list(dict.fromkeys(name for one in limited for name in one))
     section.columns += [Column(name, unit="" if name == "limits" else "s") for name in names]
     section.rows = [
-        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated), *map(more.get, names)]
+        [
+            *(_said(entry.point.get(name)) for name in varying),
+            *(_said(entry.read.get(name)) for name in read),
+            *(own[name] for name in stated),
+            *map(more.get, names),
+        ]
         for entry, own, more in zip(entries, figures, limited, strict=True)
     ]
     for entry in entries:
+        what = " ".join(_said(entry.point.get(name)) for name in varying)
+        if entry.not_taken:
+            section.notes.append(f"{what}: {entry.not_taken}")
         if entry.outcome != DONE:
-            what = " ".join(_said(entry.point.get(name)) for name in varying)
             reason = entry.reason if entry.run is None else f"of some of its runs alone: {entry.reason}"
             section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {reason}")
     found.sections = [section]
@@ -249,7 +266,7 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     done = [entry for entry in entries if entry.run is not None]
     if any(entry.outcome == INTERRUPTED for entry in entries):
         return [f"not finished: {sum(entry.outcome == DONE for entry in entries)} of {len(entries)} points are whole"]
-    every = done
+    every = done = [entry for entry in done if not entry.not_taken]  # else it isn't the point that was asked for
     limits = " and ".join(one.limit for one in next((entry.judged for entry in done if entry.judged), ()))
     done = [entry for entry in done if entry.verdict == MEETS]
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}

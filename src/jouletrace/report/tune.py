@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate
 from jouletrace.run.frames import frame
+from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT
 from jouletrace.run.shown import Shown
 
@@ -24,6 +25,9 @@ FORMATS = ("table", "json", "csv", "markdown")
 
 OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
 """Quantities that may be least: name and unit."""
+
+PER_TOKEN: Final = "per output token"
+"""Unit of work of a server."""
 
 Setting = dict[str, Any]
 """Values by dimension, as ``--over`` names them; None for a default."""
@@ -50,7 +54,9 @@ class Row:
         over_by_far: Share of those over it by more than 1 %, by which the limit is judged.
         differs: The largest difference of its outputs from the reference's, relative to the largest of these; None
             where it isn't known.
+        p95: Further latencies by name that 95 % of a server's requests don't exceed, s.
         places: Where its Runs are.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
     """
 
     setting: Setting
@@ -64,7 +70,9 @@ class Row:
     over: Estimate = _NO_LIMIT
     over_by_far: Estimate = _NO_LIMIT
     differs: float | None = None
+    p95: Mapping[str, Estimate] = field(default_factory=dict)
     places: tuple[Path, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def latency(self) -> Estimate:
@@ -83,7 +91,7 @@ class Tuning(Shown):
 
     Attributes:
         workload, device: What was run on what.
-        per: Of what unit of work figures are: "per sample", "of the program".
+        per: Of what unit of work figures are: "per sample", "of the program", "per output token".
         objective: A key of ``OBJECTIVES``.
         limit: As it was given; "" for none.
         most_over: Share of iterations that it lets take longer; None of other limits.
@@ -96,6 +104,7 @@ class Tuning(Shown):
         alike: Rows whose difference from the best is within its error.
         undecided: Rows that may or may not meet the limit, with what they would save against the reference.
         why_not: Why it isn't known how far outputs differ; "" where it is, or where none can.
+        note: What else there is to know of its rounds; "" if there is nothing.
         seconds, processes: What it took.
         stopped: Why it ended before it had decided; "" if it didn't.
         simulated: How a simulated GPU is marked; "" for another.
@@ -120,12 +129,18 @@ class Tuning(Shown):
     undecided: Sequence[tuple[int, float]] = ()
     nearest: int | None = None
     why_not: str = ""
+    note: str = ""
     seconds: float = 0.0
     processes: int = 0
     stopped: str = ""
     simulated: str = ""
     command: str = ""
     folder: Path = Path()
+
+    @property
+    def timed(self) -> str:
+        """The unit whose latencies are stated."""
+        return "request" if self.per == PER_TOKEN else "iteration"
 
     @property
     def front(self) -> list[int]:
@@ -190,7 +205,9 @@ def to_dict(found: Tuning) -> dict[str, Any]:
             "part": _part(found, n) or None,
             "front": n in front,
             "outputs_differ": row.differs,
+            **({"read": row.read} if row.read else {}),
             **{name: getattr(row, name).to_dict() for name in ("cost", "time", "p50", "p99", "over")},
+            **{f"{name}_p95": value.to_dict() for name, value in row.p95.items()},
         }
         for n, row in enumerate(found.rows)
     ]
@@ -235,14 +252,18 @@ def _table(found: Tuning) -> Table:
     names = list(found.rows[0].setting)
     timed = any(row.p50.value is not None for row in found.rows)
     compared = any(row.differs is not None for row in found.rows)
+    beside = next((list(row.p95) for row in found.rows if row.p95), [])
     limited = any(row.over.reason != "no_limit" for row in found.rows)
+    read = list(dict.fromkeys(name for row in found.rows for name in row.read))
     table = Table(
         "",
         [
             *(Column(name, numeric=_is_number(found, name)) for name in names),
+            *(Column(name, numeric=True, wide=1) for name in read),
             Column(found.per, unit=unit, ends=True, key="cost"),
             Column("time", unit="s", ends=True, key="time", wide=1),
             *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
+            *(Column(f"{name.upper()} p95", unit="s", ends=True, brief=True) for name in beside),
             *([Column("over limit", unit=PERCENT, ends=True)] if limited else []),
             *([Column("outputs differ", unit=PERCENT, wide=1)] if compared else []),
             Column("processes", numeric=True, wide=2),
@@ -255,9 +276,11 @@ def _table(found: Tuning) -> Table:
         table.rows.append(
             [
                 *setting,
+                *(f"{row.read[name]:g}" if name in row.read else None for name in read),
                 row.cost,
                 row.time,
                 *((row.p50, row.p99) if timed else ()),
+                *(row.p95.get(name) for name in beside),
                 *((row.over,) if limited else ()),
                 *((row.differs,) if compared else ()),
                 row.processes or None,
@@ -308,6 +331,8 @@ def _verdict(found: Tuning) -> list[str]:
         lines.append(f"its outputs differ from the reference's by up to {_percent(differs)} of their largest")
     if found.why_not:
         lines.append(f"outputs weren't all compared: {found.why_not}")
+    if found.note:
+        lines.append(found.note)
     if found.stopped:
         lines.append(f"not finished: {found.stopped}")
     if found.command:
@@ -321,7 +346,7 @@ def _outcome(found: Tuning) -> list[str]:
     took = f"{found.processes} process{'es' * (found.processes != 1)}, {found.seconds:.0f} s"
     if found.best is None and found.nearest is not None:
         nearest = rows[found.nearest]
-        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its iterations over it"
+        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its {found.timed}s over it"
         return [f"none of {len(rows)} settings meets {found.limit}; nearest: {nearest.words}{over} ({took})"]
     if found.best is None:
         return [f"undecided: no setting is shown to meet {found.limit or 'the limit'} ({took})"]
@@ -384,8 +409,9 @@ def _is_number(found: Tuning, name: str) -> bool:
 def _said(name: str, value: object) -> str:
     """A value in words: those that say themselves what they are stand alone."""
     if value is None:
-        return f"{name} by default"
-    return str(value) if name in ("mode", "dtype", "backend") else f"{name} {value}"
+        return f"{name.replace('_', ' ')} by default"
+    unit = {"power_limit": " W", "clock": " MHz"}.get(name, "")
+    return str(value) if name in ("mode", "dtype", "backend") else f"{name.replace('_', ' ')} {value}{unit}"
 
 
 def write_page(found: Tuning, path: Path) -> None:
@@ -447,7 +473,7 @@ def front_plot(found: Tuning) -> Spec | None:
         },
     ]
     timed = any(row.p50.value is not None for row in found.rows)
-    latency = "median latency of an iteration" if timed else "time"
+    latency = f"median latency of {with_article(found.timed)}" if timed else "time"
     layout = {
         "xaxis": {"title": {"text": f"{latency}, {time_unit.name}"}, "type": "log"},
         "yaxis": {"title": {"text": f"{found.per}, {cost_unit.name}"}, "rangemode": "tozero"},
