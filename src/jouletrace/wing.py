@@ -34,6 +34,7 @@ class Wing:
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
+        names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Wing:
     backends: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache

@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -98,16 +97,6 @@ def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(work
     with pytest.raises(jt.RecorderDiedError, match="another process removed the spans"):
         cleans_up()
     assert not jt.load(workspace / "r").complete
-
-
-def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
-    pytest.importorskip("transformers")
-    ours = jt.trainer_callback("tiny", device=REAL, save_to="run")
-    move(workspace)
-    ours.on_train_begin(None, None, None)
-    time.sleep(0.05)
-    ours.on_train_end(None, None, SimpleNamespace())
-    assert jt.load(workspace / "run").complete
 
 
 @pytest.mark.parametrize(("what", "name"), [("profile", "out.zip"), ("ab", "out")])
