@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jouletrace.run import Estimate, Run
 
     # without its wing: Any
-    from jouletrace.wings.trainers.callbacks import (  # type: ignore[import-not-found, unused-ignore]
+    from jouletrace.wings.trainers.callbacks import (  # type: ignore[import, unused-ignore]
         lightning_callback,
         trainer_callback,
     )
