@@ -34,6 +34,7 @@ class Wing:
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
+        publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
         libraries: Library of others that it needs: for what, and how it is installed, in ``jouletrace doctor``.
@@ -46,6 +47,7 @@ class Wing:
     backends: Mapping[str, str] = field(default_factory=dict)
     model_files: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from places import REPOSITORY
 
 WINGS: dict[str, set[str]] = {
     "fleet": set(),
+    "live": {"logs"},
     "mig": {"serving"},
     "runtimes": set(),
     "toolchain": {"runtimes", "traces", "logs"},

@@ -15,7 +15,6 @@ from jouletrace.wing import wings
 VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
-    "jouletrace.devices.remote",
 ]
 """Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those
 above this package follow them."""
