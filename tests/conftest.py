@@ -164,6 +164,17 @@ def said(workspace, capsys):
     return read
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A folder, the current one, that all tests of a study share: they share what is costly to measure."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("JOULETRACE_CACHE", str(folder / "cache"))
+        patch.setenv("JOULETRACE_LOCKS", str(folder / "locks"))
+        yield folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def common(tmp_path_factory):
     """A folder that all workers of a run of the tests share."""

@@ -3,7 +3,8 @@
 import importlib.util
 import sys
 
-from places import REPOSITORY, is_of_absent_wing
+from places import REPOSITORY
+from shipped import is_absent
 
 FOLDER = REPOSITORY / "tests" / "mutants"
 SOURCES = REPOSITORY / "src" / "jouletrace"
@@ -17,7 +18,7 @@ def table(name):
 
 
 def test_each_mutant_changes_one_place_and_is_tried_by_tests_that_are_there():
-    mutants = [one for one in table("table").MUTANTS if not any(map(is_of_absent_wing, (one.path, *one.tests)))]
+    mutants = [one for one in table("table").MUTANTS if not any(map(is_absent, (one.path, *one.tests)))]
     wrong = [one.what for one in mutants if (SOURCES / one.path).read_text().count(one.old) != 1]
     names = {test.partition("::")[0] for one in mutants for test in one.tests}
     assert len(mutants) > 100

@@ -20,7 +20,8 @@ from jouletrace.report import render
 from jouletrace.report.reasons import ACTIONS, FLAGS, REASONS
 from jouletrace.run import DeviceInfo, Estimate, Run, load, tables
 from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
-from places import REPOSITORY, absent_wings
+from places import REPOSITORY
+from shipped import ABSENT
 from shown import failed_of, headline_of, trust_of, verdict_of
 
 PACKAGE = Path(jouletrace.__file__).parent
@@ -136,7 +137,7 @@ def test_every_check_of_an_attribution_has_its_rule():
     assert names == set(ATTRIBUTION)
 
 
-@pytest.mark.skipif(bool(absent_wings()), reason="wings raise codes, too")
+@pytest.mark.skipif(bool(ABSENT), reason="wings raise codes, too")
 def test_no_rule_is_of_a_code_that_nothing_raises():
     text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("rules.py", "reasons.py"))
     words = set(re.findall(r"\w+", text))

@@ -133,8 +133,11 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    added = (module for wing in wings().values() for module in wing.devices)
-    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS, *added))
+    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS, *_of_wings()))
+
+
+def _of_wings() -> list[str]:
+    return [module for wing in wings().values() for module in wing.devices]
 
 
 def _forms() -> str:
@@ -151,7 +154,7 @@ def _visible() -> tuple[list[str], str]:
     """Names of the GPUs that this process may use, and why those of some vendors are missing."""
     names: list[str] = []
     reasons: list[str] = []
-    for module in VENDORS:  # those above have no hardware
+    for module in (*VENDORS, *_of_wings()):  # those above have no hardware
         try:
             names += import_module(module).VENDOR.visible()
         except NotPossibleError as error:
