@@ -443,11 +443,11 @@ def test_iterations_of_a_program_have_no_limit(tmp_path):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path, limits=parse_limits("p99<1s"))
 
 
-def program(folder, text):
+def program(folder, text, limit_s=60.0):
     """A target of a program with that text, whose word is the value of ``n``."""
     script = folder / "program.py"
     script.write_text(text)
-    return target_of([sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), 3.0)
+    return target_of([sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), limit_s)
 
 
 def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
@@ -463,7 +463,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     mark = tmp_path / "alive"
     loop = f"    pathlib.Path({str(mark)!r}).write_text(str(time.time())); time.sleep(0.05)\n"
     text = f"import pathlib, sys, time\nif sys.argv[1] == '1': time.sleep(0.5); sys.exit()\nwhile True:\n{loop}"
-    found, _ = run_tune(program(tmp_path, text), parse_over(["n=1,2"]), tmp_path / "tuned")
+    found, _ = run_tune(program(tmp_path, text, 8.0), parse_over(["n=1,2"]), tmp_path / "tuned")
     assert found.rows[1].outcome == "timed_out"
     last = mark.read_text()
     time.sleep(0.5)
