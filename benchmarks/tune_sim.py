@@ -14,6 +14,7 @@ import sys
 
 import numpy as np
 
+from jouletrace.campaign.limits import BLOCKS
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 
 KINDS, LIMITS = ("plain", "flat", "branches", "drift", "late", "infeasible"), ("none", "p99", "time")
@@ -106,23 +107,25 @@ class Gpu:
         self.processes += 1
 
     def visit(self, k, seconds, of_energy, of_time):
-        space, rng, windows = self.space, self.rng, []
+        space, rng, windows, counts = self.space, self.rng, [], []
         self.clock += VISIT_S
-        begin, late = self.clock, bool(space.host_sd[k])
-        for _ in range(max(1, round(seconds))):
+        begin, late, seconds = self.clock, bool(space.host_sd[k]), max(1, round(seconds))
+        for _ in range(seconds):
             luck = rng.normal() * space.host_sd[k] + 0.2 * (space.kind == "late" and late and self.clock % 300 < 70)
             drift, scatter = space.drift(self.clock), space.window_sd[k]
             time = np.log(space.iteration_s[k]) + luck + of_time + 0.5 * drift + 0.5 * scatter * rng.normal()
             n = max(3, int(1 / np.exp(time)))
             beyond = 1 - np.searchsorted(space.shape, space.bound_s * np.array([1, 1.01]) / np.exp(time)) / 100_000
-            over = rng.binomial(n, beyond[0])
-            far = rng.binomial(over, min(1, beyond[1] / beyond[0])) if over else 0
+            blocks = np.unique(np.arange(n) * max(1, BLOCKS // seconds) // n, return_counts=True)[1]
+            over = rng.binomial(blocks, beyond[0])
+            far = rng.binomial(over, min(1, beyond[1] / max(beyond[0], 1e-9)))
+            counts += np.transpose((blocks, over, far)).tolist()
             energy = space.energy[k] + luck + of_energy + drift + scatter * rng.normal()
-            windows.append((energy, time - np.log(space.batch[k]), n, over, far))
+            windows.append((energy, time - np.log(space.batch[k])))
             self.clock += max(1.0, n * np.exp(time))
-        (energy, time), rows = np.array(windows)[:, :2].T, np.array(windows)[:, 2:].astype(int).tolist()
+        energy, time = np.array(windows).T
         sd = [np.std(of, ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.nan for of in (energy, time)]
-        values = (energy.mean(), sd[0], time.mean(), sd[1], tuple(map(tuple, rows)), late)
+        values = (energy.mean(), sd[0], time.mean(), sd[1], tuple(map(tuple, counts)), late)
         return Visit(k, self.processes, self.clock - begin, *values)
 
 

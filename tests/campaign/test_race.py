@@ -182,17 +182,48 @@ def test_a_promise_allows_for_having_picked_the_least():
 
 def test_iterations_over_a_limit_that_come_together_count_for_fewer():
     rng, limit = np.random.default_rng(0), ShareLimit(1.0)
-    apart = np.array([(100, int(k % 2 == 0), int(k % 2 == 0)) for k in range(40)])
-    together = np.array([(100, 20 * (k == 0), 20 * (k == 0)) for k in range(40)])
-    assert limit.draws(rng, apart)[0].mean() >= 0.99
-    assert limit.draws(rng, together)[0].mean() <= 0.9
+    apart = [(100, int(k % 2 == 0), int(k % 2 == 0)) for k in range(40)]
+    together = [(100, 20 * (k == 0), 20 * (k == 0)) for k in range(40)]
+    drawn, sure = limit.judge(rng, [apart])
+    assert sure
+    assert drawn.mean() >= 0.99
+    drawn, sure = limit.judge(rng, [together])
+    assert not sure
+    assert drawn.mean() <= 0.9
 
 
-@pytest.mark.parametrize(("blocks", "met"), [(29, False), (30, True)])
-def test_a_p99_needs_299_iterations_without_one_over_it(blocks, met):
-    counts = np.array([(10, 0, 0)] * blocks)
-    assert ShareLimit(1.0).iterations == 299
-    assert (ShareLimit(1.0).draws(np.random.default_rng(0), counts)[1].mean() >= 0.98) == met
+def test_a_p99_needs_so_many_iterations_without_one_over_it():
+    rng, limit = np.random.default_rng(0), ShareLimit(1.0)
+    assert 350 < limit.iterations < 400
+    assert limit.judge(rng, [[(limit.iterations, 0, 0)]])[1]
+    assert not limit.judge(rng, [[(limit.iterations - 1, 0, 0)]])[1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("apart", "together", "least"),
+    [(0.0, 1, 90), (0.002, 1, 65), (0.0, 4, 35)],
+    ids=["independent", "processes differ", "in bursts"],
+)
+def test_a_share_just_over_the_limit_hardly_ever_passes_and_half_of_it_mostly(apart, together, least):
+    """Of each process 20 blocks of 20 to 25 iterations; shares of processes differ by the beta distribution."""
+    passed = {0.0101: 0, 0.005: 0}
+    for share in passed:
+        for seed in range(100):
+            rng, race = np.random.default_rng(seed), Race(batches(2), 0, limit=ShareLimit(bound_s=1e9), seed=seed)
+            for process in range(20):
+                if not (plan := race.plan()):
+                    break
+                for k, seconds in plan:
+                    own = rng.beta(share / apart, (1 - share) / apart) if apart else share
+                    n = int(5 * seconds) // together * together  # of a block
+                    over = k * together * rng.binomial(n // together, own, 20)
+                    blocks = tuple((n, int(one), int(one)) for one in over)
+                    log_energy = -0.15 * k + rng.normal(0, 0.004)
+                    race.add(Visit(k, process, seconds, log_energy, nan, log(0.01 / 2**k), nan, blocks))
+            passed[share] += race.verdict().best == 1
+    assert passed[0.0101] <= 5
+    assert passed[0.005] >= least
 
 
 def test_a_limit_excludes_settings_of_less_energy():

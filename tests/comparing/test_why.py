@@ -303,7 +303,7 @@ def test_rows_say_whether_they_are_in_their_interval_or_below_the_margin():
     for row in why.rows:
         beyond = row.change.low > 0 or row.change.high < 0
         assert row.certain == (beyond and abs(row.value) > 0.01 * why.of_a)
-    assert {"below the margin", "not shown"} <= {row[3] for row in table(why, 99).rows}
+    assert {"below the margin", "no difference seen"} <= {row[3] for row in table(why, 99).rows}
 
 
 def test_figures_are_in_the_unit_of_the_larger_side():

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Limit, counts, parse_limits, share_over
-from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
+from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.targets import (
     FIRST_S,
@@ -36,8 +37,7 @@ from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import named
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.facts import SIMULATED
-from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning
+from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning, render
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
@@ -106,7 +106,7 @@ class _Campaign:
             text = self._failed[0].text if 0 in self._failed else str(error)
             raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
         if self.ended_by is not None:
-            raise self.ended_by
+            return
         run, figures = self._read.pop(first)
         self._settings, self._reference = joined(self._target.stated(reference, run), combined)
         first = first._replace(number=self._reference)
@@ -201,7 +201,7 @@ class _Campaign:
         sd_energy, sd_time = _sd(energy), _sd(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
-        limit, seconds = _percentile(self._limit), figures.latencies_s
+        limit, seconds = self._limit, figures.latencies_s
         return Visit(
             visit.number,
             visit.process,
@@ -210,16 +210,16 @@ class _Campaign:
             sd_energy,
             log_time,
             sd_time,
-            counts(seconds, limit.bound) if limit is not None else (),
+            counts(seconds, limit.bound) if limit is not None and limit.share is not None else (),
             figures.host_bound,
             float(seconds.sum()),
         )
 
-    def result(self) -> Tuning:
-        """The verdict of the race, and the figures of each setting."""
+    def result(self) -> Tuning | None:
+        """The verdict of the race, and the figures of each setting; None before the reference is measured."""
         race = self._raced
         if race is None:
-            raise NotPossibleError("tune was broken off before the reference was measured")
+            return None
         verdict = race.verdict()
         visits = {number: [v for v in self._read if v.number == number] for number in range(len(self._settings))}
         reference = self._read[visits[self._reference][0]][0]
@@ -237,7 +237,6 @@ class _Campaign:
             device=reference.devices[0].name,
             objective=self._objective,
             limit=str(self._limit) if self._limit else "",
-            most_over=self._limit.share if self._limit else None,
             rows=[self._row(number, race, own) for number, own in visits.items()],
             outcome=verdict.outcome,
             reference=self._reference,
@@ -246,13 +245,13 @@ class _Campaign:
             within=verdict.within if math.isfinite(verdict.within) else None,
             equal=verdict.equal,
             alike=verdict.indistinct,
-            undecided=verdict.undecided,
+            undecided=[(n, saves if math.isfinite(saves) else None) for n, saves in verdict.undecided],
             nearest=verdict.nearest[0] if verdict.nearest else None,
             seconds=self._spent_s,
             processes=verdict.processes,
             why_not=self._why_not,
             stopped=self._stopped,
-            simulated=SIMULATED if reference.simulated else "",
+            simulated=reference.simulated,
             command=command,
             folder=self._folder,
         )
@@ -266,21 +265,23 @@ class _Campaign:
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        blocks = [self._read[visit][1].latencies_s for visit in visits]
-        seconds, limit = np.concatenate(blocks), _percentile(self._limit)
-        counted = [block for one in blocks for block in counts(one, limit.bound)] if limit is not None else []
-        return Row(
+        records = [self._read[visit][1].latencies_s for visit in visits]
+        seconds = np.concatenate(records)
+        row = Row(
             setting,
             processes=len({visit.process for visit in visits}),
             cost=cost,
             time=took,
             p50=_percentile_of(seconds, 0.5),
             p99=_percentile_of(seconds, 0.99),
-            over=share_over(counted) if limit is not None else Estimate.null("no_limit"),
-            over_by_far=share_over(counted, far=True) if limit is not None else Estimate.null("no_limit"),
             differs=self._differ[number],
             places=tuple(self._place(visit) for visit in visits),
         )
+        if self._limit is None or self._limit.share is None:
+            return row
+        counted = [counts(one, self._limit.bound) for one in records]
+        far = share_over(*counted, far=True).low
+        return replace(row, over=share_over(*counted), exceeds=far is not None and far > self._limit.share)
 
 
 def joined(reference: Setting, combined: list[Setting]) -> tuple[list[Setting], int]:
@@ -323,11 +324,6 @@ def _size(value: object) -> float | None:
     return size if 0 < size < math.inf else None
 
 
-def _percentile(limit: Limit | None) -> Limit | None:
-    """The limit if it is on a percentile of latency."""
-    return limit if limit is not None and limit.share is not None else None
-
-
 def _rule(limit: Limit | None) -> ShareLimit | TimeLimit | None:
     """The limit as the race tests it."""
     if limit is None:
@@ -364,11 +360,12 @@ def run_tune(
     budget_s: float = math.inf,
     permitted: bool = False,
     progress: Progress | None = None,
-) -> tuple[Tuning, BaseException | None]:
+) -> tuple[Tuning | None, BaseException | None]:
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
-    ``folder`` holds the settings in ``tune.json`` and a Run per visit under ``visits/PROCESS/``; a folder with this
-    campaign is resumed. No process begins after ``budget_s`` seconds.
+    ``folder`` holds the settings in ``tune.json``, a Run per visit under ``visits/PROCESS/``, and the result, which is
+    None if it was broken off before the reference was measured; a folder with this campaign is resumed. No process
+    begins after ``budget_s`` seconds.
 
     Raises:
         BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings without
@@ -396,7 +393,9 @@ def run_tune(
             campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
         finally:
             target.end_process()
-        return campaign.result(), campaign.ended_by
+        if (found := campaign.result()) is not None:
+            keep_result(folder, render(found, "json"))
+        return found, campaign.ended_by
 
 
 def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
@@ -433,7 +432,7 @@ def tune(
     workload: str,
     over: Mapping[str, Any],
     *,
-    limit: str = "",
+    limit: str | None = None,
     objective: str = "energy",
     against: Mapping[str, Any] | None = None,
     budget: float = math.inf,
@@ -448,7 +447,7 @@ def tune(
     Args:
         workload: Name of a built-in workload, or "file.py:make" of your own.
         over: What may vary: values by dimension, such as ``{"batch": "1..256", "mode": ["eager", "graph"]}``.
-        limit: What the choice has to meet: "p99<20ms", "time<+3%"; "" for no limit.
+        limit: What the choice has to meet: "p99<20ms", "time<+3%"; None for no limit.
         objective: "energy" per sample, or "edp", its product with time per sample.
         against: Values of the reference; those that aren't named are the options', or the defaults.
         budget: Seconds after which no process begins.
@@ -469,7 +468,7 @@ def tune(
         f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in over.items()
     ]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
-    limits = parse_limits(limit, "limit") if limit else ()
+    limits = parse_limits(limit, "limit")
     target = target_of([workload], settings, limits, point_limit)
     with folder_of(Path(folder) if folder is not None else None, "tune") as place, reported(progress) as receiver:
         found, ended_by = run_tune(
@@ -483,6 +482,6 @@ def tune(
             permitted=yes,
             progress=receiver,
         )
-    if ended_by is not None:
-        raise ended_by
+    if found is None or ended_by is not None:
+        raise ended_by or NotPossibleError("tune: the reference was not measured")
     return found

@@ -50,6 +50,12 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]
 
+Campaign = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Folder; one with this campaign is resumed. [default: under runs/]"),
+]
+PointLimit = Annotated[float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")]
+
 
 def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: builds the command's ``settings``, a dataclass, from one option per field.
