@@ -201,29 +201,13 @@ def test_a_p99_needs_so_many_iterations_without_one_over_it():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("apart", "together", "least"),
-    [(0.0, 1, 90), (0.002, 1, 65), (0.0, 4, 35)],
+    ("how", "least"),
+    [({}, 90), ({"apart": 0.002}, 65), ({"together": 4}, 35)],
     ids=["independent", "processes differ", "in bursts"],
 )
-def test_a_share_just_over_the_limit_hardly_ever_passes_and_half_of_it_mostly(apart, together, least):
-    """Of each process 20 blocks of 20 to 25 iterations; shares of processes differ by the beta distribution."""
-    passed = {0.0101: 0, 0.005: 0}
-    for share in passed:
-        for seed in range(100):
-            rng, race = np.random.default_rng(seed), Race(batches(2), 0, limit=ShareLimit(bound_s=1e9), seed=seed)
-            for process in range(20):
-                if not (plan := race.plan()):
-                    break
-                for k, seconds in plan:
-                    own = rng.beta(share / apart, (1 - share) / apart) if apart else share
-                    n = int(5 * seconds) // together * together  # of a block
-                    over = k * together * rng.binomial(n // together, own, 20)
-                    blocks = tuple((n, int(one), int(one)) for one in over)
-                    log_energy = -0.15 * k + rng.normal(0, 0.004)
-                    race.add(Visit(k, process, seconds, log_energy, nan, log(0.01 / 2**k), nan, blocks))
-            passed[share] += race.verdict().best == 1
-    assert passed[0.0101] <= 5
-    assert passed[0.005] >= least
+def test_a_share_just_over_the_limit_hardly_ever_passes_and_half_of_it_often(tune_sim, how, least):
+    assert sum(tune_sim.near_limit(seed, 0.0101, **how) for seed in range(100)) <= 5
+    assert sum(tune_sim.near_limit(seed, 0.005, **how) for seed in range(100)) >= least
 
 
 def test_a_limit_excludes_settings_of_less_energy():

@@ -252,6 +252,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
     assert said.code == 3
     assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "vanished"]
+    assert command(capsys, "show", "s", "--json").out == said.out
     line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"
 
@@ -652,6 +653,10 @@ def test_the_least_energy_is_recommended_of_points_that_meet_the_limit(tmp_path)
     assert one["figure"]["low"] <= one["figure"]["value"] <= one["figure"]["high"]
     assert 0.03 < one["share_over"]["low"] < 0.05 < one["share_over"]["high"]
     assert "| p99 (ms) | limits |" in render(points, "markdown")
+    heads, *rows = render(points, "csv").splitlines()
+    assert heads.startswith("batch,latency_s,latency_s_low,latency_s_high,")
+    assert heads.endswith(",p99,p99_low,p99_high,limits")
+    assert [row.rpartition(",")[2] for row in rows] == ["meets", "meets", "undecided", "exceeds"]
     table = Sweep(points, tmp_path).to_pandas()
     assert list(table["limits"]) == ["meets", "meets", "undecided", "exceeds"]
 
