@@ -174,6 +174,19 @@ def test_copies_that_explain_more_than_the_difference_are_not_called_all_kernels
     assert "kernels on both sides" not in said(found)
 
 
+@pytest.mark.parametrize(
+    ("format_of_b", "words"), [(PRODUCT_FP32, "copies longer, beside work in fp32"), ("", "copies longer")]
+)
+def test_copies_that_cast_to_another_format_say_to_which(format_of_b, words):
+    def run(copies_s: float, *more: Kernel) -> Run:
+        return explained((*USUAL, Kernel("model.norm", "copy_", COPY, 1, copies_s, 400.0), *more))
+
+    head = [Kernel("model.head", "mm", format_of_b, 1, 2e-3, 350.0)] if format_of_b else []
+    text = said(both(run(1e-3), run(8e-3, *head)))
+    assert words in text
+    assert ("beside work" in text) == bool(format_of_b)
+
+
 @pytest.mark.parametrize(("idle_s", "words"), [(9e-3, "no kernel running longer"), (0.0, "no kernel running shorter")])
 def test_a_host_that_keeps_the_gpu_waiting_is_a_cause(idle_s, words):
     found = both(explained(idle_s=4e-3), explained(idle_s=idle_s))

@@ -23,6 +23,7 @@ _SOLVED = "its readings are solved again, which may find other figures than thos
 
 
 def show(
+    context: typer.Context,
     runs: Annotated[
         list[str], typer.Argument(help="Runs: folders, which may hold several, or .zip files.", metavar="RUN...")
     ],
@@ -72,7 +73,9 @@ def show(
     form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
     if schema != 3 and (form != "json" or by is not None or budget):
         raise BadInputError("--schema 2: of --json alone, without --by and --budget")
-    of_runs = len(runs) > 1 or detail or top or verbose or by or budget
+    sources = [context.get_parameter_source(name) for name in ("price", "carbon")]  # not those of the environment
+    priced = any(source is not None and source.name == "COMMANDLINE" for source in sources)
+    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or priced
     if not of_runs and (result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty())):
         put(result[0].rstrip("\n"))
         say(f"its Runs: jouletrace show {quoted(result[1])}")
