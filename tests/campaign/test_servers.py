@@ -226,8 +226,9 @@ def test_an_interrupt_leaves_no_server(tmp_path, spent, monkeypatch):
 
     monkeypatch.setattr(servers, "bench", bench)
     words = [f"http://127.0.0.1:{port}", *served_program.command(port, spent)]
-    with pytest.raises(KeyboardInterrupt):
-        tuned(tmp_path / "tuned", words, ["size=16,64", "concurrency=1"])
+    result, ended_by = tuned(tmp_path / "tuned", words, ["size=16,64", "concurrency=1"])
+    assert result is None
+    assert isinstance(ended_by, KeyboardInterrupt)
     gone(spent)
 
 

@@ -252,6 +252,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
     assert said.code == 3
     assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "vanished"]
+    assert command(capsys, "show", "s", "--json").out == said.out
     line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"
 
@@ -521,7 +522,7 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
         (["deit-t", "--batch", "1,x"], "'x' is not a number"),
         (["deit-t", "--dtype", "fp16,"], "a value is missing"),
         ([], "no workload"),
-        (["deit-t", "--format", "latex"], "it is one of table"),
+        (["deit-t", "--format", "yaml"], "it is one of table"),
     ],
 )
 def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments, said):
@@ -545,7 +546,7 @@ def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
         return Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run)
 
     said = " ".join(render([entry(1, 1.0, 0.05), entry(8, 1.02, 0.05), entry(64, 1.5, 0.05)]).split())
-    assert "in energy no difference from batch 8 is shown" in said
+    assert "no difference in energy seen from batch 8" in said
     assert "% absolute)" in said
     assert "least work" not in said
     near, far = (render([entry(1, 1.0, 0.001), entry(8, joules, 0.001)]) for joules in (1.02, 1.1))
@@ -664,6 +665,10 @@ def test_the_least_energy_is_recommended_of_points_that_meet_the_limit(tmp_path)
     assert one["figure"]["low"] <= one["figure"]["value"] <= one["figure"]["high"]
     assert 0.03 < one["share_over"]["low"] < 0.05 < one["share_over"]["high"]
     assert "| p99 (ms) | limits |" in render(points, "markdown")
+    heads, *rows = render(points, "csv").splitlines()
+    assert heads.startswith("batch,latency_s,latency_s_low,latency_s_high,")
+    assert heads.endswith(",p99,p99_low,p99_high,limits")
+    assert [row.rpartition(",")[2] for row in rows] == ["meets", "meets", "undecided", "exceeds"]
     table = Sweep(points, tmp_path).to_pandas()
     assert list(table["limits"]) == ["meets", "meets", "undecided", "exceeds"]
 
@@ -674,7 +679,7 @@ def test_where_no_point_meets_the_limit_the_nearest_is_named():
         under_limit(64, 1.0, milliseconds(14.0, 0.05), "p99<5ms"),
     ]
     text = " ".join(render(points).split())
-    assert "no point is shown to meet p99<5ms; nearest: batch 8: p99 18.0" in text
+    assert "no point surely meets p99<5ms; nearest: batch 8: p99 18.0" in text
     assert "least energy" not in text
     assert json.loads(render(points, "json"))["recommended"] is None
 

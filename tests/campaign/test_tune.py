@@ -15,13 +15,16 @@ import pytest
 
 from jouletrace.campaign.child import Doing
 from jouletrace.campaign.limits import parse_limits
+from jouletrace.campaign.results import printed
 from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, setting_of
 from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
 from jouletrace.profiler import gpu_settings
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.document import FORMATS
 from jouletrace.report.tune import render
 from jouletrace.run import load, save, tables
 from jouletrace.workloads import resolve
@@ -443,11 +446,13 @@ def test_iterations_of_a_program_have_no_limit(tmp_path):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path, limits=parse_limits("p99<1s"))
 
 
-def program(folder, text):
+def program(folder, text, limit_s=60.0):
     """A target of a program with that text, whose word is the value of ``n``."""
     script = folder / "program.py"
     script.write_text(text)
-    return target_of([sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), 3.0)
+    return target_of(
+        [sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), limit_s
+    )
 
 
 def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
@@ -463,7 +468,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     mark = tmp_path / "alive"
     loop = f"    pathlib.Path({str(mark)!r}).write_text(str(time.time())); time.sleep(0.05)\n"
     text = f"import pathlib, sys, time\nif sys.argv[1] == '1': time.sleep(0.5); sys.exit()\nwhile True:\n{loop}"
-    found, _ = run_tune(program(tmp_path, text), parse_over(["n=1,2"]), tmp_path / "tuned")
+    found, _ = run_tune(program(tmp_path, text, 8.0), parse_over(["n=1,2"]), tmp_path / "tuned")
     assert found.rows[1].outcome == "timed_out"
     last = mark.read_text()
     time.sleep(0.5)
@@ -478,3 +483,68 @@ def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
     found, _ = run_tune(target, parse_over(["n=0.4,0.8"]), tmp_path / "tuned")
     assert [row.outcome for row in found.rows] == ["done", "done"]
     assert "keep n 0.4" in render(found)
+
+
+def test_the_folder_shows_what_the_command_printed(tmp_path, start):
+    start.failing = (256,)
+    found, _ = tuned(tmp_path, start, over=("batch=1,8,64,256", "mode=eager,graph"), limit="p99<3ms")
+    for form in FORMATS:
+        assert printed(tmp_path, form) == (render(found, form), tmp_path / "visits")
+    tuned(tmp_path / "spent", start, budget_s=1e-9)
+    assert "nothing else was measured" in printed(tmp_path / "spent", "table")[0]
+    assert printed(tmp_path / "visits", "table") is None
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(BadInputError, match=r"result\.json can't be read"):
+        printed(tmp_path, "table")
+
+
+def test_what_a_spent_budget_left_is_named_with_how_to_go_on(tmp_path, start):
+    found, _ = tuned(tmp_path, start, budget_s=1e-9)
+    said = " ".join(render(found).split())
+    assert "nothing else was measured" in said
+    assert "not measured: batch 8; batch 64; the same command with -o" in said
+
+
+class Notes(Progress):
+    """Receives what the user should know."""
+
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
+def test_damaged_visits_are_measured_again_as_a_line_states(tmp_path, start):
+    first, _ = tuned(tmp_path, start)
+    cut, emptied = sorted((tmp_path / "visits" / "0").iterdir())[1:3]
+    (cut / "spans.parquet").write_bytes((cut / "spans.parquet").read_bytes()[:100])
+    for file in emptied.iterdir():
+        file.unlink()
+    start.started, notes = 0, Notes()
+    again, ended_by = tuned(tmp_path, start, progress=notes)
+    assert ended_by is None
+    assert start.started > 0
+    (said,) = notes.said
+    assert "is measured again: " in said
+    assert "spans.parquet" in said
+    assert again.rows[again.best].setting == first.rows[first.best].setting
+
+
+def test_a_campaign_that_is_interrupted_at_its_first_visit_has_no_result_and_goes_on(tmp_path, start):
+    def begin(self, order):
+        raise KeyboardInterrupt
+
+    usual, start.begin = start.begin, begin
+    found, ended_by = tuned(tmp_path, start)
+    assert found is None
+    assert isinstance(ended_by, KeyboardInterrupt)
+    start.begin = usual
+    assert tuned(tmp_path, start)[0].outcome == "chosen"
+
+
+@pytest.mark.parametrize(("value", "says"), [("x", "whole numbers"), ("1..8", "one value"), ("", "missing")])
+def test_what_is_wrong_with_the_reference_names_its_option(value, says):
+    with pytest.raises(BadInputError, match=says) as caught:
+        setting_of(SETTINGS, parse_over(["batch=1,8"]), {"batch": value})
+    assert str(caught.value).startswith(f"--against 'batch={value}': ")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jouletrace.analysis.conditions import not_taken, read_back
-from jouletrace.campaign.limits import judged, parse_limits, timed
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
+from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import last_line, profile_in_child, reason_of
 from jouletrace.devices import open_device
@@ -22,7 +22,7 @@ from jouletrace.option import named
 from jouletrace.profiler.gpu_settings import CLOCK, POWER_LIMIT, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
+from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep, render
 from jouletrace.run import load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
@@ -98,6 +98,7 @@ def run_sweep(
     settings: ProfileSettings,
     folder: Path,
     *,
+    limits: Sequence[Limit] = (),
     repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
@@ -106,7 +107,8 @@ def run_sweep(
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
-    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
+    ``folder`` holds the settings in ``sweep.json``, one Run per point under ``points/``, and the result. ``limits``
+    judge points; one on a percentile has iterations timed for longer (``limits.timed``). ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
     that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
 
@@ -116,6 +118,7 @@ def run_sweep(
         NotPossibleError: If no point could be measured, the GPU's settings can't be changed, or another sweep is
             writing into the folder.
     """
+    settings = timed(settings, limits)
     _check(grid.points(), settings)
     if not isinstance(repeats, int) or repeats < 1:
         raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
@@ -157,6 +160,8 @@ def run_sweep(
         with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
             tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
+        found = judged(found, limits)
+        keep_result(folder, render(found, "json"))
     return found, tally
 
 
@@ -210,12 +215,13 @@ def sweep(
     axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit, clock)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
-    settings = timed(ProfileSettings(**{**given, "config": fixed}), limits)
+    settings = ProfileSettings(**{**given, "config": fixed})
     with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
         found, tally = run_sweep(
             replace(Grid(workloads, *axes), config=config),
             settings,
             place,
+            limits=limits,
             repeats=repeats,
             limit_s=point_limit,
             permitted=yes,
@@ -223,7 +229,7 @@ def sweep(
         )
     if tally.ended_by is not None:
         raise tally.ended_by
-    return Sweep(judged(found, limits), place)
+    return Sweep(found, place)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:

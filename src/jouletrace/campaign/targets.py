@@ -18,7 +18,7 @@ import numpy as np
 
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.arrays import Floats
-from jouletrace.campaign.repeats import is_measured, merge, numbered
+from jouletrace.campaign.repeats import is_measured, merge, numbered, run_at
 from jouletrace.campaign.worker import Worker, check_done, last_line, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
@@ -32,7 +32,6 @@ from jouletrace.report.headline import ENERGY
 from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Row, Setting
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import RUN_JSON
 from jouletrace.run.parts import Parts
 from jouletrace.workloads import resolve
 
@@ -134,7 +133,11 @@ class Target(Protocol):
         """The start of a process that a setting needs; in a round, those with an equal one follow each other."""
 
     def is_there(self, setting: Setting, place: Path) -> bool:
-        """True if a folder holds the whole Run of a setting."""
+        """True if a folder holds the whole Run of a setting.
+
+        Raises:
+            DamagedError: If it can't be read.
+        """
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
         """Measure a setting in this process, for about ``seconds``; its Run goes to ``place``.
@@ -366,7 +369,7 @@ class ProgramTarget:
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
-        run = load(place) if (place / RUN_JSON).exists() else None
+        run = run_at(place)
         return run is not None and run.complete and all(one.code != "program_failed" for one in run.warnings)
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
@@ -459,29 +462,29 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
             raise BadInputError(f"--over {text!r}: another {name} is other work, whose energy can't be compared")
         if name in over:
             raise BadInputError(f"--over names {name} twice")
-        over[name] = tuple(_values(name, values, text))
+        over[name] = tuple(_values(name, values, f"--over {text!r}"))
     if not over:
         raise BadInputError("tune: name what may vary, such as --over batch=1..256 --over mode=eager,graph")
     return over
 
 
-def _values(name: str, values: str, text: str) -> Iterator[Any]:
+def _values(name: str, values: str, said: str) -> Iterator[Any]:
     read = _READ.get(name, str)
     low, dots, high = values.partition("..")
     try:
         if dots and (read is int or (_is_whole(low) and _is_whole(high))):  # else paths, perhaps
             first, last = whole(low), whole(high)
             if not 1 <= first <= last:
-                raise BadInputError(f"--over {text!r}: write the smaller number first, at least 1")
+                raise BadInputError(f"{said}: write the smaller number first, at least 1")
             powers = [2**n for n in range(last.bit_length()) if first < 2**n < last]
             yield from dict.fromkeys([first, *powers, last])
             return
         parts = [part.strip() for part in values.split(",")]
         if "" in parts:
-            raise BadInputError(f"--over {text!r}: a value is missing between commas")
+            raise BadInputError(f"{said}: a value is missing between commas")
         yield from dict.fromkeys(whole(part) if read is int else part for part in parts)
     except ValueError:
-        raise BadInputError(f"--over {text!r}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
+        raise BadInputError(f"{said}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
 
 
 def _is_whole(text: str) -> bool:
@@ -530,7 +533,13 @@ def stated_by(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> 
     against = {name.replace("-", "_"): value for name, value in against.items()}
     if unknown := [name for name in against if name not in over]:
         raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
-    return {name: next(_values(name, value, f"{name}={value}")) for name, value in against.items()}
+    stated = {}
+    for name, value in against.items():
+        said = f"--against '{name}={value}'"
+        stated[name], *others = _values(name, value, said)
+        if others:
+            raise BadInputError(f"{said}: the reference has one value")
+    return stated
 
 
 def words_of(setting: Setting) -> str:

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
-from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
+from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.servers import Requests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
@@ -40,8 +41,7 @@ from jouletrace.option import named
 from jouletrace.profiler.gpu_settings import NAMES, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.facts import SIMULATED
-from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning
+from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning, render
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
@@ -103,6 +103,8 @@ class _Campaign:
             BadInputError, NotPossibleError: If the reference can't be measured.
         """
         first = self._visit_reference(reference, watch)
+        if self.ended_by is not None:
+            return
         run, figures = self._read.pop(first)
         self._settings, self._reference = joined(self._target.stated(reference, run), combined)
         first = first._replace(number=self._reference)
@@ -157,8 +159,6 @@ class _Campaign:
         except (BadInputError, NotPossibleError) as error:
             text = self._failed[0].text if 0 in self._failed else str(error)
             raise type(error)(f"the reference, {first.words}: {text}; --against or --device names another") from None
-        if self.ended_by is not None:
-            raise self.ended_by
         return first
 
     def _compare_outputs(self) -> None:
@@ -225,7 +225,7 @@ class _Campaign:
         sd_energy, sd_time = sd_of(energy), sd_of(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
-        limit, seconds = _percentile(self._limit), figures.latencies_s
+        limit, seconds = self._limit, figures.latencies_s
         timed_s = float(seconds.sum()) if figures.judged is None else 0.0  # requests of a server overlap
         return Visit(
             visit.number,
@@ -235,16 +235,16 @@ class _Campaign:
             sd_energy,
             log_time,
             sd_time,
-            counts(figures.limited, limit.bound) if limit is not None else (),
+            counts(figures.limited, limit.bound) if limit is not None and limit.share is not None else (),
             figures.host_bound,
             timed_s,
         )
 
-    def result(self) -> Tuning:
-        """The verdict of the race, and the figures of each setting."""
+    def result(self) -> Tuning | None:
+        """The verdict of the race, and the figures of each setting; None before the reference is measured."""
         race = self._raced
         if race is None:
-            raise NotPossibleError("tune was broken off before the reference was measured")
+            return None
         verdict = race.verdict()
         visits = {number: [v for v in self._read if v.number == number] for number in range(len(self._settings))}
         reference = self._read[visits[self._reference][0]][0]
@@ -264,7 +264,6 @@ class _Campaign:
             device=reference.devices[0].name,
             objective=self._objective,
             limit=str(self._limit) if self._limit else "",
-            most_over=self._limit.share if self._limit else None,
             rows=[self._row(number, race, own) for number, own in visits.items()],
             outcome=verdict.outcome,
             reference=self._reference,
@@ -273,14 +272,14 @@ class _Campaign:
             within=verdict.within if math.isfinite(verdict.within) else None,
             equal=verdict.equal,
             alike=verdict.indistinct,
-            undecided=verdict.undecided,
+            undecided=[(n, saves if math.isfinite(saves) else None) for n, saves in verdict.undecided],
             nearest=verdict.nearest[0] if verdict.nearest else None,
             seconds=self._spent_s,
             processes=verdict.processes,
             why_not=self._why_not,
             note=self._target.note,
             stopped=self._stopped,
-            simulated=SIMULATED if reference.simulated else "",
+            simulated=reference.simulated,
             command=command,
             folder=self._folder,
         )
@@ -294,24 +293,27 @@ class _Campaign:
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        each, limit = [self._read[visit][1] for visit in visits], _percentile(self._limit)
+        each = [self._read[visit][1] for visit in visits]
         seconds = np.concatenate([one.latencies_s for one in each])
-        counted = [block for one in each for block in counts(one.limited, limit.bound)] if limit is not None else []
         beside = {name: np.concatenate([one.beside[name] for one in each]) for name in each[0].beside}
-        return Row(
+        row = Row(
             setting,
             processes=len({visit.process for visit in visits}),
             cost=cost,
             time=took,
             p50=_percentile_of(seconds, 0.5),
             p99=_percentile_of(seconds, 0.99),
-            over=share_over(counted) if limit is not None else Estimate.null("no_limit"),
-            over_by_far=share_over(counted, far=True) if limit is not None else Estimate.null("no_limit"),
             differs=self._differ[number],
             p95={name: of_requests(values, 0.95) for name, values in beside.items()},
             places=tuple(self._place(visit) for visit in visits),
             read=self._read_back(visits),
         )
+        limit = self._limit
+        if limit is None or limit.share is None:
+            return row
+        records = [counts(one.limited, limit.bound) for one in each]
+        far = share_over(*records, far=True).low
+        return replace(row, over=share_over(*records), exceeds=far is not None and far > limit.share)
 
     def _read_back(self, visits: Sequence[Planned]) -> dict[str, float]:
         """See ``read_back``: means over visits."""
@@ -359,11 +361,6 @@ def _size(value: object) -> float | None:
     return size if 0 < size < math.inf else None
 
 
-def _percentile(limit: Limit | None) -> Limit | None:
-    """The limit if it is on a percentile of latency."""
-    return limit if limit is not None and limit.share is not None else None
-
-
 def _rule(limit: Limit | None) -> ShareLimit | TimeLimit | None:
     """The limit as the race tests it."""
     if limit is None:
@@ -402,11 +399,12 @@ def run_tune(
     budget_s: float = math.inf,
     permitted: bool = False,
     progress: Progress | None = None,
-) -> tuple[Tuning, BaseException | None]:
+) -> tuple[Tuning | None, BaseException | None]:
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
-    ``folder`` holds the settings in ``tune.json`` and a Run per visit under ``visits/PROCESS/``; a folder with this
-    campaign is resumed. No process begins after ``budget_s`` seconds.
+    ``folder`` holds the settings in ``tune.json``, a Run per visit under ``visits/PROCESS/``, and the result, which is
+    None if it was broken off before the reference was measured; a folder with this campaign is resumed. No process
+    begins after ``budget_s`` seconds.
 
     Raises:
         BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings or the GPU
@@ -438,7 +436,9 @@ def run_tune(
                     campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
                 finally:
                     target.close()
-            return campaign.result(), campaign.ended_by
+            if (found := campaign.result()) is not None:
+                keep_result(folder, render(found, "json"))
+            return found, campaign.ended_by
 
 
 def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
@@ -492,7 +492,7 @@ def tune(
     workload: str,
     over: Mapping[str, Any],
     *,
-    limit: str = "",
+    limit: str | None = None,
     objective: str = "energy",
     against: Mapping[str, Any] | None = None,
     budget: float = math.inf,
@@ -507,7 +507,7 @@ def tune(
     Args:
         workload: Name of a built-in workload, "file.py:make" of your own, or the address of a server.
         over: What may vary: values by dimension, such as ``{"batch": "1..256", "mode": ["eager", "graph"]}``.
-        limit: What the choice has to meet: "p99<20ms", "time<+3%"; "" for no limit.
+        limit: What the choice has to meet: "p99<20ms", "time<+3%"; None for no limit.
         objective: "energy" per sample, or "edp", its product with time per sample.
         against: Values of the reference; those that aren't named are the options', or the defaults.
         budget: Seconds after which no process begins.
@@ -529,7 +529,7 @@ def tune(
     ]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
     dimensions = parse_over(texts)
-    limits = parse_limits(limit, "limit", shares_of([workload], dimensions, settings.device)) if limit else ()
+    limits = parse_limits(limit, "limit", shares_of([workload], dimensions, settings.device))
     target = target_of([workload], settings, limits, point_limit, dimensions)
     with folder_of(Path(folder) if folder is not None else None, "tune") as place, reported(progress) as receiver:
         found, ended_by = run_tune(
@@ -543,6 +543,6 @@ def tune(
             permitted=yes,
             progress=receiver,
         )
-    if ended_by is not None:
-        raise ended_by
+    if found is None or ended_by is not None:
+        raise ended_by or NotPossibleError("tune: the reference was not measured")
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,13 +45,8 @@ def sweep(
     restore: Annotated[
         bool, typer.Option("--restore", help="Only restore what a killed sweep or tune changed.")
     ] = False,
-    point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")
-    ] = 600.0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder; a folder with this sweep is resumed. [default: under runs/]"),
-    ] = None,
+    point_limit: options.PointLimit = 600.0,
+    output: options.Campaign = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -62,21 +56,21 @@ def sweep(
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
     same -o to measure what is missing.
     """
-    from jouletrace.campaign.limits import judged, parse_limits, timed
+    from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import Grid, run_sweep, varied
+    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.gpu_settings import restore as restored
-    from jouletrace.report.sweep import FORMATS, render
+    from jouletrace.report.sweep import render
     from jouletrace.run.files import quoted
 
     if restore:
         said = [f"the {one}" for one in restored(settings.device)]
         say(" and ".join(said) or "jouletrace has left no setting changed")
         return
-    form, limits = check_form(form, json, FORMATS), parse_limits(limit)
+    form, limits = check_form(form, json), parse_limits(limit)
     fixed, config = varied(settings.config)
-    settings = timed(replace(settings, config=fixed), limits)
+    settings = replace(settings, config=fixed)
     grid = Grid(
         tuple(workloads or []),
         options.parse_values(batch, "--batch", whole),
@@ -91,11 +85,18 @@ def sweep(
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
             found, tally = run_sweep(
-                grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
+                grid,
+                settings,
+                folder,
+                limits=limits,
+                repeats=repeats,
+                limit_s=point_limit,
+                permitted=yes,
+                progress=progress,
             )
         if any(entry.run is not None for entry in found):
-            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder)}")
-            sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
+            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,16 +65,8 @@ def tune(
     yes: Annotated[
         bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
     ] = False,
-    point_limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="A visit that takes longer is ended as timed out; so is a start of a server."
-        ),
-    ] = 600.0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder; a folder with this campaign is resumed. [default: under runs/]"),
-    ] = None,
+    point_limit: options.PointLimit = 600.0,
+    output: options.Campaign = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -90,14 +81,12 @@ def tune(
     from jouletrace.campaign.targets import parse_over
     from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, shares_of, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.report.tune import FORMATS, render, write_page
+    from jouletrace.report.tune import render, write_page
     from jouletrace.run.files import quoted, write_whole
     from jouletrace.run.places import file_mode
 
-    form = check_form(form, json, FORMATS)
-    dimensions = parse_over(over or [])
-    shares = shares_of(what, dimensions, settings.device)
-    limits = parse_limits(limit, shares=shares) if limit else ()
+    form, dimensions = check_form(form, json), parse_over(over or [])
+    limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
     requests = Requests(duration, input_tokens, output_tokens, model)
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
@@ -114,22 +103,23 @@ def tune(
                 permitted=yes,
                 progress=progress,
             )
-        for name, text in (("result.json", render(found, "json")), ("settings.csv", render(found, "csv"))):
-            write_whole(folder / name, text.encode(), mode=file_mode())
-        try:
-            write_page(found, folder / "tune.html")
-            pictured = "; tune.html has the front"
-        except NotPossibleError:  # plotly is an extra
-            pictured = ""
-        sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
-        sys.stdout.flush()
-        say(f"saved {folder}{pictured}")
-        if form == "table" and (folder / CHOSEN).exists():
-            chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
-            say(f"why: jouletrace compare {reference} {chosen}")
-            say(f"as a gate: jouletrace compare {chosen} NEW --fail-if 'energy>3%'")
+        if found is None:
+            say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")
+        else:
+            write_whole(folder / "settings.csv", render(found, "csv").encode(), mode=file_mode())
+            try:
+                write_page(found, folder / "tune.html")
+                pictured = "; tune.html has the front"
+            except NotPossibleError:  # plotly is an extra
+                pictured = ""
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.flush()
+            say(f"saved {folder}{pictured}")
+            if form == "table" and (folder / CHOSEN).exists():
+                chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
+                say(f"why: jouletrace compare {reference} {chosen}")
+                say(f"as a gate: jouletrace compare {chosen} NEW --fail-if 'energy>3%'")
     if ended_by is not None:
-        say(f"the same command with -o {quoted(folder)} goes on")
         raise ended_by
 
 
