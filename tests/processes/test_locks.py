@@ -13,10 +13,10 @@ import pytest
 
 from commands import children_of, command, gone, start, wait_for
 from jouletrace.cli import main
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.processes import locks, termination
 from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
-from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
 from jouletrace.simulator.boards.mig_state import SimulatedMig
@@ -89,7 +89,7 @@ def test_a_gpu_is_free_again_when_its_holder_is_killed(holder):
 
 def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
     """The id of a simulated GPU is the same for both."""
-    with hold(open_limiter(MIG).info, "changing the power limit of"):
+    with hold(open_device(MIG).info, "changing the power limit of"):
         said = command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes")
     assert said.code == 3
     assert "is changing the power limit of SIM-a100-40-0" in said.complaint
@@ -97,7 +97,7 @@ def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
 
 def test_restore_waits_for_the_lock(capsys, workspace):
     """A second process must not take back a limit under a sweep that runs."""
-    limiter = open_limiter(SIM)
+    limiter = open_device(SIM)
     with hold(limiter.info, "changing the power limit of") as held:
         held.note("power_limit", {"before_w": 700.0})
         limiter.set_limit(300.0)
@@ -226,10 +226,10 @@ def test_a_folder_of_results_has_one_writer_a_host(tmp_path):
 
 CHANGES = """
 import os, time
-from jouletrace.profiler.power_limits import changing, open_limiter
-limiter = open_limiter("sim:h100")
-with changing(limiter, "sim:h100"):
-    limiter.set_limit(300.0)
+from jouletrace.profiler.gpu_settings import GpuSettings
+settings = GpuSettings("sim:h100", dict(power_limit=[300.0], clock=[1200.0]))
+with settings.changing():
+    settings.set(dict(power_limit=300.0, clock=1200.0))
     open("changed", "w").close()
     {then}
     time.sleep(600)
@@ -241,18 +241,19 @@ with changing(limiter, "sim:h100"):
     [signal.SIGKILL, signal.SIGTERM]
     + [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)],
 )
-def test_a_power_limit_comes_back_whatever_signal_ends_its_holder(tmp_path, number):
+def test_a_power_limit_and_a_clock_come_back_whatever_signal_ends_their_holder(tmp_path, number):
     """In a program of its own, which handles none of them."""
     process = run_script(CHANGES.format(then=""), tmp_path)
     wait_for((tmp_path / "changed").exists)
-    limiter = open_limiter(SIM)
-    assert limiter.limit_w() == 300.0
+    limiter = open_device(SIM)
+    assert (limiter.limit_w(), limiter.clock_mhz()) == (300.0, 1200.0)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)  # the watcher has the same stderr
     assert process.returncode == -number
-    assert limiter.limit_w() == 700.0
+    assert (limiter.limit_w(), limiter.clock_mhz()) == (700.0, 345.0)
     assert not journal_of(limiter.info).exists()
-    assert f"process {process.pid} ended without putting SIM-h100-80-0 back: its power limit is 700 W again" in err
+    said = "putting SIM-h100-80-0 back: its power limit is 700 W again and its SM clock is unlocked again"
+    assert f"process {process.pid} ended without {said}" in err
     with hold(limiter.info, "changing"):
         pass
 
@@ -265,7 +266,7 @@ def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
     os.kill(watcher, signal.SIGSTOP)
     process.kill()
     process.wait()
-    limiter = open_limiter(SIM)
+    limiter = open_device(SIM)
     try:
         with pytest.raises(NotPossibleError, match="has ended"), hold(limiter.info, "changing"):
             pass
@@ -283,8 +284,8 @@ def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tm
         wait_for(lambda: (tmp_path / "changed").exists() and len(children_of(process.pid)) == 2)
         process.kill()
         process.wait()
-        wait_for(lambda: open_limiter(SIM).limit_w() == 700.0)
-        wait_for(lambda: not journal_of(open_limiter(SIM).info).exists())
+        wait_for(lambda: open_device(SIM).limit_w() == 700.0)
+        wait_for(lambda: not journal_of(open_device(SIM).info).exists())
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -294,7 +295,7 @@ def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
     """The journal is damaged meanwhile."""
     process = run_script(CHANGES.format(then=""), tmp_path)
     wait_for((tmp_path / "changed").exists)
-    journal_of(open_limiter(SIM).info).write_text("{")
+    journal_of(open_device(SIM).info).write_text("{")
     process.kill()
     _, err = process.communicate(timeout=60)
     assert "can't be read" in err
@@ -358,7 +359,7 @@ def sweeps(workspace, scratch):
         ),
         "power": (
             ("sweep", "toy.py:hangs", "-d", SIM, "--power-limit", "300", "--yes", "-o", "s"),
-            lambda: open_limiter(SIM).limit_w() == 300.0,
+            lambda: open_device(SIM).limit_w() == 300.0,
         ),
     }
     begun = []
@@ -379,7 +380,7 @@ def sweeps(workspace, scratch):
 
 
 def as_before():
-    return open_limiter(SIM).limit_w() == 700.0 and not divided()
+    return open_device(SIM).limit_w() == 700.0 and not divided()
 
 
 @pytest.mark.parametrize("kind", ["mig", "power"])
@@ -394,7 +395,7 @@ def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(sweeps, kind, numbers)
         process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert as_before()
-    assert not journal_of(open_limiter(SIM).info).exists()
+    assert not journal_of(open_device(SIM).info).exists()
     assert written_down(SimulatedMig(MIG).info) is None
     if len(numbers) == 1:
         assert process.returncode == 130

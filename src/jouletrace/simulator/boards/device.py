@@ -18,10 +18,11 @@ from jouletrace.devices.registry import SLICE
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.driver import SimulatedNvml, limit_w
+from jouletrace.simulator.boards.driver import SimulatedNvml
 from jouletrace.simulator.boards.kernels import Roofline
 from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles, stored_slices
 from jouletrace.simulator.boards.presets import Preset, draw, find
+from jouletrace.simulator.boards.set_values import limit_w
 from jouletrace.simulator.boards.spec import PREFIX, parse
 from jouletrace.simulator.boards.truth import Truth
 
