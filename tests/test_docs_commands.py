@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import import_logs
 import import_timelines
@@ -35,7 +34,7 @@ from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, schedul
 from serving_runs import aiperf_line, vllm_object
 from shipped import ABSENT, is_absent, is_known
 
-ROOT = typer.main.get_command(app.app)
+ROOT = app._tree()
 RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled"
 RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
 """Pages whose commands run here, with stand-ins for measuring. Each line of studies.md names a test that runs it."""
@@ -53,6 +52,7 @@ ELSEWHERE = {
     "--output-tokens 32": "tests/wings/mig/test_serving.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
+    "show grid": "tests/campaign/test_sweep.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",
