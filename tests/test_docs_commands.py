@@ -52,6 +52,7 @@ ELSEWHERE = {
     "--output-tokens 32": "tests/wings/mig/test_serving.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
+    "show grid": "tests/campaign/test_sweep.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",

@@ -1,20 +1,30 @@
 """Wings: what is loaded, what is left out, and that a stranger's adds a command and a format."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
+import jouletrace
 from documented import blocks
 from places import REPOSITORY
+from shipped import ABSENT
 
 WING = """
 from jouletrace.wing import Wing
 
-WING = Wing(commands={"greet": "greeting"}, formats={"greeting": "greeting"})
+WING = Wing(
+    commands={"greet": "greeting"},
+    formats={"greeting": "greeting"},
+    names={"greet": "greeting", "ab": "greeting"},
+    libraries={"wave": "greetings (pip install wave)"},
+    tools={"waver": "greetings from afar"},
+)
 """
 
 GREETING = '''
@@ -75,6 +85,40 @@ def test_a_package_adds_a_command_and_a_format(package, tmp_path):
     assert "Example:\n  jouletrace greet --name me\n" in run("greet", "--help").stdout
     (tmp_path / "log").write_text("hello 1\n")
     assert run("import", "log").stderr == "jouletrace: log: a greeting has no power\n"
+
+
+def test_a_package_adds_a_name_and_replaces_none(package, tmp_path):
+    package()
+    code = (
+        "import jouletrace as jt\nfrom jouletrace import *\nprint(greet is jt.greet, 'greet' in dir(jt), ab.__module__)"
+    )
+    paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True True jouletrace.profiler.ab\n"
+
+
+def test_doctor_looks_for_what_a_package_needs(package):
+    extras = json.loads(package()("doctor", "--device", "sim:h100", "--json").stdout)["extras"]
+    assert extras["wave"]["available"]
+    assert extras["waver"] == {"available": False, "note": "not on the PATH; for greetings from afar"}
+
+
+def test_names_that_type_checkers_see_are_those_that_are_there():
+    tree = ast.parse(Path(jouletrace.__file__).read_text())
+    lists = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    (seen,) = map(ast.literal_eval, lists)
+    assert ABSENT or seen == jouletrace.__all__
+    assert set(jouletrace.__all__) <= set(seen)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,10 @@ def _collect(alive: socket.socket, arguments: list[str]) -> None:
     import pytest
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        pytest.main(["--collect-only", "-qq", *arguments])  # workers say what is wrong with the tests
+        failed = pytest.main(["--collect-only", "-qq", *arguments])
+    if failed:  # a module that can't be imported is left half made: workers import all again, and say what is wrong
+        for name in [name for name in sys.modules if name.rpartition(".")[2].startswith("test_")]:
+            del sys.modules[name]
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # clients watch workers, this process needn't wait for them
