@@ -33,6 +33,8 @@ class Wing:
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
+        divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, which divides the
+            GPU's energy between them (``analysis.serving.shared.Divider``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
     """
 
@@ -41,6 +43,7 @@ class Wing:
     converted_by: Mapping[str, str] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    divisions: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
 

@@ -17,11 +17,11 @@ from jouletrace.devices.base import Samples
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.prepare import options_of
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.simulator.boards.mig_state import profiles
 from jouletrace.wings.mig.activity import Activity
 from jouletrace.wings.mig.bench import RealBench
 from jouletrace.wings.mig.jobs import Job, JobFailedError, Slice
 from jouletrace.wings.mig.point import PointSettings, measure_point
+from jouletrace.wings.mig.simulated import profiles
 
 pytest.importorskip("torch")
 

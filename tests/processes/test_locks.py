@@ -19,9 +19,9 @@ from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, not
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
-from jouletrace.simulator.boards.mig_state import SimulatedMig
 from jouletrace.wings.mig.apply import open_backend, written_down
 from jouletrace.wings.mig.plan import Layout, layout_of
+from jouletrace.wings.mig.simulated import SimulatedMig
 from places import SUPPORT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")

@@ -14,8 +14,8 @@ from jouletrace.cli.output import say
 from jouletrace.comparing.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
-from jouletrace.simulator.boards.mig_state import SimulatedMig
 from jouletrace.spreadsheets import csv_text
+from jouletrace.wings.mig.simulated import SimulatedMig
 from jouletrace.wings.mig.sweep import to_csv
 from jouletrace.wings.mig.tables import listing
 from jouletrace.wings.mig.tables import render as mig_text

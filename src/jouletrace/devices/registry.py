@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -17,12 +18,12 @@ VENDORS = [
     "jouletrace.devices.rapl",
     "jouletrace.devices.remote",
 ]
-"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those
-above this package follow them."""
+"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those of
+wings follow, then those above this package: a wing may open some of the names that these would."""
 
 
-SLICE = "MIG-SIM-"
-"""The beginning of UUIDs of slices of simulated GPUs."""
+_SIMULATED = re.compile(r"sim:|(?i:\w+-SIM-)")
+"""How names of simulated GPUs begin, and ids of what is on one."""
 
 
 def open_device(spec: str) -> Device:
@@ -79,8 +80,8 @@ def open_devices(specs: Sequence[str], *, real_time: bool = False) -> list[Devic
 
 
 def is_simulated(spec: str) -> bool:
-    """True if a name is that of a simulated GPU or of a slice of one."""
-    return spec.startswith("sim:") or spec.upper().startswith(SLICE)
+    """True if a name is that of a simulated GPU or of something on one."""
+    return _SIMULATED.match(spec) is not None
 
 
 def in_real_time(spec: str) -> str:
@@ -135,7 +136,7 @@ def list_devices() -> list[DeviceInfo]:
 
 def _vendors() -> Iterator[Vendor]:
     added = (module for wing in wings().values() for module in wing.devices)
-    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS, *added))
+    return (import_module(name).VENDOR for name in (*VENDORS, *added, *higher.VENDORS))
 
 
 def _forms() -> str:

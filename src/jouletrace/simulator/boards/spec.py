@@ -34,7 +34,6 @@ class SimSpec:
     gain: bool = False  # whether its power sensors have a gain error of up to 5 %
     # Hidden parameters given by name instead of drawn, such as those of a calibrated GPU
     given: tuple[tuple[str, float], ...] = ()
-    mig: str = ""  # profile of the MIG instance, "" for the whole GPU
 
     def cap_w(self, preset: Preset) -> float | None:
         """The power limit in force in watts; None for none.
@@ -163,5 +162,4 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "sensor": _sensor,
     "gain": _flag,
     "given": _given,
-    "mig": str,
 }

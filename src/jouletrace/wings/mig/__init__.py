@@ -5,4 +5,6 @@ from jouletrace.wing import Wing
 WING = Wing(
     commands={"mig": "jouletrace.wings.mig.command"},
     formats={"mig_folder": "jouletrace.wings.mig.folder"},
+    divisions={"slice": "jouletrace.wings.mig.divide"},
+    devices=("jouletrace.wings.mig.slices",),
 )
