@@ -10,10 +10,13 @@ import sys
 import tempfile
 from copy import copy
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path += map(str, (Path(__file__).parent / "wings").iterdir())  # helpers of the tests of wings
 
 # The same examples each time, and none too slow for a busy machine.
 settings.register_profile("ours", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -144,6 +147,17 @@ def workspace(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A folder, the current one, that all tests of a study share: they share what is costly to measure."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("JOULETRACE_CACHE", str(folder / "cache"))
+        patch.setenv("JOULETRACE_LOCKS", str(folder / "locks"))
+        yield folder
 
 
 @pytest.fixture(scope="session", autouse=True)
