@@ -1,4 +1,4 @@
-"""Wings: what is found, what is left out, and that a stranger's adds a command and a format."""
+"""Wings: what is loaded, what is left out, and that a stranger's adds a command and a format."""
 
 import os
 import subprocess

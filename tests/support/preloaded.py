@@ -27,7 +27,6 @@ _IMPORTED = (
     "jouletrace.cli.app",
     "jouletrace.cli.encoding",
     "jouletrace.devices.registry",
-    "jouletrace.devices.remote",
     "jouletrace.profiler.monitoring.monitor",
     "jouletrace.profiler.program.program",
     "jouletrace.profiler.program.recorded",

@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from datetime import datetime
+from importlib import import_module
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,13 @@ from jouletrace.cli import options
 from jouletrace.cli.command import Command
 from jouletrace.cli.failures import CLOSED
 from jouletrace.cli.output import Place, check_form, launched, print_runs, say
+from jouletrace.errors import BadInputError
 from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
+from jouletrace.wing import added
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading
+    from jouletrace.profiler.monitoring.watch import Display, LiveWork, Publisher, Reading
     from jouletrace.report.table import Table
 
 MOST_S = 1e9
@@ -78,7 +81,6 @@ def monitor(
     At the end it prints the idle level, the working level, their difference, and the energy. Ctrl-C ends it normally.
     With a command, the exit code is the command's.
     """
-    from jouletrace.errors import BadInputError
     from jouletrace.profiler.program.command import program_of
 
     program = program_of(command, False) if command else None  # before what is imported next changes the environment
@@ -87,6 +89,7 @@ def monitor(
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
+    from jouletrace.run.masking import masked_arguments
 
     form, given = check_form(form, json), tariff(price, carbon)
     options.check_before_program("monitor", device, command)
@@ -105,13 +108,9 @@ def monitor(
         launcher = stack.enter_context(launched(program)) if program is not None else None
         displays: list[Display] = []
         if serve is not None:
-            from jouletrace.profiler.monitoring.serve import Address, Exporter
-            from jouletrace.run.masking import masked_arguments
-
-            exporter = stack.enter_context(Exporter(Address.parse(serve), " ".join(masked_arguments(command or []))))
-            displays.append(exporter.show)
-            who = ", open to other machines without a password" if exporter.open_to_others else ""
-            say(f"serving {exporter.url} and {exporter.url}metrics{who}")
+            publisher = stack.enter_context(publish("serve", serve, " ".join(masked_arguments(command or []))))
+            displays.append(publisher.show)
+            say(publisher.about)
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
@@ -148,6 +147,19 @@ def monitor(
             verbose=verbose,
             tariff=given,
         )
+
+
+def publish(name: str, where: str, program: str) -> Publisher:
+    """What publishes readings, for an option of that name.
+
+    Raises:
+        BadInputError: If no wing does, or it can't publish there.
+    """
+    module = added("publishers").get(name)
+    if module is None:
+        raise BadInputError(f"--{name}: nothing is installed that publishes so")
+    made: Publisher = import_module(module).publish(where, program)
+    return made
 
 
 def _cells(reading: Reading) -> list[str]:

@@ -124,6 +124,14 @@ class Device(Protocol):
         """Release the vendor's library."""
 
 
+@runtime_checkable
+class OfAnotherHost(Protocol):
+    """A device whose readings have the stamps of another host's clock, converted to this one's."""
+
+    def clock_moved(self) -> str:
+        """A warning if the two clocks moved against each other since it was opened; "" if they didn't."""
+
+
 @dataclass(frozen=True)
 class Vendor:
     """The devices of a vendor by name; ``VENDOR`` of a module of ``registry.VENDORS``.

@@ -16,7 +16,6 @@ from jouletrace.wing import wings
 VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
-    "jouletrace.devices.remote",
 ]
 """Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those of
 wings follow, then those above this package: a wing may open some of the names that these would."""

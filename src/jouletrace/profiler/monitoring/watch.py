@@ -7,7 +7,9 @@ computed from its record afterwards, with the sensor's response and intervals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -140,7 +142,22 @@ class LiveWork:
 
 
 Display = Callable[[list[Reading], LiveWork | None], object]
-"""Called at each tick with the latest readings, and the work if it is counted: a table, a stream, an exporter."""
+"""Called at each tick with the latest readings, and the work if it is counted: a table, a stream, a publisher."""
+
+
+class Publisher(AbstractContextManager["Publisher"], Protocol):
+    """Publishes what a monitor reads until it is closed: what ``publish(where, program)`` of a wing's module makes.
+
+    ``program`` is the command that is monitored, "" without one.
+
+    Attributes:
+        about: A line that says where it publishes.
+    """
+
+    about: str
+
+    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
+        """Publish these readings from now on; a ``Display``."""
 
 
 class Watch:

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from jouletrace import analysis
 from jouletrace.analysis.serving.streams import Stream, add_streams, stream_of
 from jouletrace.devices import in_real_time
-from jouletrace.devices.base import Device
-from jouletrace.devices.remote import RemoteGpu
+from jouletrace.devices.base import Device, OfAnotherHost
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler.serving.client import Row
@@ -48,7 +47,7 @@ def bench(
 
     Args:
         settings: What to send.
-        devices: The server's GPUs; here, or on the server's machine by a monitor's page (``devices.remote``).
+        devices: The server's GPUs; here, or on the server's machine by a monitor's page.
         folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
         say: Takes lines about the progress.
@@ -99,7 +98,7 @@ def bench(
     if changed := sorted(set(serving["processes"]) ^ set(_processes(devices))):
         run.warn("other_processes", f"processes on the GPU changed meanwhile: {', '.join(changed)}")
     for device in devices:
-        if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
+        if isinstance(device, OfAnotherHost) and (moved := device.clock_moved()):
             run.warn("clock_moved", moved, device.info.id)
     add_streams(run, streams)
     if settings.steps is not None:
@@ -123,7 +122,7 @@ def refuse(base: str, devices: Sequence[Device]) -> None:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: a server takes real time; write {in_real_time(device.spec)}")
     host = urlsplit(base).hostname or ""
-    if not any(isinstance(device, RemoteGpu) for device in devices) and not _is_here(host):
+    if not any(isinstance(device, OfAnotherHost) for device in devices) and not _is_here(host):
         raise BadInputError(
             f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
             f"there, and add --monitor http://{host}:9400/metrics"

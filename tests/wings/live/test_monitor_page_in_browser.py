@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from jouletrace.devices.base import Process
-from jouletrace.profiler.monitoring.serve import Address, Exporter
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.run import DeviceInfo
+from jouletrace.wings.live.serve import Address, Exporter
 
 START_NS = 1_763_676_000_000_000_000
 EVIL = "<script>document.title='broken'</script><b>"

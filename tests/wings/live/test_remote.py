@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.devices import open_device, remote
-from jouletrace.devices.remote import RemoteGpu, offset, scrape
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.monitoring.serve import Address, Exporter, Readings
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.run import DeviceInfo
+from jouletrace.wings.live import remote
+from jouletrace.wings.live.remote import RemoteGpu, offset, scrape
+from jouletrace.wings.live.serve import Address, Exporter, Readings
 from metric_server import Page, serving
 
 AHEAD_S = 3.25

@@ -166,10 +166,10 @@ def page() -> bytes:
 
     from jouletrace.report.html import assets  # slow to import, and only who looks needs it
 
-    own = (files("jouletrace.profiler.monitoring") / "live_page.js").read_text(encoding="utf-8")
+    own = (files("jouletrace.wings.live") / "live_page.js").read_text(encoding="utf-8")
     script = "\n".join([assets.text("base.js"), assets.text("pens.js"), assets.text("theme.js"), own])
     return (
-        assets.template("live_page.html.j2", "jouletrace.profiler.monitoring")
+        assets.template("live_page.html.j2", "jouletrace.wings.live")
         .render(
             version=__version__,
             style=Markup(assets.text("style.css")),

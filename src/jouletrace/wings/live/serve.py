@@ -19,9 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.live_page import Answer, History, answers
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.version import __version__
+from jouletrace.wings.live.live_page import Answer, History, answers
 
 LOOPBACK = "127.0.0.1"
 _PREFIX = "jouletrace_"
@@ -104,6 +104,7 @@ class Exporter:
     Attributes:
         url: URL of the page for people; that of the metrics is ``{url}metrics``.
         open_to_others: Whether other machines can connect; there is no password.
+        about: Both, in a line.
 
     Raises:
         BadInputError: If the server can't listen at the address.
@@ -124,6 +125,9 @@ class Exporter:
         app = answers(self._history, make_wsgi_app(registry))
         self._server.set_app(app if self.open_to_others else _named(app, address.host))
 
+        who = ", open to other machines without a password" if self.open_to_others else ""
+        self.about = f"serving {self.url} and {self.url}metrics{who}"
+
     def __enter__(self) -> Self:
         return self
 
@@ -136,6 +140,15 @@ class Exporter:
         """Serve these readings from now on."""
         self._page.shown = readings, work
         self._history.show(readings, work)
+
+
+def publish(where: str, program: str) -> Exporter:
+    """An exporter at an address (``Address.parse``), with the command of the program that is monitored.
+
+    Raises:
+        BadInputError: If it is none, or the exporter can't listen there.
+    """
+    return Exporter(Address.parse(where), program)
 
 
 def _named(app: Answer, bound: str) -> Answer:

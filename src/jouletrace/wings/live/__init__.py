@@ -1,0 +1,8 @@
+"""What a monitor reads, live: a page and Prometheus metrics (``monitor --serve``), and GPUs read from such a page."""
+
+from jouletrace.wing import Wing
+
+WING = Wing(
+    publishers={"serve": "jouletrace.wings.live.serve"},
+    devices=("jouletrace.wings.live.remote",),
+)
