@@ -399,8 +399,8 @@ MUTANTS = [
         ("freedom of all blocks", "float(first - 1))", "float(9 * len(logs)))"),
     ),
     *_of(
-        "addons/fleet/variance.py",
-        ["addons/fleet/test_variance.py"],
+        "wings/fleet/variance.py",
+        ["wings/fleet/test_variance.py"],
         (
             "levels below not taken out",
             "- lower / freedom, freedom + 1",
