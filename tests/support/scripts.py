@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from commands import PATIENCE_S, children_of, gone, start, wait_for
+from places import SUPPORT
 
 HANGS = """
 import time
@@ -25,8 +26,8 @@ def hangs(batch=1):
 
 def run_script(script: str, cwd: Path, **more: Any) -> subprocess.Popen[str]:
     """Start a script in a process of its own."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    helpers = [SUPPORT, *(SUPPORT.parent / "wings").iterdir(), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, helpers))}
     return subprocess.Popen([sys.executable, "-c", script], cwd=cwd, env=environment, text=True, **more)
 
 
