@@ -4,23 +4,31 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick figures check words docs slow mutants dist try-wheel clean
+.PHONY: demo test quick figures check wings words docs slow mutants dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
 # Four workers on two cores: many tests wait for processes of their own. Each worker imports all libraries, some 1 GB.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal
+WORKERS := -n 4 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q $(WORKERS)
+
+# Tests of wings, and those that walk over all that is there: pages, help, names. All others are the core's, which run in a copy
+# without wings.
+WITH_WINGS := tests/wings tests/frozen tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py
 
 test: $(READY)
-	$(PYTEST) -m "not slow and not gpu"
+	$(BIN)/python tests/without_wings.py -- $(WORKERS) -m "not slow and not gpu" $(addprefix --ignore=,$(WITH_WINGS))
+	$(PYTEST) -m "not slow and not gpu" $(WITH_WINGS)
 
 # Two minutes on two cores: all but what takes more than half a second.
 quick: $(READY)
 	$(PYTEST) -m "not slow and not gpu and not thorough"
 
+# Then all tests that need no other wing, once for each wing without the others.
 slow: $(READY)
 	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 3600
+	$(BIN)/python tests/without_wings.py --each -- $(WORKERS) -m "not slow and not gpu"
 
 # Every figure of README.md and of docs that has raw data here, computed from them again: half a minute. `make test` compares
 # them too, but takes figures of recordings with kernels as their Runs state them.
@@ -33,11 +41,15 @@ mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/sampled.py
 
-check: $(READY)
+check: $(READY) wings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tests/check_words.py
+
+# Each wing without the others: all modules are imported, and the help is printed.
+wings: $(READY)
+	$(BIN)/python tests/without_wings.py --each
 
 # Words that the prose of pages and source avoids, with what to write instead (tests/words.toml).
 words: $(READY)

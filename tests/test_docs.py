@@ -7,6 +7,7 @@ import pytest
 import jouletrace
 from jouletrace.run.reading import run_files
 from places import REPOSITORY
+from shipped import ABSENT, is_absent
 
 ROOT = REPOSITORY
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -18,7 +19,7 @@ def test_files_that_a_page_names_are_there(page):
     linked = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in linked if not (page.parent / link).exists()] == []
     named = re.findall(r"`((?:docs|tests|benchmarks|src|examples)/[\w./-]+)`", text)
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists() and not is_absent(name)] == []
 
 
 def anchors(page):
@@ -55,7 +56,9 @@ def test_the_readme_is_read_in_one_sitting():
 
 def test_public_names_are_in_the_reference_of_python():
     text = (ROOT / "docs" / "reference" / "python.md").read_text()
-    assert sorted(re.findall(r"^::: jouletrace\.(\w+)$", text, re.MULTILINE)) == sorted({*jouletrace.__all__, "range"})
+    listed = re.findall(r"^::: jouletrace\.(\w+)$", text, re.MULTILINE)
+    there = [name for name in listed if not ABSENT or hasattr(jouletrace, name)]
+    assert sorted(there) == sorted({*jouletrace.__all__, "range"})
 
 
 def test_raw_data_are_where_the_readme_says():
@@ -82,14 +85,15 @@ def test_a_recorded_run_that_a_page_names_is_there():
 def test_tests_that_a_page_names_are_there():
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", "".join(page.read_text() for page in PAGES))
     assert named
-    absent = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
-    assert absent == []
+    here = [(path, name) for path, name in named if not is_absent(path)]
+    assert [f"{path}::{name}" for path, name in here if f"def {name}(" not in (ROOT / path).read_text()] == []
 
 
 COMPOSED = {"time_us", "voltage_v"}
 """Names of columns and channels that are put together from parts."""
 
 
+@pytest.mark.skipif(bool(ABSENT), reason="pages name what absent wings bring")
 def test_flags_reasons_and_names_of_the_documentation_are_in_the_source():
     files = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".j2", ".json")]
     source = "".join(path.read_text() for path in files)

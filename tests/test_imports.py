@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jouletrace
 from places import REPOSITORY
+from shipped import WINGS
 
 PACKAGE = Path(jouletrace.__file__).parent
 TABLE = REPOSITORY / "docs" / "architecture.md"
@@ -97,12 +98,8 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
-BETWEEN_WINGS = {
-    "mig": {"serving"},
-    "toolchain": {"runtimes", "traces", "logs"},
-    "live": {"logs"},
-}
-"""Wings that a wing may import; all others can be deleted without it."""
+def test_every_wing_is_in_the_table():
+    assert {path.name for path in (PACKAGE / "wings").iterdir() if (path / "__init__.py").exists()} <= set(WINGS)
 
 
 def test_a_wing_imports_no_other_but_those_of_the_table():
@@ -111,7 +108,7 @@ def test_a_wing_imports_no_other_but_those_of_the_table():
         own = path.relative_to(PACKAGE / "wings").parts[0]
         named = modules_imported_by(path, known) | {name.partition(".")[2] for name in named_in_texts(path)}
         others = {name.split(".")[1] for name in named if name.startswith("wings.")}
-        assert others <= {own, *BETWEEN_WINGS.get(own, ())}, path
+        assert others <= {own, *WINGS.get(own, ())}, path
 
 
 OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}

@@ -11,45 +11,11 @@ import pytest
 from kernels import displayed, printed, shown, value
 from places import REPOSITORY
 
-for library in ("torch", "transformers", "accelerate"):
+for library in ("torch", "transformers"):
     pytest.importorskip(library)
 
 NOTEBOOK = REPOSITORY / "examples" / "notebook.ipynb"
 LOADED = "sim:h100?realtime=1&load=100:300"
-
-TRAINER = f"""
-import torch, transformers
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 1)
-
-    def forward(self, x, labels=None):
-        time.sleep(0.03)
-        return {{"loss": self.linear(x).square().mean(), "logits": self.linear(x)}}
-
-data = [{{"x": torch.ones(4), "labels": torch.zeros(1)}}] * 40
-options = dict(num_train_epochs=2, per_device_train_batch_size=2, logging_steps=3, eval_strategy="epoch")
-arguments = transformers.TrainingArguments("out", report_to=[], use_cpu=True, save_strategy="no", **options)
-energy = jt.trainer_callback("<b>tiny", device="{LOADED}", save_to="trained")
-transformers.Trainer(Model(), arguments, train_dataset=data, eval_dataset=data, callbacks=[energy]).train();
-"""
-
-LIGHTNING = f"""
-import sys, types
-module = sys.modules["lightning"] = sys.modules["lightning.pytorch"] = types.ModuleType("lightning.pytorch")
-module.Callback = type("Callback", (), {{}})
-ours = jt.lightning_callback("fit", device="{LOADED}")
-ours.on_fit_start(None, None)
-ours.on_train_epoch_start(None, None)
-for step in range(3):
-    time.sleep(0.1)
-    ours.on_train_batch_end(None, None, {{}}, None, step)
-ours.on_train_epoch_end(None, None)
-ours.on_fit_end(None, None)
-"""
-
 
 SOURCES = (
     "import time, jouletrace as jt\n%load_ext jouletrace",
@@ -70,10 +36,6 @@ SOURCES = (
     f"%%joules 'my cell' --device '{LOADED}' --no-kernels\nwith jt.range('nap'):\n    time.sleep(0.3)",
     "_joules",
     f"%%joules again --device '{LOADED}' --no-kernels\ntime.sleep(0.2)\nrun",
-    TRAINER,
-    "energy.run",
-    LIGHTNING,
-    "ours.run",
 )
 
 
@@ -81,18 +43,11 @@ SOURCES = (
 def kernel(caches, tmp_path_factory):
     """A folder with caches and files of Jupyter of its own, and what cells show there: of the notebook, and ours."""
     folder = tmp_path_factory.mktemp("notebook")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("JOULETRACE_CACHE", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
-            place = next(caches)
-            place.mkdir()
-            patch.setenv(name, str(place))
-        patch.setenv("COLUMNS", "80")
-        patch.setenv("PYTHONWARNINGS", "ignore:IProgress")  # that tqdm has no widgets here
-        code = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
-        assert not any(cell["outputs"] for cell in code)  # none that could be out of date
-        first = ["".join(cell["source"]) for cell in code]
-        outputs = shown([*first, *SOURCES], folder)
-        yield folder, dict(zip(first, outputs, strict=False)), dict(zip(SOURCES, outputs[len(first) :], strict=True))
+    code = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in code)  # none that could be out of date
+    first = ["".join(cell["source"]) for cell in code]
+    outputs = shown([*first, *SOURCES], folder, caches)
+    return folder, dict(zip(first, outputs, strict=False)), dict(zip(SOURCES, outputs[len(first) :], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -141,27 +96,6 @@ def test_a_recorded_cell_shows_its_value_once_and_prints_its_energy_once(cells):
     assert [one["text/plain"] for one in displayed(second)] == [value(cells["run"])[0]]
     lines = [output.text for output in second if output.output_type == "stream"]
     assert "".join(lines).startswith("SIMULATED again: ")
-
-
-@pytest.mark.thorough
-def test_callbacks_print_once_and_an_evaluation_s_table_states_none_of_the_training_s_energy(cells):
-    trained = cells[TRAINER]
-    (table,) = [one["text/html"] for one in displayed(trained)]  # that of transformers
-    headings = re.findall(r"<th>(.*?)</th>", table)
-    assert "Validation Loss" in headings
-    assert not any("Energy" in heading or "Power" in heading for heading in headings)
-    said = "".join(output.text for output in trained if output.get("name") == "stderr")
-    assert said.count("SIMULATED <b>tiny: ") == 1
-    assert said.endswith("saved trained · more: jouletrace show trained\n")
-    text, page = value(cells["energy.run"])
-    assert "epoch/step" in text
-    assert "&lt;b&gt;tiny" in page
-    assert "<b>" not in page
-    assert re.fullmatch(
-        r"SIMULATED fit: .* J \(.* absolute\) in .* W on average\n± is .*\ntrust: yes.*\n",
-        printed(cells[LIGHTNING], "stderr"),
-    )
-    assert "epoch/step" in value(cells["ours.run"])[0]
 
 
 @pytest.mark.thorough

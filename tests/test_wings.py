@@ -1,10 +1,15 @@
 """Wings: what is loaded, what is left out, and that a stranger's adds a command and a format."""
 
+import json
 import os
 import subprocess
 import sys
+import tomllib
 
 import pytest
+
+from documented import blocks
+from places import REPOSITORY
 
 WING = """
 from jouletrace.wing import Wing
@@ -82,3 +87,64 @@ def test_a_wing_that_cannot_be_used_is_one_line(package, point, why):
     assert done.stderr.startswith("jouletrace: the wing mine can't be used and is left out: ")
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+PAGE = REPOSITORY / "docs" / "how-to" / "write-a-wing.md"
+
+
+@pytest.fixture(scope="module")
+def hwmon(tmp_path_factory):
+    """The package of the page, installed in a folder of its own, and sensors of 50 and 300 W."""
+    folder = tmp_path_factory.mktemp("hwmon")
+    for text in blocks(PAGE, "python"):
+        place = folder / text.splitlines()[0].removeprefix("# ")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+    (project,) = (tomllib.loads(text)["project"] for text in blocks(PAGE, "toml"))
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = (f"[{group}]\n{name} = {at}" for group, own in project["entry-points"].items() for name, at in own.items())
+    (info / "entry_points.txt").write_text("\n".join(points) + "\n")
+    for number, watts in enumerate((50, 300)):
+        sensor = folder / "class" / f"hwmon{number}"
+        sensor.mkdir(parents=True)
+        (sensor / "name").write_text("chip\n")
+        (sensor / "power1_average").write_text(f"{watts}000000\n")
+    return folder
+
+
+@pytest.fixture
+def wired(hwmon, monkeypatch, workspace):
+    """Runs jouletrace beside that package; what it prints must be of a success."""
+    monkeypatch.setenv("PYTHONPATH", str(hwmon), prepend=os.pathsep)
+    monkeypatch.setenv("HWMON", str(hwmon / "class"))
+
+    def run(*words):
+        line = [sys.executable, "-m", "jouletrace", *words]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.thorough
+def test_the_wing_of_the_page_measures_with_a_device(wired):
+    assert "  hwmon      Log a sensor of hwmon.\n" in wired("--help")
+    devices = [one["info"]["id"] for one in json.loads(wired("doctor", "--json"))["devices"]]
+    assert {"hwmon:0", "hwmon:1"} <= set(devices)
+    monitored = json.loads(wired("monitor", "--device", "hwmon:1", "--duration", "2", "--json"))
+    (figures,) = (row for row in monitored["parts"]["whole"] if row["path"])
+    assert figures["power_w"]["value"] == pytest.approx(300)
+
+
+@pytest.mark.thorough
+def test_the_wing_of_the_page_writes_a_log_and_reads_it(wired, workspace):
+    (workspace / "log").write_text(wired("hwmon", "--number", "1", "--seconds", "0.5", "--every", "0.05") + "torn\n")
+    imported = json.loads(wired("import", "log", "--json"))
+    assert imported["files"][0]["format"] == "hwmon"
+    shown = json.loads(wired("show", imported["run"], "--json"))
+    assert "unread_lines" in {one["code"] for one in shown["warnings"]}
+    (figures,) = (row for row in shown["parts"]["whole"] if row["path"])
+    assert figures["power_w"]["value"] == pytest.approx(300)

@@ -1,7 +1,9 @@
-"""Runs tests in a copy of the repository from which wings are deleted; nothing else is edited.
+"""Runs tests in copies of the repository from which wings are deleted; nothing else is edited.
 
-python tests/without_wings.py                     # all wings: the core's tests
-python tests/without_wings.py fleet mig -- -k name  # two wings: all tests but theirs, with options of pytest
+python tests/without_wings.py -- -n 2               # all wings but ``shipped.LATER``, with options of pytest
+python tests/without_wings.py mig runtimes -- -k x  # these wings
+python tests/without_wings.py --each -- -n 2        # for each wing: all others but those that it imports
+python tests/without_wings.py --each                # the same, where modules are imported and the help printed alone
 """
 
 from __future__ import annotations
@@ -11,14 +13,42 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NATIVE = Path("src/jouletrace/tracer/native.so")
 
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from shipped import LATER, WINGS  # noqa: E402
 
-def copy_without(names: list[str], to: Path) -> None:
-    """Copy what git knows, and the native library, to a folder; then delete wings with their tests, all of none."""
+IMPORTED = """
+import sys
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import StringIO
+from pkgutil import walk_packages
+
+import jouletrace
+from jouletrace.cli.main import run
+
+OTHERS = ("jouletrace.__main__", "jouletrace.tracer.native", "jouletrace.tracer.hooks")  # loaded otherwise
+for module in walk_packages(jouletrace.__path__, "jouletrace."):
+    if module.name not in OTHERS:
+        import_module(module.name)
+with redirect_stdout(StringIO()):
+    sys.exit(run(["--help"]))
+"""
+
+
+def needed_by(name: str) -> set[str]:
+    """A wing and all that it imports."""
+    return {name}.union(*map(needed_by, WINGS.get(name, ())))
+
+
+def copy_without(names: Collection[str], to: Path) -> None:
+    """Copy what git knows, and the native library, to a folder; then delete wings with their tests."""
     known = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
     ).stdout
@@ -26,20 +56,43 @@ def copy_without(names: list[str], to: Path) -> None:
         if (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)
-    for home in (to / "src/jouletrace/wings", to / "tests/wings"):
-        for folder in [one for one in home.iterdir() if one.is_dir() and (not names or one.name in names)]:
-            shutil.rmtree(folder)
+    for name in names:
+        for home in ("src/jouletrace/wings", "tests/wings"):
+            shutil.rmtree(to / home / name, ignore_errors=True)
+
+
+def link_without(names: Collection[str], to: Path) -> None:
+    """The package alone, by links, which takes no time."""
+    package = to / "src" / "jouletrace"
+    (package / "wings").mkdir(parents=True)
+    for home in (Path(), Path("wings")):
+        for path in (ROOT / "src" / "jouletrace" / home).iterdir():
+            if path.name not in {"wings", *names}:
+                (package / home / path.name).symlink_to(path)
+
+
+def run_without(names: Collection[str], command: list[str], put: Callable[..., None] = copy_without) -> int:
+    """Run Python where ``put`` puts what there is without wings; prints which, and returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="core") as folder:
+        put(names, Path(folder))
+        paths = {"PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": ""}
+        code = subprocess.run([sys.executable, *command], cwd=folder, env=os.environ | paths, check=False).returncode
+    print(f"== without {', '.join(sorted(names)) or 'no wing'}: {'failed' if code else 'passed'}", flush=True)
+    return code
 
 
 def main(typed: list[str]) -> int:
-    """Run the tests; returns pytest's exit code."""
+    """Run the tests; returns an exit code."""
     end = typed.index("--") if "--" in typed else len(typed)
-    names, options = typed[:end], typed[end + 1 :] or ["-m", "not slow and not gpu"]
-    with tempfile.TemporaryDirectory(prefix="core") as folder:
-        copy_without(names, Path(folder))
-        command = [sys.executable, "-m", "pytest", "-q", *options]
-        paths = {"PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": ""}
-        return subprocess.run(command, cwd=folder, env=os.environ | paths, check=False).returncode
+    names, options = typed[:end], typed[end + 1 :]
+    tests = ["-m", "pytest", "-q", *options]
+    if names != ["--each"]:
+        return run_without(names or set(WINGS) - set(LATER), tests)
+    rests = [set(WINGS) - set(LATER) - needed_by(name) for name in WINGS if name not in LATER]
+    if options:
+        return max(run_without(rest, tests) for rest in rests)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return max(pool.map(lambda rest: run_without(rest, ["-c", IMPORTED], link_without), rests))
 
 
 if __name__ == "__main__":

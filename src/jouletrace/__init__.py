@@ -7,7 +7,7 @@
         train()
     print(m.energy_j)
 
-Names are loaded on first use, so that importing jouletrace is fast.
+Names are loaded on first use, so that importing jouletrace is fast; wings add some (``wing.Wing.names``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from jouletrace.profiler.loading import load
     from jouletrace.profiler.measure import Measurement, measure
     from jouletrace.profiler.profile import profile
-    from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
     from jouletrace.profiler.record.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.record.live import record, step
     from jouletrace.profiler.record.live_sums import RangeSoFar, SoFar
@@ -36,6 +35,41 @@ if TYPE_CHECKING:
     from jouletrace.profiler.record.ranks import merge_ranks
     from jouletrace.profiler.record.recording import Recording
     from jouletrace.run import Estimate, Run
+
+    # without its wing: Any
+    from jouletrace.wings.trainers.callbacks import (  # type: ignore[import, unused-ignore]
+        lightning_callback,
+        trainer_callback,
+    )
+
+    __all__ = [
+        "BadInputError",
+        "Estimate",
+        "JouletraceError",
+        "KernelProfiler",
+        "LayerProfiler",
+        "Measurement",
+        "NotPossibleError",
+        "RangeSoFar",
+        "RecorderDiedError",
+        "Recording",
+        "Run",
+        "SoFar",
+        "TakenError",
+        "ab",
+        "compare",
+        "import_files",
+        "lightning_callback",
+        "load",
+        "measure",
+        "merge_ranks",
+        "profile",
+        "record",
+        "step",
+        "sweep",
+        "trainer_callback",
+        "tune",
+    ]
 
 _HOMES = {
     "BadInputError": "jouletrace.errors",
@@ -54,7 +88,6 @@ _HOMES = {
     "ab": "jouletrace.profiler.ab",
     "compare": "jouletrace.comparing.compare",
     "import_files": "jouletrace.formats.importers",
-    "lightning_callback": "jouletrace.profiler.record.callbacks",
     "load": "jouletrace.profiler.loading",
     "load_ipython_extension": "jouletrace.profiler.record.magic",
     "measure": "jouletrace.profiler.measure",
@@ -65,48 +98,28 @@ _HOMES = {
     "step": "jouletrace.profiler.record.live",
     "sweep": "jouletrace.campaign.sweep",
     "tune": "jouletrace.campaign.tune",
-    "trainer_callback": "jouletrace.profiler.record.callbacks",
 }
-
-__all__ = [
-    "BadInputError",
-    "Estimate",
-    "JouletraceError",
-    "KernelProfiler",
-    "LayerProfiler",
-    "Measurement",
-    "NotPossibleError",
-    "RangeSoFar",
-    "RecorderDiedError",
-    "Recording",
-    "Run",
-    "SoFar",
-    "TakenError",
-    "ab",
-    "compare",
-    "import_files",
-    "lightning_callback",
-    "load",
-    "measure",
-    "merge_ranks",
-    "profile",
-    "record",
-    "step",
-    "sweep",
-    "trainer_callback",
-    "tune",
-]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "__all__":
+        return sorted({*_homes()} - {"load_ipython_extension", "range"})  # range would hide the builtin
+    home = _HOMES.get(name) or _homes().get(name)
+    if home is None:
         raise AttributeError(f"module 'jouletrace' has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # asked for once, not in every step
+    found = globals()[name] = getattr(import_module(home), name)  # asked for once, not in every step
     return found
+
+
+def _homes() -> dict[str, str]:
+    """Module of each name; those of wings can't replace others."""
+    from jouletrace.wing import added
+
+    return added("names") | _HOMES
 
 
 def __dir__() -> list[str]:
     """The public names alone: what completion in a shell offers."""
-    return sorted([*__all__, "__version__", "range"])
+    return sorted([*__getattr__("__all__"), "__version__", "range"])

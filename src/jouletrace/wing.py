@@ -25,28 +25,36 @@ ENTRY_POINTS = "jouletrace.wings"
 
 @dataclass(frozen=True)
 class Wing:
-    """What a package adds; all of it is by name of modules.
+    """What a package adds, by name; its code is named by modules.
 
     Attributes:
         commands: Command of ``jouletrace``: module with a ``COMMAND`` (``cli.command.Command``).
         formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.Importer``).
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
+        model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
         divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, which divides the
             GPU's energy between them (``analysis.serving.shared.Divider``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
+        names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
+        libraries: Library of others that it needs: for what, and how it is installed, in ``jouletrace doctor``.
+        tools: Program of others that it starts: for what, in ``jouletrace doctor``.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
     converted_by: Mapping[str, str] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
+    model_files: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     divisions: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -69,7 +77,7 @@ def wings() -> dict[str, Wing]:
 
 
 def added(kind: str) -> dict[str, str]:
-    """Modules that wings add of a kind, a field of ``Wing``, by name; the first wing's where two have the name."""
+    """Modules (or texts) that wings add of a kind, a field of ``Wing``, by name; the first wing's where two have it."""
     found: dict[str, str] = {}
     for wing in wings().values():
         found |= {name: module for name, module in getattr(wing, kind).items() if name not in found}

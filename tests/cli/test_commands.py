@@ -212,8 +212,8 @@ def test_doctor_names_every_sensor_and_what_is_missing(capsys):
     assert "a read costs" in text
     assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in text
     assert "not calibrated: run jouletrace calibrate" in text
-    for tool in ("torch", "plotly", "nsys", "ncu", "trtexec"):
-        assert tool in text
+    for library in ("torch", "plotly"):
+        assert library in text
 
 
 def test_lines_of_doctor_fit_a_terminal_of_80_columns(monkeypatch):

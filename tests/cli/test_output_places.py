@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -83,16 +82,6 @@ def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(work
     assert not jt.load(workspace / "r").complete
 
 
-def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
-    pytest.importorskip("transformers")
-    ours = jt.trainer_callback("tiny", device=REAL, save_to="run")
-    move(workspace)
-    ours.on_train_begin(None, None, None)
-    time.sleep(0.05)
-    ours.on_train_end(None, None, SimpleNamespace())
-    assert jt.load(workspace / "run").complete
-
-
 @pytest.mark.parametrize(("what", "name"), [("profile", "out.zip"), ("ab", "out")])
 def test_a_function_that_changes_the_folder_is_saved_where_it_was_asked_for(workspace, what, name):
     torch = pytest.importorskip("torch")
@@ -137,15 +126,6 @@ def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     (point,) = json.loads(said.out)["points"]
     assert point["outcome"] == "done"
     assert jt.load(program / "s" / "points" / "toy.py-wanders").complete
-
-
-@pytest.mark.usefixtures("torchlib_once")
-def test_convert_of_a_workload_that_changes_the_folder(program, capsys):
-    pytest.importorskip("onnxscript")
-    said = command(capsys, "convert", "toy.py:wanders", "--to", "onnx", "-o", "model.onnx")
-    assert said.code == 0, said.err
-    assert (program / "model.onnx").is_file()
-    assert list((program / "elsewhere").iterdir()) == []
 
 
 def test_a_session_saves_where_it_began(workspace, monkeypatch):

@@ -269,12 +269,6 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     )
 
 
-@pytest.mark.parametrize("call", [jt.ab, lambda a, b, **options: jt.profile(a, **options)], ids=["ab", "profile"])
-def test_what_only_times_engines_is_no_backend_of_workloads(call):
-    with pytest.raises(BadInputError, match="--backend trtexec times engines"):
-        call("deit-t", "deit-t", device=SPEC, backend="trtexec")
-
-
 def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     (workspace / "mine.py").write_text(
         "import torch\ndef mlp(batch=1):\n    return torch.nn.Linear(64, 64), (torch.ones(batch, 64),)\n"

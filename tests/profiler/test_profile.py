@@ -238,8 +238,6 @@ def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
         ({"l2": "hot"}, "--l2 hot"),
         ({"l2": "cold", "detail": "layer"}, "--l2 cold with --detail layer"),
         ({"l2": "cold", "task": "generate"}, "--l2 cold with --task generate"),
-        ({"l2": "cold", "backend": "openvino"}, "--l2 cold with --backend openvino"),
-        ({"l2": "cold", "backend": "trtexec"}, "--l2 cold with --backend trtexec"),
         ({"task": "fly"}, "--task fly"),
         ({"detail": "atom"}, "--detail atom"),
         ({"first_stage": 1}, "at least 2 windows"),

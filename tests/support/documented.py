@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 from places import REPOSITORY
+from shipped import is_known
 
 PAGES = [
     REPOSITORY / "README.md",
@@ -23,14 +24,18 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands(page: Path) -> list[tuple[list[str], bool]]:
-    """Words behind ``jouletrace`` of each command in a page, and whether it is whole: a sentence may only name it."""
+    """Words behind ``jouletrace`` of each command in a page, and whether it is whole: a sentence may only name it.
+
+    Those of absent wings are left out.
+    """
     lines = "".join(blocks(page, "", "console", "yaml", "bash")).splitlines()
     typed = [line for line in lines if re.match(r"(\$ |jouletrace |.*\brun: )", line)]
     parts = [part.strip() for line in typed for part in re.split(r"&&|\brun: |^\$ ", line)]
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     spans = [span.replace("\n", " ") for span in re.findall(r"`(jouletrace [^`]+)`", prose)]
     whole = [(words, True) for part in parts if part.startswith("jouletrace ") for words in _alternatives(part)]
-    return whole + [(words, False) for span in spans for words in _alternatives(span)]
+    named = [(words, False) for span in spans for words in _alternatives(span)]
+    return [(words, is_whole) for words, is_whole in whole + named if is_known(words)]
 
 
 def _alternatives(line: str) -> list[list[str]]:

@@ -27,6 +27,7 @@ import jouletrace
 from commands import done
 from jouletrace.version import __version__
 from places import REPOSITORY
+from shipped import is_known
 
 HERE = REPOSITORY / "tests" / "frozen"
 ACCEPTED = HERE / "accepted.csv"
@@ -217,7 +218,7 @@ def _digest(form: str, file: Path) -> str:
 def help_texts() -> str:
     """The help of each command, at 80 columns."""
     os.environ["COLUMNS"] = "80"
-    return "\n".join(f"== {name}\n{done(*name.split(), '--help').out}" for name in COMMANDS)
+    return "\n".join(f"== {name}\n{done(*name.split(), '--help').out}" for name in COMMANDS if is_known(name.split()))
 
 
 def public_names() -> str:

@@ -3,14 +3,25 @@
 import unicodedata
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 
-def shown(sources, folder):
-    """Run cells in ``folder``; the outputs of each, as a notebook stores them, all of them readable."""
+def shown(sources, folder, caches):
+    """Run cells in ``folder``; the outputs of each, as a notebook stores them, all of them readable.
+
+    ``caches`` are folders, of which Jupyter and jouletrace get some of their own.
+    """
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("JOULETRACE_CACHE", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
+            place = next(caches)
+            place.mkdir()
+            patch.setenv(name, str(place))
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("PYTHONWARNINGS", "ignore:IProgress")  # that tqdm has no widgets here
+        NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     for output in (output for cell in cells for output in cell.outputs):
         for text in filter(None, (output.get("text"), *output.get("data", {}).values())):
             odd = [char for char in text if unicodedata.category(char) == "Co" or char == "\x1b"]

@@ -134,8 +134,11 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    added = (module for wing in wings().values() for module in wing.devices)
-    return (import_module(name).VENDOR for name in (*VENDORS, *added, *higher.VENDORS))
+    return (import_module(name).VENDOR for name in (*VENDORS, *_of_wings(), *higher.VENDORS))
+
+
+def _of_wings() -> list[str]:
+    return [module for wing in wings().values() for module in wing.devices]
 
 
 def _forms() -> str:
@@ -152,7 +155,7 @@ def _visible() -> tuple[list[str], str]:
     """Names of the GPUs that this process may use, and why those of some vendors are missing."""
     names: list[str] = []
     reasons: list[str] = []
-    for module in VENDORS:  # those above have no hardware
+    for module in (*VENDORS, *_of_wings()):  # those above have no hardware
         try:
             names += import_module(module).VENDOR.visible()
         except NotPossibleError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError, nearest
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.wing import added
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
@@ -231,11 +232,8 @@ def _shards(index: Path) -> list[str]:
         return []
 
 
-MODEL_SUFFIXES = (".onnx", ".xml")
-
-
 class ModelFile:
-    """A model in a file that torch can't run: ``.onnx``, or OpenVINO's ``.xml``.
+    """A model in a file that torch can't run, by its suffix (``wing.Wing.model_files``).
 
     Raises:
         BadInputError: If the file doesn't exist, or is empty.
@@ -252,8 +250,8 @@ class ModelFile:
     @property
     def backend(self) -> str:
         """The default runtime for the file."""
-        return "openvino" if self.path.suffix.lower() == ".xml" else "onnxruntime"
+        return added("model_files")[self.path.suffix.lower()]
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """Refused: see ``Workload.build``."""
-        raise BadInputError(f"{self.name}: a model file runs with --backend onnxruntime or openvino")
+        raise BadInputError(f"{self.name}: a model file runs with --backend {' or '.join(added('backends'))}")

@@ -432,3 +432,8 @@ def test_a_profile_of_onnxruntime_keeps_the_last_runs_and_leaves_fences_out():
     assert (found.end_ns - found.start_ns).tolist() == [20_000, 20_000]
     with pytest.raises(BadInputError, match="holds 3 runs of the model, not 4"):
         read_profile(events, 4, anchor_ns=0)
+
+
+def test_only_torch_flushes_a_cache():
+    with pytest.raises(BadInputError, match="--l2 cold with --backend openvino"):
+        ProfileSettings(l2="cold", backend="openvino")

@@ -2,8 +2,11 @@
 
 import pytest
 
+import jouletrace as jt
 from commands import command, only_run
 from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import load
 from stand_ins import called, install, limit_once_it_hangs
 
@@ -206,3 +209,14 @@ def test_without_trtexec_it_is_reported_how_to_get_it(monkeypatch, capsys, tmp_p
         assert said.code == 3
         assert "trtexec is not installed here" in said.complaint
         assert "libnvinfer-bin" in said.complaint
+
+
+@pytest.mark.parametrize("call", [jt.ab, lambda a, b, **options: jt.profile(a, **options)], ids=["ab", "profile"])
+def test_what_only_times_engines_is_no_backend_of_workloads(call):
+    with pytest.raises(BadInputError, match="--backend trtexec times engines"):
+        call("deit-t", "deit-t", device="sim:h100", backend="trtexec")
+
+
+def test_only_torch_flushes_a_cache():
+    with pytest.raises(BadInputError, match="--l2 cold with --backend trtexec"):
+        ProfileSettings(l2="cold", backend="trtexec")

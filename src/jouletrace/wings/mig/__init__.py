@@ -6,5 +6,5 @@ WING = Wing(
     commands={"mig": "jouletrace.wings.mig.command"},
     formats={"mig_folder": "jouletrace.wings.mig.folder"},
     divisions={"slice": "jouletrace.wings.mig.divide"},
-    devices=("jouletrace.wings.mig.slices",),
+    devices=("jouletrace.wings.mig.vendor",),
 )

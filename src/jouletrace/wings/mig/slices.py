@@ -6,11 +6,10 @@ the power cap, which they share.
 
 from __future__ import annotations
 
-import re
 from copy import copy
 from dataclasses import replace
 
-from jouletrace.devices.base import Capability, Process, Source, Vendor
+from jouletrace.devices.base import Capability, Process, Source
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards import SimulatedGpu
@@ -19,6 +18,7 @@ from jouletrace.simulator.boards.presets import Preset, find
 from jouletrace.simulator.boards.spec import PREFIX
 from jouletrace.wings.mig.partition import Profile
 from jouletrace.wings.mig.simulated import BOARD_SMS, MEMORY_SLICES, profiles, stored_slices
+from jouletrace.wings.mig.vendor import VENDOR
 
 _KEY = "mig="
 """In the name of a simulated GPU, before the profile of a slice."""
@@ -140,8 +140,3 @@ def _stored(spec: str) -> SimulatedSlice:
     opened = SimulatedSlice(SimulatedGpu(f"{gpu}&{keys}"), profile, uuid)
     opened.spec = f"{uuid}?{keys}" if keys else uuid
     return opened
-
-
-VENDOR = Vendor(
-    f"{PREFIX}NAME?{_KEY}PROFILE", re.compile(rf"{PREFIX}[^?]*\?(?s:(.*&)?){_KEY}(?s:.*)|(?is:MIG-SIM-.*)"), open_slice
-)

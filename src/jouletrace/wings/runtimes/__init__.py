@@ -4,4 +4,9 @@ from jouletrace.wing import Wing
 
 WING = Wing(
     backends=dict.fromkeys(("onnxruntime", "openvino"), "jouletrace.wings.runtimes.backend"),
+    model_files={".onnx": "onnxruntime", ".xml": "openvino"},
+    libraries={
+        "onnxruntime": "models in ONNX (pip install 'jouletrace[onnx]')",
+        "openvino": "models in OpenVINO (pip install 'jouletrace[openvino]')",
+    },
 )

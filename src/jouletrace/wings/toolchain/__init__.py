@@ -8,4 +8,9 @@ WING = Wing(
         "trace": "jouletrace.wings.toolchain.commands.trace",
     },
     engines={"trtexec": "jouletrace.wings.toolchain.trtexec"},
+    tools={
+        "nsys": "Nsight Systems: timelines of other programs",
+        "ncu": "Nsight Compute: hardware counters of kernels",
+        "trtexec": "TensorRT engines",
+    },
 )

@@ -319,3 +319,13 @@ def test_the_closing_lines_stand_apart_from_a_progress_bar_and_name_the_run(caps
     lines = [line.rpartition("\r")[2] for line in capsys.readouterr().err.splitlines()]
     assert any(line.startswith("SIMULATED tiny: ") for line in lines), "no line begins with the bar"
     assert any(line.startswith(f"saved {tmp_path}") and "jouletrace show" in line for line in lines)
+
+
+def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
+    pytest.importorskip("transformers")
+    ours = jt.trainer_callback("tiny", device=REAL, save_to="run")
+    monkeypatch.chdir(workspace.parent)
+    ours.on_train_begin(None, None, None)
+    time.sleep(0.05)
+    ours.on_train_end(None, None, SimpleNamespace())
+    assert jt.load(workspace / "run").complete
