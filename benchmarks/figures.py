@@ -4,6 +4,8 @@ python benchmarks/figures.py
 """
 
 import argparse
+import json
+import math
 import re
 from collections.abc import Callable
 from io import StringIO
@@ -20,7 +22,9 @@ from matplotlib.figure import Figure
 import reality
 import sensor_models
 from jouletrace.attribution.spans import span_energies
-from jouletrace.run import load
+from jouletrace.campaign.race import Candidate, Race, Visit
+from jouletrace.campaign.tune import estimate_of, sd_of
+from jouletrace.run import Estimate, load
 from jouletrace.run.parts import Parts
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated
@@ -161,6 +165,49 @@ def frontier() -> Figure:
     return figure
 
 
+def tuned() -> Figure:
+    """Energy per sample against p99 of the settings that ``tune`` tried on an H200, as its race joins the visits.
+
+    Bars: 95 % of energy; the least and largest p99 of a visit.
+    """
+    stored = json.loads((RUNS / "tune-h200.json").read_text())
+    visits: dict[tuple[int, str], list[dict]] = {}
+    for visit in stored["visits"]:
+        batch, mode = re.fullmatch(r"\d+-batch-(\d+)--(\w+)", visit["visit"]).groups()
+        visits.setdefault((int(batch), mode), []).append(visit)
+    settings = sorted(visits)
+    reference, limit_ms = settings.index((8, "eager")), 40.0  # those of the command that is stored beside
+    race = Race([Candidate(batch, (mode,)) for batch, mode in settings], reference)
+    for n, setting in enumerate(settings):
+        for visit in visits[setting]:
+            energy, time = (Estimate(**visit[name]) for name in ("energy_per_sample_j", "time_per_sample_s"))
+            logs = math.log(energy.value), sd_of(energy), math.log(time.value), sd_of(time)
+            seconds = visit["iterations"] * visit["p50_s"]
+            race.add(Visit(n, visit["process"], seconds, *logs, host_bound=setting == (8, "eager")))
+    figure, axis = plt.subplots(figsize=(6.5, 2.6))
+    chosen = race.verdict().best
+    marks = {chosen: (SIMULATED, ": chosen"), reference: (OTHER, ": the reference")}
+    p99 = [[1e3 * visit["p99_s"] for visit in visits[setting]] for setting in settings]
+    at = [float(np.median(one)) for one in p99]
+    joules = [estimate_of(*race.figures(n)[0]).scaled(1e3) for n in range(len(settings))]
+    by_time = sorted(range(len(settings)), key=at.__getitem__)
+    front = [n for i, n in enumerate(by_time) if all(joules[n].value < joules[k].value for k in by_time[:i])]
+    axis.plot([at[n] for n in front], [joules[n].value for n in front], color=FAINT, lw=1, zorder=0, label="front")
+    for n, (batch, mode) in enumerate(settings):
+        color, words = marks.get(n, (REAL, ""))
+        y, beside = joules[n], [[at[n] - min(p99[n])], [max(p99[n]) - at[n]]]
+        axis.errorbar(at[n], y.value, [[y.value - y.low], [y.high - y.value]], beside, fmt="o", color=color, ms=4, lw=1)
+        align, right = ("right", -6) if batch == 256 else ("left", 6)
+        text, offset = f"{batch}, {mode}{words}", (right, 5 if mode == "eager" else -11)
+        axis.annotate(text, (at[n], y.value), offset, ha=align, textcoords="offset points", color=color, fontsize=7)
+    axis.axvline(limit_ms, color="#333", lw=0.8, ls="--")
+    axis.annotate("limit", (limit_ms, 165), (4, 0), textcoords="offset points", fontsize=7)
+    axis.set(xscale="log", xlabel="p99 of an iteration, ms", ylabel="mJ per sample", ylim=(0, None), xlim=(1, 60))
+    axis.set_xticks([1, 2, 5, 10, 20, 40], ["1", "2", "5", "10", "20", "40"])
+    axis.legend(loc="lower left")
+    return figure
+
+
 def _fitted(source: Recording, model: str) -> StepResponse:
     found = sensor_models.Levels(source).fit(model)
     return StepResponse(0.02, lag_s=found.lag_s, window_s=found.window_s, rise_s=found.rise_s)
@@ -191,6 +238,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "sensors": sensors,
     "replayed": replayed,
     "frontier": frontier,
+    "tuned": tuned,
 }
 
 

@@ -8,12 +8,14 @@ memory; the GPU drifts. Kinds: plain; flat (the cap makes energies equal); two b
 as kept within 2 %: its test permits 1 %. The rival is a grid: each setting to 1 %, scatters known beforehand.
 
     python benchmarks/tune_sim.py 200 seed=1 detail=1  # by kind, limit and number of settings
+    python benchmarks/tune_sim.py 100 limit=1  # how often a setting passes with a share of iterations over its p99
 """
 
 import sys
 
 import numpy as np
 
+from jouletrace.campaign.limits import BLOCKS
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 
 KINDS, LIMITS = ("plain", "flat", "branches", "drift", "late", "infeasible"), ("none", "p99", "time")
@@ -106,23 +108,25 @@ class Gpu:
         self.processes += 1
 
     def visit(self, k, seconds, of_energy, of_time):
-        space, rng, windows = self.space, self.rng, []
+        space, rng, windows, counts = self.space, self.rng, [], []
         self.clock += VISIT_S
-        begin, late = self.clock, bool(space.host_sd[k])
-        for _ in range(max(1, round(seconds))):
+        begin, late, seconds = self.clock, bool(space.host_sd[k]), max(1, round(seconds))
+        for _ in range(seconds):
             luck = rng.normal() * space.host_sd[k] + 0.2 * (space.kind == "late" and late and self.clock % 300 < 70)
             drift, scatter = space.drift(self.clock), space.window_sd[k]
             time = np.log(space.iteration_s[k]) + luck + of_time + 0.5 * drift + 0.5 * scatter * rng.normal()
             n = max(3, int(1 / np.exp(time)))
             beyond = 1 - np.searchsorted(space.shape, space.bound_s * np.array([1, 1.01]) / np.exp(time)) / 100_000
-            over = rng.binomial(n, beyond[0])
-            far = rng.binomial(over, min(1, beyond[1] / beyond[0])) if over else 0
+            blocks = np.unique(np.arange(n) * max(1, BLOCKS // seconds) // n, return_counts=True)[1]
+            over = rng.binomial(blocks, beyond[0])
+            far = rng.binomial(over, min(1, beyond[1] / max(beyond[0], 1e-9)))
+            counts += np.transpose((blocks, over, far)).tolist()
             energy = space.energy[k] + luck + of_energy + drift + scatter * rng.normal()
-            windows.append((energy, time - np.log(space.batch[k]), n, over, far))
+            windows.append((energy, time - np.log(space.batch[k])))
             self.clock += max(1.0, n * np.exp(time))
-        (energy, time), rows = np.array(windows)[:, :2].T, np.array(windows)[:, 2:].astype(int).tolist()
+        energy, time = np.array(windows).T
         sd = [np.std(of, ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.nan for of in (energy, time)]
-        values = (energy.mean(), sd[0], time.mean(), sd[1], tuple(map(tuple, rows)), late)
+        values = (energy.mean(), sd[0], time.mean(), sd[1], tuple(map(tuple, counts)), late)
         return Visit(k, self.processes, self.clock - begin, *values)
 
 
@@ -162,7 +166,53 @@ def line(name, rows):
     return f"| {name} | {len(rows)} | {shares} | {costs} |"
 
 
-def main(spaces=200, seed=1, detail=0):
+SHARES = {"independent": {}, "processes differ": {"apart": 0.002}, "in bursts of 4": {"together": 4}}
+SHARES |= {"processes differ, 1,000 iterations per s": {"apart": 0.002, "pace": 1000}}
+
+
+def near_limit(seed, share, pace=100, apart=0.0, together=1, others=1):
+    """True if a setting is chosen of ``others`` with that share over a p99; 15 % less energy each than one with none.
+
+    ``pace`` iterations take a second; shares of processes are of a beta distribution with the intraclass correlation
+    ``apart``; ``together`` iterations are over the limit at once.
+    """
+    rng, settings = np.random.default_rng(seed), [Candidate(2.0**k, ("bf16",)) for k in range(others + 1)]
+    race, process = Race(settings, 0, limit=ShareLimit(1e9), seed=seed), 0
+    while plan := race.plan():
+        for k, seconds in plan:
+            own = rng.beta(*(np.array([share, 1 - share]) * (1 / apart - 1))) if apart else share
+            n = np.diff(np.linspace(0, seconds * pace, BLOCKS + 1).astype(int))
+            over = together * rng.binomial(n // together, own if k else 0)
+            energy, log_time = -0.15 * k + rng.normal(0, 0.005), -np.log(pace * 2.0**k)
+            race.add(
+                Visit(
+                    k,
+                    process,
+                    seconds,
+                    energy,
+                    np.nan,
+                    log_time,
+                    np.nan,
+                    tuple(map(tuple, np.transpose((n, over, over)))),
+                )
+            )
+        process += 1
+    return bool(race.verdict().best)
+
+
+def print_shares(campaigns):
+    """Percentages of campaigns that choose a setting, by its share and how iterations over the limit come."""
+    print("| over the limit | 1.01 % | 1.01 %, five settings | 0.8 % | 0.5 % |", "|---" * 5 + "|", sep="\n")
+    for name, how in SHARES.items():
+        columns = ((0.0101, 1), (0.0101, 5), (0.008, 1), (0.005, 1))
+        passed = [np.mean([near_limit(i, share, others=n, **how) for i in range(campaigns)]) for share, n in columns]
+        print(f"| {name} | {' | '.join(f'{100 * one:.1f}' for one in passed)} |", flush=True)
+
+
+def main(spaces=200, seed=1, detail=0, limit=0):
+    if int(limit):
+        print_shares(int(spaces))
+        return
     rows = [trial(int(seed), i) for i in range(int(spaces))]
     print(HEADER, "|---" * 12 + "|", line("all", rows), sep="\n")
     groups = {(key, row[key]) for row in rows for key in ("kind", "limited by", "settings")}

@@ -1,7 +1,7 @@
 """Every command and all Python of the documentation, run on recorded Runs and simulated GPUs.
 
 What would measure is stopped where it begins, its options checked as in use, or a recorded Run stands for its result.
-The tutorial is run as it is.
+Tutorials without a GPU are run as they are.
 """
 
 import json
@@ -38,7 +38,7 @@ from shipped import ABSENT, is_absent, is_known
 ROOT = typer.main.get_command(app.app)
 RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled"
 RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
-"""Pages whose commands are run here. Each line of studies.md names a test that runs it."""
+"""Pages whose commands run here, with stand-ins for measuring. Each line of studies.md names a test that runs it."""
 
 ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
@@ -267,10 +267,17 @@ def in_order(lines, printed):
 
 
 @pytest.mark.thorough
-def test_the_tutorial_runs_and_prints_what_it_says(workspace, capsys):
+@pytest.mark.parametrize(
+    ("name", "writes"),
+    [
+        ("first-profile", "report.html"),
+        pytest.param("cheapest-setting", "runs/tuned/tune.html", marks=pytest.mark.slow),  # a minute on two cores
+    ],
+)
+def test_a_tutorial_runs_and_prints_what_it_says(name, writes, workspace, capsys):
     pytest.importorskip("transformers")
     compared = 0
-    for block in blocks(REPOSITORY / "docs" / "tutorial" / "first-profile.md", "console"):
+    for block in blocks(REPOSITORY / "docs" / "tutorial" / f"{name}.md", "console"):
         for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, *lines = text.splitlines()
             words = shlex.split(command, comments=True)
@@ -280,7 +287,7 @@ def test_the_tutorial_runs_and_prints_what_it_says(workspace, capsys):
             said = capsys.readouterr()
             compared += in_order(lines, said.out + said.err)
     assert compared >= 9
-    assert (workspace / "report.html").stat().st_size > 1_000_000
+    assert (workspace / writes).stat().st_size > 1_000_000
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)

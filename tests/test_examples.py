@@ -80,3 +80,29 @@ def test_a_small_model_by_layer_on_this_cpu(tmp_path, monkeypatch):
     runpy.run_path(str(EXAMPLES / "small_model_by_layer.py"), run_name="__main__")
     rows = list(csv.DictReader((tmp_path / "table.csv").open()))
     assert float(next(row for row in rows if row["layer_name"] == "Sequential.2")["duration_ms"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({}, "needs a GPU"),
+        ({"BLOCK": "512", "WARPS": "8", "ROUNDS": "3"}, "needs a GPU"),
+        ({"BLOCK": "300"}, "BLOCK=300: must be a power of two"),
+        ({"WARPS": "many"}, "WARPS=many: must be a power of two"),
+        ({"ROUNDS": "0"}, "ROUNDS=0: must be a number above 0"),
+    ],
+)
+def test_a_kernel_with_settings_of_the_environment_says_in_a_line_why_it_cannot_run(environment, says, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=says) as caught:
+        runpy.run_path(str(EXAMPLES / "triton_blocks.py"), run_name="__main__")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kernel_takes_its_settings_from_the_environment(monkeypatch):
+    monkeypatch.setenv("BLOCK", "512")
+    monkeypatch.setenv("WARPS", "8")
+    blocks = runpy.run_path(str(EXAMPLES / "triton_blocks.py"))["of_environment"]()
+    assert (blocks.block, blocks.warps) == (512, 8)

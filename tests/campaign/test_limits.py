@@ -37,8 +37,8 @@ def test_limits_are_read(text, limits):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "p99", "p99<20", "p99<0ms", "p99<-1ms", "p98<20ms", "p99>20ms", "p99<20ms,", "p99<1ms,p99<2ms", "time<3%",
-     "p99<+3%", "p99<nanms", "p99<1e3ms", "p99<٣ms", "p99<20 min"],
+    ["", "p99", "p99<20", "e2e<1s", "p99<0ms", "p99<-1ms", "p98<20ms", "p99>20ms", "p99<20ms,", "p99<1ms,p99<2ms",
+     "time<3%", "p99<+3%", "p99<nanms", "p99<1e3ms", "p99<٣ms", "p99<20 min"],
 )  # fmt: skip
 def test_what_is_no_limit_is_refused_in_one_line_that_names_what_is_one(text):
     with pytest.raises(BadInputError) as error:

@@ -182,17 +182,32 @@ def test_a_promise_allows_for_having_picked_the_least():
 
 def test_iterations_over_a_limit_that_come_together_count_for_fewer():
     rng, limit = np.random.default_rng(0), ShareLimit(1.0)
-    apart = np.array([(100, int(k % 2 == 0), int(k % 2 == 0)) for k in range(40)])
-    together = np.array([(100, 20 * (k == 0), 20 * (k == 0)) for k in range(40)])
-    assert limit.draws(rng, apart)[0].mean() >= 0.99
-    assert limit.draws(rng, together)[0].mean() <= 0.9
+    apart = [(100, int(k % 2 == 0), int(k % 2 == 0)) for k in range(40)]
+    together = [(100, 20 * (k == 0), 20 * (k == 0)) for k in range(40)]
+    drawn, sure = limit.judge(rng, [apart])
+    assert sure
+    assert drawn.mean() >= 0.99
+    drawn, sure = limit.judge(rng, [together])
+    assert not sure
+    assert drawn.mean() <= 0.9
 
 
-@pytest.mark.parametrize(("blocks", "met"), [(29, False), (30, True)])
-def test_a_p99_needs_299_iterations_without_one_over_it(blocks, met):
-    counts = np.array([(10, 0, 0)] * blocks)
-    assert ShareLimit(1.0).iterations == 299
-    assert (ShareLimit(1.0).draws(np.random.default_rng(0), counts)[1].mean() >= 0.98) == met
+def test_a_p99_needs_so_many_iterations_without_one_over_it():
+    rng, limit = np.random.default_rng(0), ShareLimit(1.0)
+    assert 350 < limit.iterations < 400
+    assert limit.judge(rng, [[(limit.iterations, 0, 0)]])[1]
+    assert not limit.judge(rng, [[(limit.iterations - 1, 0, 0)]])[1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("how", "least"),
+    [({}, 90), ({"apart": 0.002}, 65), ({"together": 4}, 35)],
+    ids=["independent", "processes differ", "in bursts"],
+)
+def test_a_share_just_over_the_limit_hardly_ever_passes_and_half_of_it_often(tune_sim, how, least):
+    assert sum(tune_sim.near_limit(seed, 0.0101, **how) for seed in range(100)) <= 5
+    assert sum(tune_sim.near_limit(seed, 0.005, **how) for seed in range(100)) >= least
 
 
 def test_a_limit_excludes_settings_of_less_energy():

@@ -17,16 +17,16 @@ from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
 from jouletrace.campaign.limits import judge, parse_limits
 from jouletrace.campaign.sweep import Grid, _settings_of, run_sweep, varied
+from jouletrace.devices import open_device
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
+from jouletrace.profiler.gpu_settings import GpuSettings, restore
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import Entry, Sweep, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
-from jouletrace.simulator.boards.driver import SimulatedNvml, SimulatedNvmlError
 from jouletrace.workloads import resolve
 from make_runs import START, profile_run
 from places import SUPPORT
@@ -57,7 +57,7 @@ class Runner:
 
     def __call__(self, workload, settings, folder, limit_s):
         self.ran.append((settings.batch, settings.device))
-        self.limits_w.append(open_limiter(settings.device).limit_w())
+        self.limits_w.append(open_device(settings.device).limit_w())
         if settings.batch in self.failures:
             raise self.failures[settings.batch]
         run = profile_run(batch=settings.batch, scale=settings.batch / 64)
@@ -252,6 +252,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
     said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
     assert said.code == 3
     assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "vanished"]
+    assert command(capsys, "show", "s", "--json").out == said.out
     line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"
 
@@ -287,7 +288,9 @@ def test_the_table_says_why_points_are_missing(tmp_path):
     assert data["points"][0]["energy_per_sample_j"]["value"] == pytest.approx(4.652 / 64)
 
 
-# power limits
+# power limits and clocks
+
+LIMIT, CLOCK = {"power_limit": [300.0]}, {"clock": [1200.0]}
 
 
 def limited(tmp_path, runner, limits=(300.0, 400.0)):
@@ -300,25 +303,54 @@ def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     limited(tmp_path, runner)
     assert [device for _, device in runner.ran] == ["sim:h100?run=0", "sim:h100?run=1"]
     assert runner.limits_w == [300.0, 400.0]
-    limiter = open_limiter("sim:h100")
+    limiter = open_device("sim:h100")
     assert limiter.limit_w() == 700.0
     assert not journal_of(limiter.info).exists()
+
+
+def test_a_point_whose_clock_is_not_in_force_is_a_row_that_is_not_recommended(tmp_path):
+    class Locked(Runner):
+        def __call__(self, workload, settings, folder, limit_s):
+            self.ran.append(mhz := open_device(settings.device).clock_mhz())
+            mhz = min(mhz, 1500.0)  # by the power cap
+            run = profile_run(batch=1, scale=mhz / 1980)
+            run.workload |= {"items": 1, "name": resolve(workload).name}
+            run.settings = settings.to_dict()
+            run.windows = tables.from_rows([{**one, "counted_mhz": mhz} for one in windows([(0, 1)])], "windows")
+            save(run, folder)
+
+    grid = Grid(("deit-t",), batch=(1,), clock_mhz=(1700.0, 1500.0))
+    runner = Locked()
+    found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
+    assert runner.ran == [1695.0, 1500.0]
+    assert [bool(entry.not_taken) for entry in found] == [True, False]
+    said = " ".join(render(found).split())
+    assert "1700: SM clock of 1695 MHz not in force: the power cap lowered it; measured: 1500 MHz" in said
+    assert re.search("least energy.*: clock .MHz. 1500: ", said)
+    points = json.loads(render(found, "json"))["points"]
+    assert points[0]["point"]["clock_mhz"] == 1700.0
+    assert points[0]["read"] == {"clock read (MHz)": 1695.0, "SM clock (MHz)": 1500.0}
+    assert [point["not_in_force"] is None for point in points] == [False, True]
+    again, _ = run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
+    assert len(runner.ran) == 2, "as resumed, without measuring again"
+    assert [entry.not_taken for entry in again] == [entry.not_taken for entry in found]
+    assert open_device("sim:h100").clock_mhz() == 345.0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a bug")])
 def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error):
     assert limited(tmp_path, Runner(b1=error))[1].ended_by is error
-    assert open_limiter("sim:h100").limit_w() == 700.0
+    assert open_device("sim:h100").limit_w() == 700.0
 
 
 CRASH = """
 import os
 import shutil
 from commands import children_of
-from jouletrace.profiler.power_limits import changing, open_limiter
-limiter = open_limiter("sim:h100")
-with changing(limiter, "sim:h100"):
-    limiter.set_limit(300.0)
+from jouletrace.profiler.gpu_settings import GpuSettings
+settings = GpuSettings("sim:h100", {"power_limit": [300.0]})
+with settings.changing():
+    settings.set({"power_limit": 300.0})
     for watcher in children_of(os.getpid()):
         os.kill(watcher, 9)
     os.kill(os.getpid(), 9)
@@ -330,11 +362,11 @@ def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_b
     """As after a power cut: the watcher is gone too."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
-    limiter = open_limiter("sim:h100")
+    limiter = open_device("sim:h100")
     assert limiter.limit_w() == 300.0
     assert command(capsys, "sweep", "--restore", "-d", "sim:h100").err == "the power limit is 700 W again\n"
     assert limiter.limit_w() == 700.0
-    assert restore_limit("sim:h100") is None
+    assert restore("sim:h100") == []
     subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
     assert limiter.limit_w() == 300.0
     limited(tmp_path, Runner())
@@ -342,49 +374,30 @@ def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_b
 
 
 def test_two_at_once_are_refused(tmp_path):
-    limiter = open_limiter("sim:h100")
     with (
-        changing(limiter, "sim:h100"),
+        GpuSettings("sim:h100", LIMIT).changing(),
         pytest.raises(NotPossibleError, match="another jouletrace"),
-        changing(limiter, "sim:h100"),
+        GpuSettings("sim:h100", CLOCK).changing(),
     ):
         pass
 
 
-def refused(*_):
-    raise SimulatedNvmlError(4)
-
-
-def test_without_permission_nothing_is_run_and_nothing_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(SimulatedNvml, "_set_limit", refused)
-    runner = Runner()
-    with pytest.raises(NotPossibleError, match="needs root"):
-        limited(tmp_path, runner)
-    assert runner.ran == []
-    assert not journal_of(open_limiter("sim:h100").info).exists()
-
-
 def test_a_damaged_journal_is_not_overwritten():
-    limiter = open_limiter("sim:h100")
+    limiter = open_device("sim:h100")
     journal_of(limiter.info).parent.mkdir(parents=True, exist_ok=True)
     journal_of(limiter.info).write_text("{")
-    with pytest.raises(BadInputError, match="can't be read"), changing(limiter, "sim:h100"):
+    with pytest.raises(BadInputError, match="can't be read"), GpuSettings("sim:h100", LIMIT).changing():
         pass
     assert journal_of(limiter.info).read_text() == "{"
 
 
 def test_a_journal_that_cannot_be_written_changes_nothing(monkeypatch):
-    limiter = open_limiter("sim:h100")
+    limiter = open_device("sim:h100")
     monkeypatch.setattr(locks.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
-    with pytest.raises(NotPossibleError, match="nothing was changed"), changing(limiter, "sim:h100"):
-        limiter.set_limit(300.0)
+    settings = GpuSettings("sim:h100", LIMIT)
+    with pytest.raises(NotPossibleError, match="nothing was changed"), settings.changing():
+        settings.set({"power_limit": 300.0})
     assert limiter.limit_w() == 700.0
-
-
-def test_limits_out_of_range_are_refused_with_what_is_allowed():
-    limiter = open_limiter("sim:a100")
-    with pytest.raises(BadInputError, match="allows 100 to 400 W"):
-        check_limit(limiter.info, 500.0)
 
 
 class Limited(FakeNvml):
@@ -494,12 +507,12 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     process = subprocess.Popen(
         [*arguments, "--power-limit", "300", "--yes"], cwd=toy, stderr=subprocess.PIPE, text=True
     )
-    wait_for(lambda: journal_of(open_limiter("sim:h100").info).exists())
+    wait_for(lambda: journal_of(open_device("sim:h100").info).exists())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted" in err
-    assert open_limiter("sim:h100").limit_w() == 700.0
+    assert open_device("sim:h100").limit_w() == 700.0
     assert (toy / "s" / "sweep.json").exists()
 
 
@@ -509,7 +522,7 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
         (["deit-t", "--batch", "1,x"], "'x' is not a number"),
         (["deit-t", "--dtype", "fp16,"], "a value is missing"),
         ([], "no workload"),
-        (["deit-t", "--format", "latex"], "it is one of table"),
+        (["deit-t", "--format", "yaml"], "it is one of table"),
     ],
 )
 def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments, said):
@@ -533,7 +546,7 @@ def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
         return Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run)
 
     said = " ".join(render([entry(1, 1.0, 0.05), entry(8, 1.02, 0.05), entry(64, 1.5, 0.05)]).split())
-    assert "in energy no difference from batch 8 is shown" in said
+    assert "no difference in energy seen from batch 8" in said
     assert "% absolute)" in said
     assert "least work" not in said
     near, far = (render([entry(1, 1.0, 0.001), entry(8, joules, 0.001)]) for joules in (1.02, 1.1))
@@ -652,6 +665,10 @@ def test_the_least_energy_is_recommended_of_points_that_meet_the_limit(tmp_path)
     assert one["figure"]["low"] <= one["figure"]["value"] <= one["figure"]["high"]
     assert 0.03 < one["share_over"]["low"] < 0.05 < one["share_over"]["high"]
     assert "| p99 (ms) | limits |" in render(points, "markdown")
+    heads, *rows = render(points, "csv").splitlines()
+    assert heads.startswith("batch,latency_s,latency_s_low,latency_s_high,")
+    assert heads.endswith(",p99,p99_low,p99_high,limits")
+    assert [row.rpartition(",")[2] for row in rows] == ["meets", "meets", "undecided", "exceeds"]
     table = Sweep(points, tmp_path).to_pandas()
     assert list(table["limits"]) == ["meets", "meets", "undecided", "exceeds"]
 
@@ -662,7 +679,7 @@ def test_where_no_point_meets_the_limit_the_nearest_is_named():
         under_limit(64, 1.0, milliseconds(14.0, 0.05), "p99<5ms"),
     ]
     text = " ".join(render(points).split())
-    assert "no point is shown to meet p99<5ms; nearest: batch 8: p99 18.0" in text
+    assert "no point surely meets p99<5ms; nearest: batch 8: p99 18.0" in text
     assert "least energy" not in text
     assert json.loads(render(points, "json"))["recommended"] is None
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -14,16 +15,21 @@ import pytest
 
 from jouletrace.campaign.child import Doing
 from jouletrace.campaign.limits import parse_limits
+from jouletrace.campaign.results import printed
 from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, setting_of
 from jouletrace.campaign.tune import run_tune, target_of
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
+from jouletrace.profiler import gpu_settings
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.document import FORMATS
 from jouletrace.report.tune import render
 from jouletrace.run import load, save, tables
 from jouletrace.workloads import resolve
 from make_runs import e, profile_run, result
-from records import iterations
+from records import iterations, windows
 
 SETTINGS = ProfileSettings(device="sim:h100")
 
@@ -37,9 +43,10 @@ class Gpu:
     def __init__(self, name):
         type(self).started += 1
         self.process, self.said, self.code = self.started, {}, 0
+        type(self).alive = self.alive | {self.process}
 
-    failing = ()
-    started = 0
+    failing, has_libraries = (), True
+    started, alive, orders = 0, frozenset(), ()
     over = True
 
     @staticmethod
@@ -48,7 +55,10 @@ class Gpu:
 
     def begin(self, order):
         settings = order["settings"]
-        if order["do"] == "outputs":
+        type(self).orders += ((self.process, order["do"]),)
+        if order["do"] == "libraries":
+            self.said = {"is": "done"} if self.has_libraries else {"is": "failed", "reason": "failed", "text": "no"}
+        elif order["do"] == "outputs":
             self.said = {"is": "done", "differ": self.differ(settings), "why": ""}
         elif settings["batch"] in self.failing:
             self.said = {"is": "failed", "reason": "out_of_memory", "text": "CUDA out of memory", "code": 3}
@@ -78,13 +88,13 @@ class Gpu:
         return run
 
     def close(self, now=False):
-        pass
+        type(self).alive = self.alive - {self.process}
 
 
 @pytest.fixture
 def start():
     """Workers of that GPU."""
-    return type("Worker", (Gpu,), {"failing": (), "started": 0})
+    return type("Worker", (Gpu,), {})
 
 
 class Quiet:
@@ -158,7 +168,25 @@ def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, st
     chosen, reference = load(tmp_path / "chosen"), load(tmp_path / "reference")
     assert chosen.workload["batch"] == 64
     assert reference.workload["batch"] == 1
-    assert chosen.settings["repeats"] == found.rows[found.best].processes
+    assert chosen.settings["repeats"] == found.rows[found.best].processes - 1, "those after the first, short one"
+
+
+def test_processes_import_their_libraries_together_before_one_of_them_measures(tmp_path, start, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    found, _ = tuned(tmp_path, start)
+    assert found.processes > 1
+    measured = [at for at, (_, what) in enumerate(start.orders) if what == "profile"]
+    first, second, *_ = (process for process, what in dict.fromkeys(start.orders) if what == "profile")
+    imported = [start.orders.index((process, "libraries")) for process in (first, second)]
+    assert max(imported) < measured[0]
+    assert start.alive == frozenset(), "also those that weren't needed"
+
+
+def test_a_process_that_cannot_import_ahead_says_why_in_its_turn(tmp_path, start):
+    start.has_libraries = False
+    found, _ = tuned(tmp_path, start)
+    assert found.outcome == "chosen"
+    assert start.alive == frozenset()
 
 
 def test_a_limit_rules_out_what_is_over_it(tmp_path, start):
@@ -184,6 +212,58 @@ def test_a_setting_that_runs_out_of_memory_is_a_result(tmp_path, start):
     assert found.rows[2].outcome == "out_of_memory"
     assert found.rows[found.best].setting == {"batch": 8}
     assert "batch 64: CUDA out of memory" in render(found)
+
+
+def test_a_setting_of_the_gpu_that_is_not_in_force_is_a_row_but_no_choice(tmp_path, start, monkeypatch):
+    """The driver locks 900 MHz instead of 960. The GPU takes the least energy at the lowest clock."""
+    monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
+
+    def run(self, settings):
+        mhz = open_device(settings["device"]).clock_mhz()
+        mhz = 1980.0 if mhz == 345.0 else mhz  # idle, as a load isn't
+        made = Gpu.run(self, settings)
+        energy = made.results["value"].to_pylist()
+        figures = [value * mhz / 1980 if n == 0 else value for n, value in enumerate(energy)]
+        scaled = [result(0, "energy_total_j", e(figures[0], 0.004 * figures[0]))]
+        scaled += [result(0, name, e(1e-3, 1e-6)) for name in ("iteration_time_s", "latency_s")]
+        made.results = tables.from_rows(scaled, "results")
+        made.windows = tables.from_rows(
+            [{**one, "counted_mhz": mhz, "time_s": 1.0} for one in windows([(0, 1)])], "windows"
+        )
+        return made
+
+    start.run = run
+    device = "sim:h100?rounds=300"
+    options = {"over": ("clock=960,1200,1500",), "settings": replace(SETTINGS, device=device)}
+    with pytest.raises(BadInputError, match="to 960, 1200, 1500 MHz in turn: add --yes"):
+        tuned(tmp_path, start, **options)
+    found, ended_by = tuned(tmp_path, start, permitted=True, **options)
+    assert ended_by is None
+    rows = {row.setting["clock"]: row for row in found.rows}
+    assert rows[960].outcome == "setting_not_in_force"
+    assert rows[960].reason == "SM clock of 960 MHz not in force: the driver read 900 MHz; measured: 900 MHz"
+    assert found.rows[found.best] is rows[1200]
+    assert rows[1200].read == {"clock read (MHz)": 1200.0, "SM clock (MHz)": 1200.0}
+    assert found.rows[found.reference] is rows[None]
+    assert rows[None].read == {"SM clock (MHz)": 1980.0}
+    assert found.command.startswith("sudo nvidia-smi -i SIM-h100-80-0 -lgc 1200 && jouletrace profile deit-t")
+    assert "clock 1200 MHz" in render(found)
+    assert json.loads(render(found, "json"))["settings"][0]["outcome"] == "setting_not_in_force"
+    again, _ = tuned(tmp_path, start, permitted=True, **options)
+    assert [row.outcome for row in again.rows] == [row.outcome for row in found.rows], "as resumed"
+    assert again.best == found.best
+    assert open_device(device).clock_mhz() == 345.0
+
+
+def test_settings_of_the_gpu_are_no_options_of_a_profile_nor_variables_of_a_program():
+    over = parse_over(["clock=900,1200", "power-limit=300", "N=1,2"])
+    assert over == {"clock": (900, 1200), "power_limit": (300,), "N": ("1", "2")}
+    assert applied({"clock": 900, "power_limit": None, "batch": 2}, SETTINGS) == replace(SETTINGS, batch=2)
+    target = target_of([sys.executable, "x.py"], SETTINGS, (), 1.0)
+    assert target.reference(over, {"power-limit": "300"}) == {"clock": None, "power_limit": 300, "N": "1"}
+    assert target.command({"clock": 900, "power_limit": 300, "N": "1"}).startswith("N=1 ")
+    with pytest.raises(BadInputError, match="whole numbers"):
+        parse_over(["clock=fast"])
 
 
 def test_a_reference_that_fails_ends_it(tmp_path, start):
@@ -366,11 +446,13 @@ def test_iterations_of_a_program_have_no_limit(tmp_path):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path, limits=parse_limits("p99<1s"))
 
 
-def program(folder, text):
+def program(folder, text, limit_s=60.0):
     """A target of a program with that text, whose word is the value of ``n``."""
     script = folder / "program.py"
     script.write_text(text)
-    return target_of([sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), 3.0)
+    return target_of(
+        [sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), limit_s
+    )
 
 
 def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
@@ -386,7 +468,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     mark = tmp_path / "alive"
     loop = f"    pathlib.Path({str(mark)!r}).write_text(str(time.time())); time.sleep(0.05)\n"
     text = f"import pathlib, sys, time\nif sys.argv[1] == '1': time.sleep(0.5); sys.exit()\nwhile True:\n{loop}"
-    found, _ = run_tune(program(tmp_path, text), parse_over(["n=1,2"]), tmp_path / "tuned")
+    found, _ = run_tune(program(tmp_path, text, 8.0), parse_over(["n=1,2"]), tmp_path / "tuned")
     assert found.rows[1].outcome == "timed_out"
     last = mark.read_text()
     time.sleep(0.5)
@@ -401,3 +483,68 @@ def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
     found, _ = run_tune(target, parse_over(["n=0.4,0.8"]), tmp_path / "tuned")
     assert [row.outcome for row in found.rows] == ["done", "done"]
     assert "keep n 0.4" in render(found)
+
+
+def test_the_folder_shows_what_the_command_printed(tmp_path, start):
+    start.failing = (256,)
+    found, _ = tuned(tmp_path, start, over=("batch=1,8,64,256", "mode=eager,graph"), limit="p99<3ms")
+    for form in FORMATS:
+        assert printed(tmp_path, form) == (render(found, form), tmp_path / "visits")
+    tuned(tmp_path / "spent", start, budget_s=1e-9)
+    assert "nothing else was measured" in printed(tmp_path / "spent", "table")[0]
+    assert printed(tmp_path / "visits", "table") is None
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(BadInputError, match=r"result\.json can't be read"):
+        printed(tmp_path, "table")
+
+
+def test_what_a_spent_budget_left_is_named_with_how_to_go_on(tmp_path, start):
+    found, _ = tuned(tmp_path, start, budget_s=1e-9)
+    said = " ".join(render(found).split())
+    assert "nothing else was measured" in said
+    assert "not measured: batch 8; batch 64; the same command with -o" in said
+
+
+class Notes(Progress):
+    """Receives what the user should know."""
+
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
+def test_damaged_visits_are_measured_again_as_a_line_states(tmp_path, start):
+    first, _ = tuned(tmp_path, start)
+    cut, emptied = sorted((tmp_path / "visits" / "0").iterdir())[1:3]
+    (cut / "spans.parquet").write_bytes((cut / "spans.parquet").read_bytes()[:100])
+    for file in emptied.iterdir():
+        file.unlink()
+    start.started, notes = 0, Notes()
+    again, ended_by = tuned(tmp_path, start, progress=notes)
+    assert ended_by is None
+    assert start.started > 0
+    (said,) = notes.said
+    assert "is measured again: " in said
+    assert "spans.parquet" in said
+    assert again.rows[again.best].setting == first.rows[first.best].setting
+
+
+def test_a_campaign_that_is_interrupted_at_its_first_visit_has_no_result_and_goes_on(tmp_path, start):
+    def begin(self, order):
+        raise KeyboardInterrupt
+
+    usual, start.begin = start.begin, begin
+    found, ended_by = tuned(tmp_path, start)
+    assert found is None
+    assert isinstance(ended_by, KeyboardInterrupt)
+    start.begin = usual
+    assert tuned(tmp_path, start)[0].outcome == "chosen"
+
+
+@pytest.mark.parametrize(("value", "says"), [("x", "whole numbers"), ("1..8", "one value"), ("", "missing")])
+def test_what_is_wrong_with_the_reference_names_its_option(value, says):
+    with pytest.raises(BadInputError, match=says) as caught:
+        setting_of(SETTINGS, parse_over(["batch=1,8"]), {"batch": value})
+    assert str(caught.value).startswith(f"--against 'batch={value}': ")

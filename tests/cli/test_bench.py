@@ -5,8 +5,9 @@ import json
 import pytest
 
 from commands import command
-from jouletrace.cli.bench import _in_use, parse_slo
+from jouletrace.campaign.limits import slo_of
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.serving.bench import in_use
 from shown import name_of, rows
 
 GPU = "sim:h100?realtime=1"
@@ -30,7 +31,7 @@ def place(workspace):
         (["http://127.0.0.1:9", "--rate", "1", "--arrivals", "often"], "must be poisson, constant or bursts:N"),
         (["http://127.0.0.1:9", "--rate", "1", "--arrivals", "poisson:3"], "must be poisson, constant or bursts:N"),
         (["http://127.0.0.1:9", "--rate", "1", "--input-tokens", "9:1"], "--input-tokens 9:1"),
-        (["http://127.0.0.1:9", "--rate", "1", "--slo", "ttft=1"], "--slo ttft=1: write limits such as"),
+        (["http://127.0.0.1:9", "--rate", "1", "--slo", "ttft=1"], "--slo 'ttft=1': write limits such as"),
         (["http://127.0.0.1:9", "--rate", "1", "--duration", "0"], "--duration 0"),
         (["http://127.0.0.1:9", "--rate", "1", "--pause", "nan"], "--pause nan"),
         (["http://127.0.0.1:9", "--rate", "1", "--api", "rest"], "--api rest: must be completions, chat or auto"),
@@ -48,14 +49,14 @@ def test_wrong_use_is_refused_in_one_line(capsys, place, options, said):
 
 
 def test_limits_are_in_seconds_or_milliseconds():
-    assert parse_slo("ttft<0.5,tpot<50ms, e2e <= 10s") == {"ttft": 0.5, "tpot": 0.05, "e2e": 10.0}
-    assert parse_slo("") == {}
-    for wrong in ("ttft<0", "itl<1", "ttft<1,ttft<2", "ttft<1e3", "ttft"):
+    assert slo_of("ttft<0.5,tpot<50ms, e2e <= 10s") == {"ttft": 0.5, "tpot": 0.05, "e2e": 10.0}
+    assert slo_of("") == {}
+    for wrong in ("ttft<0", "itl<1", "ttft<1,ttft<2", "ttft<1e3", "ttft", "p99<20ms", "ttft<+3%"):
         with pytest.raises(BadInputError):
-            parse_slo(wrong)
+            slo_of(wrong)
 
 
-def test_idle_gpus_beside_the_server_s_are_left_out(capsys):
+def test_idle_gpus_beside_the_server_s_are_left_out():
     class Gpu:
         def __init__(self, spec, pids):
             self.spec, self.pids = spec, pids
@@ -64,10 +65,11 @@ def test_idle_gpus_beside_the_server_s_are_left_out(capsys):
             return self.pids
 
     one, two, three = Gpu("cuda:0", []), Gpu("cuda:1", [1]), Gpu("cuda:2", [])
-    assert _in_use([one, two, three]) == [two]
-    assert "recording cuda:1: no process runs on the other 2 GPUs" in capsys.readouterr().err
-    assert _in_use([one, three]) == [one, three]  # where processes can't be seen
-    assert _in_use([two]) == [two]
+    said = []
+    assert in_use([one, two, three], said.append) == [two]
+    assert said == ["recording cuda:1: no process runs on the other 2 GPUs; --device chooses others"]
+    assert in_use([one, three]) == [one, three]  # where processes can't be seen
+    assert in_use([two]) == [two]
 
 
 @pytest.mark.thorough

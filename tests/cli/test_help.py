@@ -1,5 +1,6 @@
 """The help: commands and options in groups, a line for each command, examples; and completion in the shell."""
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -32,6 +33,19 @@ def test_a_command_is_made_without_the_others_and_is_the_same(name):
     assert list(alone) == [name]
     assert list(getattr(alone[name], "commands", ())) == list(getattr(whole, "commands", ()))
     assert [option.opts for option in alone[name].params] == [option.opts for option in whole.params]
+
+
+@pytest.mark.parametrize("name", sorted(leaves()))
+def test_options_have_lower_case_names_whatever_stands_for_their_values(name):
+    """Typer 0.29 on Python 3.12.3 takes a metavar that is the name in capitals for the name: --LIMIT."""
+    command = leaves()[name]
+    own = [one for one in command.params if one.param_type_name == "option"]
+    flags = [flag for one in own for flag in (*one.opts, *one.secondary_opts)]
+    assert [flag for flag in flags if not re.fullmatch(r"--[a-z][a-z0-9-]*|-[A-Za-z]", flag)] == []
+    stated = inspect.signature(command.callback, eval_str=True).parameters
+    trapped = [one.name for one in own if one.metavar == one.name.upper()]
+    first = {one: stated[one].annotation.__metadata__[0].default for one in trapped}  # of a name alone, that
+    assert [one for one, name in first.items() if name != f"--{one}"] == []
 
 
 GROUPS = {"": ROOT, **{name: one for name, one in ROOT.commands.items() if hasattr(one, "commands")}}

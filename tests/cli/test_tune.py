@@ -27,6 +27,7 @@ def test_a_campaign_says_what_to_choose_and_leaves_all_of_it_in_files(tmp_path, 
     assert {row["batch"] for row in csv.DictReader((folder / "settings.csv").open())} == {"1", "64"}
     page = (folder / "tune.html").read_text()
     assert "SIMULATED" in page
+    assert command(capsys, "show", str(folder)).out == said.out
     compared = command(capsys, "compare", str(folder / "reference"), str(folder / "chosen"))
     assert "less energy per sample: better" in compared.out
 
@@ -36,6 +37,7 @@ def test_a_campaign_says_what_to_choose_and_leaves_all_of_it_in_files(tmp_path, 
     [
         ((), "--over"),
         (("--over", "batch=1,8", "--limit", "p99<20"), "--limit"),
+        (("--over", "batch=1,8", "--limit", ""), "--limit ''"),
         (("--over", "batch=1,8", "--budget", "soon"), "--budget"),
         (("--over", "batch=1,8", "--against", "mode=graph"), "names no dimension"),
         (("--over", "mode=eager,fast"), "--mode fast"),

@@ -174,6 +174,19 @@ def test_copies_that_explain_more_than_the_difference_are_not_called_all_kernels
     assert "kernels on both sides" not in said(found)
 
 
+@pytest.mark.parametrize(
+    ("format_of_b", "words"), [(PRODUCT_FP32, "copies longer, beside work in fp32"), ("", "copies longer")]
+)
+def test_copies_that_cast_to_another_format_say_to_which(format_of_b, words):
+    def run(copies_s: float, *more: Kernel) -> Run:
+        return explained((*USUAL, Kernel("model.norm", "copy_", COPY, 1, copies_s, 400.0), *more))
+
+    head = [Kernel("model.head", "mm", format_of_b, 1, 2e-3, 350.0)] if format_of_b else []
+    text = said(both(run(1e-3), run(8e-3, *head)))
+    assert words in text
+    assert ("beside work" in text) == bool(format_of_b)
+
+
 @pytest.mark.parametrize(("idle_s", "words"), [(9e-3, "no kernel running longer"), (0.0, "no kernel running shorter")])
 def test_a_host_that_keeps_the_gpu_waiting_is_a_cause(idle_s, words):
     found = both(explained(idle_s=4e-3), explained(idle_s=idle_s))
@@ -303,7 +316,7 @@ def test_rows_say_whether_they_are_in_their_interval_or_below_the_margin():
     for row in why.rows:
         beyond = row.change.low > 0 or row.change.high < 0
         assert row.certain == (beyond and abs(row.value) > 0.01 * why.of_a)
-    assert {"below the margin", "not shown"} <= {row[3] for row in table(why, 99).rows}
+    assert {"below the margin", "no difference seen"} <= {row[3] for row in table(why, 99).rows}
 
 
 def test_figures_are_in_the_unit_of_the_larger_side():

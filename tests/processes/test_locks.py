@@ -13,10 +13,10 @@ import pytest
 
 from commands import children_of, command, wait_for
 from jouletrace.cli import main
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.processes import locks, termination
 from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
-from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
@@ -67,7 +67,7 @@ def test_a_gpu_is_free_again_when_its_holder_is_killed(holder):
 
 def test_restore_waits_for_the_lock(capsys, workspace):
     """A second process must not take back a limit under a sweep that runs."""
-    limiter = open_limiter(SIM)
+    limiter = open_device(SIM)
     with hold(limiter.info, "changing the power limit of") as held:
         held.note("power_limit", {"before_w": 700.0})
         limiter.set_limit(300.0)
@@ -198,10 +198,10 @@ def test_a_folder_of_results_has_one_writer_a_host(tmp_path):
 
 CHANGES = """
 import os, time
-from jouletrace.profiler.power_limits import changing, open_limiter
-limiter = open_limiter("sim:h100")
-with changing(limiter, "sim:h100"):
-    limiter.set_limit(300.0)
+from jouletrace.profiler.gpu_settings import GpuSettings
+settings = GpuSettings("sim:h100", dict(power_limit=[300.0], clock=[1200.0]))
+with settings.changing():
+    settings.set(dict(power_limit=300.0, clock=1200.0))
     open("changed", "w").close()
     {then}
     time.sleep(600)
@@ -213,18 +213,19 @@ with changing(limiter, "sim:h100"):
     [signal.SIGKILL, signal.SIGTERM]
     + [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)],
 )
-def test_a_power_limit_comes_back_whatever_signal_ends_its_holder(tmp_path, number):
+def test_a_power_limit_and_a_clock_come_back_whatever_signal_ends_their_holder(tmp_path, number):
     """In a program of its own, which handles none of them."""
     process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "changed").exists)
-    limiter = open_limiter(SIM)
-    assert limiter.limit_w() == 300.0
+    limiter = open_device(SIM)
+    assert (limiter.limit_w(), limiter.clock_mhz()) == (300.0, 1200.0)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)  # the watcher has the same stderr
     assert process.returncode == -number
-    assert limiter.limit_w() == 700.0
+    assert (limiter.limit_w(), limiter.clock_mhz()) == (700.0, 345.0)
     assert not journal_of(limiter.info).exists()
-    assert f"process {process.pid} ended without putting SIM-h100-80-0 back: its power limit is 700 W again" in err
+    said = "putting SIM-h100-80-0 back: its power limit is 700 W again and its SM clock is unlocked again"
+    assert f"process {process.pid} ended without {said}" in err
     with hold(limiter.info, "changing"):
         pass
 
@@ -237,7 +238,7 @@ def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
     os.kill(watcher, signal.SIGSTOP)
     process.kill()
     process.wait()
-    limiter = open_limiter(SIM)
+    limiter = open_device(SIM)
     try:
         with pytest.raises(NotPossibleError, match="has ended"), hold(limiter.info, "changing"):
             pass
@@ -255,8 +256,8 @@ def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tm
         wait_for(lambda: (tmp_path / "changed").exists() and len(children_of(process.pid)) == 2)
         process.kill()
         process.wait()
-        wait_for(lambda: open_limiter(SIM).limit_w() == 700.0)
-        wait_for(lambda: not journal_of(open_limiter(SIM).info).exists())
+        wait_for(lambda: open_device(SIM).limit_w() == 700.0)
+        wait_for(lambda: not journal_of(open_device(SIM).info).exists())
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -266,7 +267,7 @@ def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
     """The journal is damaged meanwhile."""
     process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "changed").exists)
-    journal_of(open_limiter(SIM).info).write_text("{")
+    journal_of(open_device(SIM).info).write_text("{")
     process.kill()
     _, err = process.communicate(timeout=60)
     assert "can't be read" in err
@@ -286,22 +287,22 @@ SWEEP = ("sweep", "toy.py:hangs", "-d", SIM, "--power-limit", "300", "--yes", "-
 
 
 def limited():
-    return open_limiter(SIM).limit_w() == 300.0
+    return open_device(SIM).limit_w() == 300.0
 
 
 @pytest.mark.parametrize("numbers", HANGUPS)
 def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, scratch, numbers):
     with hanging_sweep(workspace, SWEEP, limited) as process:
         check_that_it_ends(process, numbers)
-        assert open_limiter(SIM).limit_w() == 700.0
-        assert not journal_of(open_limiter(SIM).info).exists()
+        assert open_device(SIM).limit_w() == 700.0
+        assert not journal_of(open_device(SIM).info).exists()
 
 
 def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(workspace, scratch):
     with hanging_sweep(workspace, SWEEP, limited) as process:
         process.kill()
         process.wait()
-        wait_for(lambda: open_limiter(SIM).limit_w() == 700.0)
+        wait_for(lambda: open_device(SIM).limit_w() == 700.0)
         assert "ended without putting" in process.communicate(timeout=60)[1]
         assert list(scratch.glob(f"{PREFIX}*")) == []
 

@@ -7,6 +7,7 @@ import pytest
 from frozen import PROGRAMS, STORED
 from jouletrace.analysis.divided import divided
 from jouletrace.report import render
+from jouletrace.report.html.tables import of_parts
 from jouletrace.run import load, tables
 from jouletrace.run.layers import OWN_NAME, tree
 from jouletrace.run.parts import Parts
@@ -114,5 +115,7 @@ def test_a_power_above_the_limit_has_a_remark():
     run.devices = [replace(device, power_limit_w=700.0) for device in run.devices]
     for options in ({}, {"verbose": True}):
         assert limit in render([run], detail="kernel", width=200, **options).replace("\u00a0", " ")
+    kernels = next(table for table in of_parts(run, Parts(run)) if table.id == "kernel")
+    assert [note for note in kernels.notes if note.replace("\u00a0", " ").startswith(limit)]
     run.devices = [replace(device, power_limit_w=1200.0) for device in run.devices]
     assert "power above the limit" not in render([run], detail="kernel", width=200).replace("\u00a0", " ")

@@ -9,10 +9,9 @@ from commands import command, done
 from fake_nvml import FakeNvml, v100
 from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
 from jouletrace.campaign.sweep import run_sweep
-from jouletrace.devices import cuda_order
+from jouletrace.devices import cuda_order, open_device
 from jouletrace.devices.nvml import api
 from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.run import load
 
@@ -155,7 +154,7 @@ def test_power_limits_are_stepped_through_and_the_old_one_comes_back(study, caps
     capped, free = json.loads(said.out)["points"]
     assert capped["power_w"]["value"] < 1.1 * LEAST_W < free["power_w"]["value"] < 1.1 * MOST_W
     assert capped["latency_s"]["value"] > 1.2 * free["latency_s"]["value"]
-    limiter = open_limiter("sim:v100")
+    limiter = open_device("sim:v100")
     assert limiter.limit_w() == MOST_W
     assert not journal_of(limiter.info).exists()
 

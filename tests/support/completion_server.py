@@ -29,6 +29,7 @@ class Server:
         listed_text: Text of /v1/models in place of ``models``.
         metrics: Text of /metrics; None for no such page.
         asked: Bodies of all requests.
+        port: Where it listens; 0 for any that is free.
     """
 
     models: tuple[str, ...] | None = ("little",)
@@ -48,6 +49,7 @@ class Server:
     metrics: str | None = None
     asked: list[dict] = field(default_factory=list)
     url: str = ""
+    port: int = 0
 
     def refused(self, request, body):
         """A refusal of a request, or None."""
@@ -133,7 +135,7 @@ def answering(server):
         app.router.add_get("/metrics", server.page)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", server.port)
         await site.start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         return runner

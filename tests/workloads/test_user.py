@@ -29,6 +29,9 @@ SOURCE = """
     def demanding(batch, colour):
         return None
 
+    def shaped(batch, width=4, bias=True):
+        return torch.nn.Linear(2, width, bias=bias), torch.ones(batch, 2)
+
     def plain():
         return max, (1, 2)
 
@@ -141,13 +144,26 @@ def test_a_user_s_model_can_be_built_and_run_as_shapes(user_file):
         ("demanding", {"batch": 1}, r"needs an argument 'colour': it may ask for batch, seq_len"),
         ("make", {"batch": 2}, r"--batch 2: .* has no parameter 'batch'"),
         ("make", {"input_sets": 2}, r"--input-sets 2: .* one set of inputs"),
-        ("make", {"config": {"a": "1"}}, r"--config a: .* has no configuration"),
+        ("make", {"config": {"a": "1"}}, r"--config a: .* has no parameter 'a' of its own"),
+        (
+            "demanding",
+            {"batch": 1, "config": {"batch": "2"}},
+            r"--config batch: .* has no parameter 'batch' of its own",
+        ),
+        ("shaped", {"config": {"width": "wide"}}, r"--config width=wide: must read as int, such as 4"),
     ],
 )
 def test_what_is_wrong_is_reported_in_one_line(user_file, name, options, message):
     with pytest.raises(BadInputError, match=message) as info:
         build(f"{user_file}:{name}", **options)
     assert "\n" not in str(info.value)
+
+
+def test_a_callable_takes_config_by_the_names_of_its_parameters_in_the_types_of_their_defaults(user_file):
+    built = build(f"{user_file}:shaped", batch=3, config={"width": "7", "bias": "false"})
+    assert built.call(0).shape == (3, 7)
+    assert built.module.bias is None
+    assert built.facts["config"] == {"width": 7, "bias": False}
 
 
 def test_memory_that_runs_out_in_the_user_s_code_is_not_possible(user_file):

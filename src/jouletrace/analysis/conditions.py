@@ -65,6 +65,12 @@ class Conditions(TypedDict):
     power_limit_w: float | None  # enforced limit in watts
 
 
+SET = "settings"
+"""Where the details of a GPU state the values that were set on it for the Run, with those read back."""
+
+NOT_TAKEN = "setting_not_in_force"
+"""Code of the warning that a value that was set wasn't in force."""
+
 UNKNOWN: Conditions = {
     "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
     "temperature_c": None,
@@ -111,6 +117,34 @@ def measured_mhz(run: Run) -> Floats:
     """Mean SM clock of each window of a workload as it is, in MHz, by cycle counters; unmeasured ones left out."""
     found = np.concatenate([of_variant(run, variant)["counted_mhz"].to_numpy() for variant in WHOLE]).astype(float)
     return np.asarray(found[np.isfinite(found)])
+
+
+def sm_clock_mhz(run: Run) -> float | None:
+    """Mean SM clock, MHz, while energy was measured, by cycle counters or else the driver; None if unknown."""
+    clocks = conditions(run)["clocks_mhz"]
+    spread = clocks["sm_measured"] or clocks["sm_reported"]
+    return None if spread is None else spread["mean"]
+
+
+def capped_share(run: Run) -> float:
+    """Share of the time (0 to 1) in which the power cap held the clock down."""
+    return (conditions(run)["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
+
+
+def read_back(run: Run) -> dict[str, float]:
+    """Values set on the GPU of a Run as the driver reads them, and the mean SM clock; empty if none was set."""
+    facts = next((device.details[SET] for device in run.devices if SET in device.details), None)
+    if facts is None:
+        return {}
+    names = {"power_limit": "limit read (W)", "clock": "clock read (MHz)"}
+    found = {names[name]: float(one["read"]) for name, one in facts.items()}
+    mhz = sm_clock_mhz(run)
+    return found if mhz is None else found | {"SM clock (MHz)": round(mhz, 1)}
+
+
+def not_taken(run: Run) -> str:
+    """Why a value that was set on the GPU of a Run wasn't in force; "" if all were."""
+    return next((one.message for one in run.warnings if one.code == NOT_TAKEN), "")
 
 
 def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:

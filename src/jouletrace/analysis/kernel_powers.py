@@ -92,7 +92,7 @@ class Recorded:
     fit: Fit | None  # at the place of the sensor; None where that isn't known
     sampler: Sensor | None = None  # where its place isn't known; None of a sensor that averages
     failed: Outcome | None = None  # the check without which readings count as averages of all time
-    alike: bool = False  # whether the readings don't distinguish kernels
+    alike: bool = False  # whether readings don't show one kernel's power apart from another's
 
     @one_thread
     def rows(self, spans_ns: ArrayLike = ()) -> Rows:
@@ -275,8 +275,8 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
 def _warn(run: Run, found: KernelPowers, times: KernelTimes, whose: str) -> None:
     """Say what rows of kernels can't state."""
     if (failed := found.recorded.failed) is not None and found.recorded.alike:
-        text = f"the readings don't distinguish kernels ({says(failed)})"
-        run.warn("kernels_alike", f"{text}: rows{whose} are parts of what all draw together", times.device)
+        text = f"one kernel's power can't be read apart from another's ({says(failed)})"
+        run.warn("kernels_alike", f"{text}: rows{whose} divide what all kernels draw together", times.device)
     elif failed is not None:
         text = f"the times of the sensor's samples aren't known ({says(failed)})"
         run.warn("samples_unplaced", f"{text}: rows{whose} are by readings as averages, and wider", times.device)

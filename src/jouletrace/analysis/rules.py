@@ -56,7 +56,7 @@ other processes | yes | context_exists
 warm-up | no | not_settled
 idle power | with care | baseline_drifted
 idle power | yes | stored
-clocks | with care | hw_slowdown sw_thermal hw_thermal hw_power_brake
+clocks | with care | hw_slowdown sw_thermal hw_thermal hw_power_brake setting_not_in_force
 clocks | yes | sw_power_cap sync_boost display_clocks applications_clocks clock_not_as_told load_capped
 aliasing | with care | aliased_with_sensor phases_not_spread
 aliasing | no | aliased_with_log

@@ -3,6 +3,7 @@
 CUDA shows it one GPU or one slice. It takes orders, JSON objects one per line, and answers in such lines:
 
     <- {"do": "profile", "workload": "vit-base", "settings": {...}, "folder": "run", "at_once": true}   saves a Run
+    <- {"do": "libraries", "workload": "vit-base", "settings": {...}}   imports what it will need; touches no GPU
     <- {"do": "load", "workload": "vit-base", "options": {...}, "mode": "graph", "device": "cuda:0"}
     <- {"do": "run", "at_ns": ..., "seconds": 10}              what is loaded; without seconds until its input ends
     <- {"do": "outputs", "workload": "vit-base", "settings": [{...}, {...}]}   how far the outputs of these differ
@@ -32,7 +33,7 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.execution.steps.trial import largest_difference, outputs_of
 from jouletrace.known_secrets import hidden
-from jouletrace.profiler.prepare import prepare
+from jouletrace.profiler.prepare import for_workload, load_libraries, prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
@@ -108,6 +109,17 @@ class Doing:
             progress=self._talk,
             ready=gate if order.get("at_once") else None,
         )
+        return {}
+
+    def libraries(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Import what a workload needs; no GPU gets a context."""
+        workload = resolve(order["workload"])
+        settings = for_workload(workload, ProfileSettings(**order["settings"]))
+        device = open_device(settings.device)
+        try:
+            load_libraries(workload, device, settings)
+        finally:
+            device.close()
         return {}
 
     def load(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -201,6 +213,7 @@ def main(orders: IO[str], answers: IO[str]) -> int:
     doing = Doing(talk)
     known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "profile": doing.profile,
+        "libraries": doing.libraries,
         "load": doing.load,
         "run": doing.run,
         "outputs": doing.outputs,

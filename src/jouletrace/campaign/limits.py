@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,14 +20,21 @@ from jouletrace.analysis.latency import LANE, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.serving import SLO_SHARE
 from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Entry, Judged
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95, difference, percentile, ratio
 from jouletrace.stats.quantiles import student
 
-SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": 0.05, "tpot": None}
-"""Quantities that may be limited, with the share of iterations that may exceed it; None of a mean. A first token
-is in time for 95 %, as under an SLO of ``bench``."""
+MAY_MISS = round(1 - SLO_SHARE, 9)
+"""Share of a server's requests that may miss an SLO."""
+
+SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": MAY_MISS, "tpot": None}
+"""Quantities of a profile that may be limited, with the share of iterations that may exceed it; None of a mean. A first
+token is in time for 95 %, as under an SLO of ``bench``."""
+
+OF_REQUESTS = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
+"""Those of a server's requests."""
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -39,11 +46,12 @@ LONG_S = 4.0
 FAR = 0.01
 """An iteration is over a limit by far that exceeds it by this share."""
 
+Counts = Sequence[tuple[int, int, int]]
+"""Iterations of each block of a record, those over a bound, and those over it by ``FAR``."""
+
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
 _LIMIT = re.compile(
-    rf"({'|'.join(SHARES)})\s*<=?\s*(?:\+({{0}})\s*%|({{0}})\s*({'|'.join(_SECONDS)}))".format(
-        r"[0-9]+\.?[0-9]*|\.[0-9]+"
-    )
+    rf"(\w+)\s*<=?\s*(?:\+({{0}})\s*%|({{0}})\s*({'|'.join(_SECONDS)})?)".format(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 )
 
 
@@ -52,7 +60,7 @@ class Limit:
     """A limit that a setting must meet.
 
     Attributes:
-        quantity: One of ``SHARES``; "time" is that per sample.
+        quantity: One of ``SHARES`` or ``OF_REQUESTS``; "time" is that per sample.
         bound: In seconds or, of a relative one, the largest increase above the reference as a share.
         relative: Whether it is relative.
         share: Of iterations that may exceed it; None of a mean.
@@ -71,8 +79,28 @@ class Limit:
         return f"{self.quantity}<{self.bound / _SECONDS[unit]:.6g}{unit}"
 
 
-def parse_limits(text: str | None, option: str = "--limit") -> tuple[Limit, ...]:
+@dataclass(frozen=True)
+class Joint(Limit):
+    """Limits that a request must meet together: of its quantities over their bounds the largest is at most 1."""
+
+    parts: tuple[Limit, ...] = ()
+
+    def __str__(self) -> str:
+        """As they are written."""
+        return ",".join(map(str, self.parts))
+
+
+def joint(limits: Sequence[Limit]) -> Joint | None:
+    """Limits of requests as one, which 5 % may miss; None of none."""
+    return Joint("requests", 1.0, False, MAY_MISS, tuple(limits)) if limits else None
+
+
+def parse_limits(
+    text: str | None, option: str = "--limit", shares: Mapping[str, float | None] = SHARES
+) -> tuple[Limit, ...]:
     """Limits separated by commas: "p99<20ms", "time<+3%", "ttft<200ms,tpot<20ms"; none of None.
+
+    Those of ``OF_REQUESTS`` may lack a unit: they are seconds then.
 
     Raises:
         BadInputError: If one is anything else, or two limit the same quantity.
@@ -81,17 +109,30 @@ def parse_limits(text: str | None, option: str = "--limit") -> tuple[Limit, ...]
     for part in () if text is None else text.split(","):
         match = _LIMIT.fullmatch(part.strip())
         quantity, percent, time, unit = ("", None, "0", "s") if match is None else match.groups()
-        bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit]
-        if not 0 < bound < math.inf or quantity in found or (percent and quantity != "time"):
+        bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit or "s"]
+        units = percent or unit or shares is OF_REQUESTS
+        known = quantity in shares and quantity not in found and (quantity == "time" or not percent)
+        if not known or not units or not 0 < bound < math.inf:
+            some = "ttft<0.5,tpot<50ms" if shares is OF_REQUESTS else "p99<20ms, time<+3% or ttft<200ms,tpot<20ms"
+            more = "" if shares is OF_REQUESTS else "; time may be in % above the reference"
             raise BadInputError(
-                f"{option} {text!r}: write limits such as p99<20ms, time<+3% or ttft<200ms,tpot<20ms: "
-                f"{', '.join(SHARES)}, each once, in ns, us, ms or s; time may be in % above the reference"
+                f"{option} {text!r}: write limits such as {some}: {', '.join(shares)}, each once, in ns, us, ms or s"
+                f"{more}"
             )
-        found[quantity] = Limit(quantity, bound, percent is not None, SHARES[quantity])
+        found[quantity] = Limit(quantity, bound, percent is not None, shares[quantity])
     return tuple(found.values())
 
 
-def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> tuple[tuple[int, int, int], ...]:
+def slo_of(text: str) -> dict[str, float]:
+    """Limits of ``--slo`` in seconds by name.
+
+    Raises:
+        BadInputError: As ``parse_limits``.
+    """
+    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", OF_REQUESTS)}
+
+
+def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> Counts:
     """Iterations, those over a bound, and those over it by ``FAR``, of each block of consecutive ones.
 
     Latencies have shape (n,), in order. ``block`` is the least iterations of one; None makes ``BLOCKS`` of them.
@@ -104,37 +145,63 @@ def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> tup
     )
 
 
-def share_over(counted: Iterable[tuple[int, int, int]], *, far: bool = False) -> Estimate:
+def share_over(*records: Counts, far: bool = False) -> Estimate:
     """Share of iterations over a bound, with Jeffreys' interval of counts divided by their overdispersion.
 
-    ``counted`` is what ``counts`` returns, of one or several records; ``far`` counts only what is over by ``FAR``.
-    ``n`` is the effective iterations. A single block has no interval; without iterations it is null.
+    Each record is of a process; ``far`` counts only what is over by ``FAR``. ``n`` is the effective iterations. A
+    single block has no interval; without iterations it is null.
     """
-    rows = np.asarray(tuple(counted), np.float64).reshape(-1, 3)
-    n, over = rows[:, 0], rows[:, 2 if far else 1]
-    if not n.sum():
+    if not any(map(len, records)):
         return Estimate.null("no_iterations", "share")
-    share = float(over.sum() / n.sum())
-    if len(n) < 2:
-        return Estimate(share, n=int(n.sum()), method="share")
+    (n, *overs), dispersion = summed(records)
+    share = overs[far] / n
+    if sum(map(len, records)) < 2:
+        return Estimate(share, n=int(n), method="share")
     from scipy.special import betaincinv  # slow to import, in every process
 
-    worth = float(n.sum()) / overdispersion(n, over)
+    worth = n / dispersion
     low, high = (float(betaincinv(share * worth + 0.5, (1 - share) * worth + 0.5, p)) for p in (0.025, 0.975))
     # A share of 0 or 1 is an end of its interval (Brown, Cai and DasGupta 2001, section 3.1.2).
     return Estimate(share, min(low, share), max(high, share), int(worth), "share")
 
 
-def overdispersion(n: Floats, over: Floats) -> float:
-    """Variance of counts of blocks over that of independent iterations, at least 1, by Pearson's χ²; shape (blocks,).
+def log_evidence(over: float, under: float, share: float) -> float:
+    """Log of the evidence that at most ``share`` of iterations is over a bound, by counts over and under it.
 
-    It is known from few blocks: Student's quantile in place of the normal one widens the interval for that.
+    It is the likelihood under smaller shares, weighed by Jeffreys' prior, over that under ``share``. If more is over,
+    it ever exceeds 1/α with a probability of at most α, however often one looks (Robbins, Annals of Mathematical
+    Statistics 41, 1970, section 2).
     """
-    share, free = over.sum() / n.sum(), len(n) - 1
-    if not 0 < share < 1:
-        return 1.0
-    chi2 = float(((over - n * share) ** 2 / (n * share * (1 - share))).sum())
-    return max(chi2 / free * (student(0.975, free) / Z95) ** 2, 1.0)
+    from scipy.special import betainc, betaln
+
+    below = float(betainc(over + 0.5, under + 0.5, share))
+    if not below:
+        return -math.inf
+    weighed = betaln(over + 0.5, under + 0.5) + math.log(below) - betaln(0.5, 0.5) - math.log(betainc(0.5, 0.5, share))
+    return float(weighed - over * math.log(share) - under * math.log1p(-share))
+
+
+def summed(records: Sequence[Counts]) -> tuple[tuple[float, float, float], float]:
+    """Iterations, those over a bound and those over it by ``FAR``; and their overdispersion.
+
+    That is the variance of counts over that of independent iterations, at least 1, by Pearson's χ²: of blocks, times
+    that of whole records beyond it. Of blocks Student's quantile in place of the normal one widens intervals for the
+    estimate's own error; records are as few as two, and count as if two more scattered like independent iterations.
+    """
+    blocks = np.concatenate(records)
+    sums = np.array([np.sum(record, 0) for record in records])
+    free = len(blocks) - 1
+    within = max(1.0, _chi2(blocks) / free * (student(0.975, free) / Z95) ** 2) if free else 1.0
+    between = max(1.0, (_chi2(sums) / within + 2) / (len(sums) + 1))
+    n, over, far = sums.sum(0).tolist()
+    return (n, over, far), within * between
+
+
+def _chi2(counted: Floats) -> float:
+    """Pearson's χ² of rows of iterations and those among them over the bound."""
+    n, over = counted[:, 0], counted[:, 1]
+    share = over.sum() / n.sum()
+    return float(((over - n * share) ** 2 / (n * share * (1 - share))).sum()) if 0 < share < 1 else 0.0
 
 
 def verdict(found: Estimate, most: float) -> str:

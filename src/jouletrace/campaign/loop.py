@@ -21,6 +21,9 @@ from jouletrace.run.places import file_mode, fresh_folder
 
 Point = TypeVar("Point", bound=Hashable)
 
+RESULT = "result.json"
+"""The result of a campaign, which ``results.printed`` shows again."""
+
 NOT_REACHED, OUT_OF_MEMORY = "interrupted", "out_of_memory"
 
 _THEIRS = ("bad_input", "disk_full")
@@ -43,6 +46,10 @@ Note = Callable[[Outcome[Point]], None]
 """Receives each outcome at once."""
 
 
+class DamagedError(BadInputError):
+    """A result is there and can't be read."""
+
+
 class Watch(Generic[Point]):
     """An observer that reports "point 3 of 12" as a phase; subclasses display more."""
 
@@ -57,6 +64,10 @@ class Watch(Generic[Point]):
     def group(self, points: Sequence[Point]) -> None:
         """Begin points that are measured together."""
         self._phases.begin(f"{self._what} {self._done + 1} of {self._total}: {', '.join(map(str, points))}", 0)
+
+    def note(self, text: str) -> None:
+        """State what the user should know, in a line."""
+        self._phases.note(text)
 
     def outcome(self, found: Outcome[Point]) -> None:
         """Receive an outcome."""
@@ -84,7 +95,7 @@ def carry_out(
     watch: Watch[Point],
     what: str = "points",
 ) -> Tally[Point]:
-    """Measure the groups of points that aren't all there, one after the other.
+    """Measure the groups of points that aren't all there, one after the other; a line states those that are damaged.
 
     ``measure`` states the outcome of each point of a group. An exception of it, Ctrl-C among them, ends the campaign
     and is in the tally: the caller shows what there is, then raises it.
@@ -94,7 +105,12 @@ def carry_out(
         NotPossibleError: If there is no result.
     """
     points = [point for group in groups for point in group]
-    there = set(filter(is_there, points))
+    there = set()
+    for point in points:
+        try:
+            there |= {point} if is_there(point) else set()
+        except DamagedError as error:
+            watch.note(f"{point} is measured again: {error}")
     missed = {point: Outcome(point, NOT_REACHED, "not all of it was measured") for point in points}
     tally = Tally({**missed, **{point: Outcome(point) for point in there}}, len(there))
     watch.begin(len(points), len(there))
@@ -116,6 +132,11 @@ def carry_out(
         kind = BadInputError if all(found.reason in _THEIRS for found in tally.missing) else NotPossibleError
         raise kind(f"none of {len(points)} {what} could be measured: {'; '.join(reasons[:3])}")
     return tally
+
+
+def keep_result(folder: Path, text: str) -> None:
+    """Write the result of a campaign, its JSON, to its folder."""
+    write_whole(folder / RESULT, text.encode(), mode=file_mode())
 
 
 @contextmanager

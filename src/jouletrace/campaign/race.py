@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from math import ceil, exp, expm1, inf, log, log1p, nan, sqrt
 from typing import Final, Literal
 
 import numpy as np
 
+from jouletrace.campaign.limits import FAR, Counts, log_evidence, summed
 from jouletrace.campaign.mixed import Flags, Floats, Integers, Posterior, ends_and_middles, fit, prior
 from jouletrace.stats.quantiles import student
 
 # Numbers without another source are those by which benchmarks/tune_sim.py meets its goals on spaces of seeds 0 and 2.
+EVIDENCE: Final = log(20)  # from which a share meets its limit: wrong of 5 % of settings at most, over all looks
 ALPHA: Final = 0.02  # error permitted to limit and regret each; with the saving's 5 %, a promise fails in under a tenth
 DRAWS: Final = 600  # twelve are beyond the 98 % quantile
 ALL_BELOW: Final = 30  # fewer candidates are all visited in the first process
@@ -27,7 +31,7 @@ MOST_FOR_LIMIT: Final = 12  # processes after which a candidate's limit counts a
 CONFIRMING: Final = 2  # processes after the choice; a third makes no promise truer
 CONTENDERS: Final = 12  # of a process
 VISIT_S: Final = (2.0, 25.0)  # of a candidate in a process after the first
-TOLERANCE: Final = log(1.01)  # a limit counts as met if times 1 % lower met it: a sharper test takes most of the time
+TOLERANCE: Final = log1p(FAR)  # a limit counts as met if times 1 % lower met it: a sharper test takes most of the time
 OF_SAVING: Final = 0.1  # half-width of a large saving, as a share of it: of 50 % it decides no more than 5 points do
 EQUAL: Final = 0.02  # largest difference of equals, and half-width of the saving
 
@@ -51,7 +55,7 @@ class Visit:
     sd_energy: float  # its standard deviation by the scatter of the visit's windows alone; nan if there was one window
     log_time: float  # of seconds per sample
     sd_time: float
-    counts: tuple[tuple[int, int, int], ...] = ()  # per block of iterations: all, over the limit, over it by over 1 %
+    counts: Counts = ()  # of iterations over the limit
     host_bound: bool = False  # the GPU waits for the host
     timed_s: float = 0.0  # of the iterations that are counted; 0: those of the visit
 
@@ -63,25 +67,20 @@ class ShareLimit:
     bound_s: float
     share: float = 0.01
 
-    @property
+    @cached_property
     def iterations(self) -> int:
-        """Iterations of which none may be over the limit, to show the share with 95 %: 299 for p99."""
-        return ceil(log(0.05) / log1p(-self.share))
+        """Iterations of which none may be over the limit, to show that it is met: 377 for p99."""
+        return next(n for n in count(1) if log_evidence(0, n, self.share) >= EVIDENCE)
 
-    def draws(self, rng: np.random.Generator, counts: Integers) -> tuple[Flags, Flags]:
-        """Flags (DRAWS each): the limit is met, and it is met within the tolerance, by counts (blocks x 3).
+    def judge(self, rng: np.random.Generator, records: Sequence[Counts]) -> tuple[Flags, bool]:
+        """Flags (DRAWS) that the limit is met, by Jeffreys' prior; and whether it surely is within the tolerance.
 
-        Shares are drawn by Jeffreys' prior. Iterations over a limit come together: counts are divided by the variance
-        between blocks over the binomial's, at least 1 (McCullagh and Nelder, Generalized Linear Models, 1989, 4.5).
+        Counts are divided by their overdispersion.
         """
-        blocks, total, over = counts[:, 0], counts[:, 0].sum(), counts[:, 1:].sum(0)
-        share, dispersion = (over[0] + 0.5) / (total + 1), 1.0
-        if len(counts) > 2:
-            squares = ((counts[:, 1] - share * blocks) ** 2 / (blocks * share * (1 - share))).sum()
-            dispersion = max(1.0, (squares + 2) / (len(counts) + 1))  # as if by two further blocks that scatter by 1
-        hits, misses = np.array([over, total - over]) / dispersion + 0.5
-        strict, tolerant = (rng.beta(hits, misses, (DRAWS, 2)) < self.share).T
-        return strict, tolerant & (total >= self.iterations)
+        (n, *overs), dispersion = summed(records)
+        over, far = np.array(overs) / dispersion
+        drawn = rng.beta(over + 0.5, n / dispersion - over + 0.5, DRAWS) < self.share
+        return np.asarray(drawn), log_evidence(far, n / dispersion - far, self.share) >= EVIDENCE
 
 
 @dataclass(frozen=True)
@@ -270,8 +269,8 @@ class Race:
         energy = self._fit([visit.log_energy for visit in self._visits], [visit.sd_energy for visit in self._visits])
         time = self._fit([visit.log_time for visit in self._visits], [visit.sd_time for visit in self._visits])
         draws = energy.draws(rng, DRAWS)
-        strict, tolerant = (flags & ~self._bad for flags in self._meets(rng, time.draws(rng, DRAWS)))
-        sure = (seen > 0) & (tolerant.mean(0) >= 1 - ALPHA)
+        strict, sure = (flags & ~self._bad for flags in self._meets(rng, time.draws(rng, DRAWS)))
+        sure &= seen > 0
         strict |= sure  # within the tolerance of the limit is met
         maybe = strict.mean(0) > ALPHA / 4
         open_ = maybe & ~sure & (seen >= MOST_FOR_LIMIT)
@@ -300,24 +299,27 @@ class Race:
         return fit(self._prior, setting, process, seconds, late, np.array(value), np.array(sd))
 
     def _meets(self, rng: np.random.Generator, times: Floats) -> tuple[Flags, Flags]:
-        """Flags (DRAWS x K): the limit is met, and it is met within the tolerance."""
-        strict, tolerant = np.ones((2, *times.shape), bool)
+        """Flags that the limit is met (DRAWS x K), and that it is surely met within the tolerance (K)."""
+        strict, sure = np.ones(times.shape, bool), np.ones(times.shape[1], bool)
         if isinstance(self._limit, TimeLimit):
             over = times - times[:, [self._reference]] - log(self._limit.most)
             over[:, self._reference] = -inf
             lost = self._bad[self._reference]
-            strict, tolerant = (over <= 0) | lost, (over <= TOLERANCE) & ~lost
+            strict, sure = (over <= 0) | lost, ((over <= TOLERANCE).mean(0) >= 1 - ALPHA) & ~lost
         elif self._limit is not None:  # of unmeasured ones only the mean is known, which is below a high percentile
             strict = times + self._log_size + self._per_iteration() < log(self._limit.bound_s)
-            tolerant[:] = False
-            for k, counts in self._counts().items():
-                strict[:, k], tolerant[:, k] = self._limit.draws(rng, counts)
-        return strict, tolerant
+            sure[:] = False
+            for k, records in self._records().items():
+                strict[:, k], sure[k] = self._limit.judge(rng, records)
+        return strict, sure
 
-    def _counts(self) -> dict[int, Integers]:
-        """Counts of iterations by candidate, blocks x (all, over, over by more than 1 %)."""
-        counted = {visit.candidate for visit in self._visits if visit.counts}
-        return {k: np.array([block for v in self._visits if v.candidate == k for block in v.counts]) for k in counted}
+    def _records(self) -> dict[int, list[Counts]]:
+        """Counts of iterations by candidate, of each of its visits."""
+        records: dict[int, list[Counts]] = {}
+        for visit in self._visits:
+            if visit.counts:
+                records.setdefault(visit.candidate, []).append(visit.counts)
+        return records
 
     def _per_iteration(self) -> float:
         """Log of samples per iteration over size: 0 where the size is the batch."""
@@ -327,7 +329,7 @@ class Race:
 
     def _nearest(self) -> tuple[int, float] | None:
         """The candidate with the smallest share of iterations over the limit, of equal ones the fastest; the share."""
-        totals = {k: counts.sum(0) for k, counts in self._counts().items() if not self._bad[k]}
+        totals = {k: np.concatenate(records).sum(0) for k, records in self._records().items() if not self._bad[k]}
         pace = self._state().time.mean + self._log_size
         shares = [(float(over / n), pace[k], k) for k, (n, over, _) in totals.items()]
         return min(shares)[::-2] if shares else None

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed
+from jouletrace.campaign.loop import DamagedError, Note, Outcome, Tally, Watch, carry_out, claimed
 from jouletrace.campaign.worker import profile_in_child
 from jouletrace.devices import is_simulated
 from jouletrace.errors import BadInputError
@@ -111,15 +111,27 @@ def is_measured(place: Path, workload: str, settings: ProfileSettings) -> bool:
     """True if a folder holds a Run with figures: one that was interrupted has none, or is marked incomplete.
 
     Raises:
+        DamagedError: If it can't be read.
         BadInputError: If the Run is of another workload, or of other values of an axis.
     """
-    if not (place / RUN_JSON).exists():
+    if (run := run_at(place)) is None:
         return False
-    run = load(place)
     wanted, stated = ({name: one.get(name) or None for name in _AXES} for one in (settings.to_dict(), run.settings))
     if run.settings and (wanted != stated or run.workload.get("name") != resolve(workload).name):
         raise BadInputError(f"{shown(place)} holds a Run of something else: remove it, or name another folder")
     return run.complete and len(run.results) > 0
+
+
+def run_at(place: Path) -> Run | None:
+    """The Run in a folder, if there is one.
+
+    Raises:
+        DamagedError: If it can't be read.
+    """
+    try:
+        return load(place) if (place / RUN_JSON).exists() else None
+    except BadInputError as error:
+        raise DamagedError(str(error)) from None
 
 
 _AXES: Final = ("batch", "seq_len", "dtype", "mode", "config")

@@ -5,25 +5,24 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from jouletrace.campaign.limits import judged, parse_limits, timed
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of
+from jouletrace.analysis.conditions import not_taken, read_back
+from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
+from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import last_line, profile_in_child, reason_of
 from jouletrace.devices import open_device
-from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.option import named
-from jouletrace.profiler.power_limits import changing, check_limit, open_limiter
+from jouletrace.profiler.gpu_settings import CLOCK, POWER_LIMIT, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep
+from jouletrace.report.sweep import AXES, DONE, Entry, Point, Sweep, render
 from jouletrace.run import load
 from jouletrace.run.files import safe_name
 from jouletrace.workloads import resolve
@@ -47,7 +46,7 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """The varied options; an empty axis keeps the option's value. Power limits are in watts."""
+    """The varied options; an empty axis keeps the option's value. Power limits are in watts, clocks in MHz."""
 
     workloads: tuple[str, ...]
     batch: tuple[int, ...] = ()
@@ -55,21 +54,26 @@ class Grid:
     dtype: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     power_limit_w: tuple[float, ...] = ()
+    clock_mhz: tuple[float, ...] = ()
     config: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what no profile checks.
 
         Raises:
-            BadInputError: If a power limit is no number.
+            BadInputError: If a power limit or a clock is no number.
         """
-        for watts in self.power_limit_w:
-            if not isinstance(watts, Real):
-                raise BadInputError(f"--power-limit {watts!r}: must be a number of watts")
+        for flag, unit, values in (("power-limit", "watts", self.power_limit_w), ("clock", "MHz", self.clock_mhz)):
+            if wrong := [value for value in values if not isinstance(value, Real)]:
+                raise BadInputError(f"--{flag} {wrong[0]!r}: must be a number of {unit}")
+
+    def of_gpu(self) -> dict[str, tuple[float, ...]]:
+        """Settings of the GPU, as ``GpuSettings`` names them."""
+        return {POWER_LIMIT: self.power_limit_w, CLOCK: self.clock_mhz}
 
     def points(self) -> list[Point]:
-        """All combinations; the power limit changes least often."""
-        axes = {"power_limit_w": self.power_limit_w, "workload": self.workloads}
+        """All combinations; settings of the GPU change least often."""
+        axes = {"power_limit_w": self.power_limit_w, "clock_mhz": self.clock_mhz, "workload": self.workloads}
         axes |= {name: getattr(self, name) for name in ("config", "dtype", "mode", "seq_len", "batch")}
         used = {name: values for name, values in axes.items() if values}
         found = [dict(zip(used, values, strict=True)) for values in itertools.product(*used.values())]
@@ -94,6 +98,7 @@ def run_sweep(
     settings: ProfileSettings,
     folder: Path,
     *,
+    limits: Sequence[Limit] = (),
     repeats: int = 1,
     limit_s: float = 600.0,
     permitted: bool = False,
@@ -102,16 +107,18 @@ def run_sweep(
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
-    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. ``repeats`` go through
+    ``folder`` holds the settings in ``sweep.json``, one Run per point under ``points/``, and the result. ``limits``
+    judge points; one on a percentile has iterations timed for longer (``limits.timed``). ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
-    that takes longer than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
+    that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
 
     Raises:
-        BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
+        BadInputError: If a point is invalid, the folder holds something else, or the GPU would be changed without
             permission.
-        NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is writing into
-            the folder.
+        NotPossibleError: If no point could be measured, the GPU's settings can't be changed, or another sweep is
+            writing into the folder.
     """
+    settings = timed(settings, limits)
     _check(grid.points(), settings)
     if not isinstance(repeats, int) or repeats < 1:
         raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
@@ -128,11 +135,9 @@ def run_sweep(
         point = points[run.slug]
         return is_measured(place_of(run), point["workload"], _settings_of(point, settings))
 
-    with ExitStack() as stack:
-        limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
-        stack.enter_context(claimed(folder / SETTINGS, "sweep", {**settings.to_dict(), "repeats": repeats}))
-        if limiter is not None:
-            stack.enter_context(changing(limiter, settings.device))
+    claim = {**settings.to_dict(), "repeats": repeats}
+    with GpuSettings(settings.device, grid.of_gpu()) as gpu:
+        gpu.check_permitted(permitted)
 
         def measure(group: Sequence[Repeat], note: Note[Repeat]) -> None:
             (run,) = group
@@ -141,8 +146,10 @@ def run_sweep(
                 if run.slug in failed:
                     raise failed[run.slug]
                 shutil.rmtree(place, ignore_errors=True)
-                own = numbered(_settings_of(point, settings, limiter), runs.index(run) + 1)
+                gpu.set({POWER_LIMIT: point.get("power_limit_w"), CLOCK: point.get("clock_mhz")})
+                own = numbered(_settings_of(point, settings), runs.index(run) + 1)
                 runner(point["workload"], own, place, limit_s)
+                gpu.record(place)
                 note(Outcome(run))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 failed[run.slug] = error
@@ -150,8 +157,11 @@ def run_sweep(
 
         what = "points" if repeats == 1 else "runs"
         watch = Watch[Repeat](progress, what[:-1])
-        tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
+        with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
+            tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
+        found = judged(found, limits)
+        keep_result(folder, render(found, "json"))
     return found, tally
 
 
@@ -162,6 +172,7 @@ def sweep(
     dtype: str | Sequence[str] = (),
     mode: str | Sequence[str] = (),
     power_limit: float | Sequence[float] = (),
+    clock: float | Sequence[float] = (),
     limit: str | None = None,
     repeats: int = 1,
     folder: str | Path | None = None,
@@ -181,11 +192,12 @@ def sweep(
         dtype: Data types.
         mode: "eager", "graph", "compile".
         power_limit: Power limits of the GPU in watts; needs ``yes`` and root.
+        clock: SM clocks in MHz to which the GPU is locked; as ``power_limit``.
         limit: What a point must meet to be recommended: "p99<20ms", "time<+3%" above the first point, "ttft<200ms".
         repeats: Runs of each point, in turns, which show their spread.
         folder: Where the Runs are saved; a folder with this sweep is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a run is ended as timed out.
-        yes: Permit changing the GPU's power limit; it is restored.
+        yes: Permit changing the GPU's power limit and clock; they are restored.
         progress: Whether lines on stderr report each point; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, the same for all points, as of ``jt.profile``; a value of
             ``config`` may be a list, which is an axis: ``config={"size": [1024, 4096]}``.
@@ -195,20 +207,21 @@ def sweep(
 
     Raises:
         BadInputError: If an option or a point is invalid, or the folder holds something else.
-        NotPossibleError: If no point could be measured, or the power limit can't be set.
+        NotPossibleError: If no point could be measured, or the GPU's settings can't be changed.
     """
     if unnamed := [workload for workload in workloads if not isinstance(workload, str)]:
         raise BadInputError(f"sweep: {unnamed[0]!r}: name what each process builds, such as file.py:NAME")
     limits = parse_limits(limit, "limit")
-    axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit)]
+    axes = [_listed(one) for one in (batch, seq_len, dtype, mode, power_limit, clock)]
     given = named(ProfileSettings, options, "sweep")
     fixed, config = varied(given.get("config", {}))
-    settings = timed(ProfileSettings(**{**given, "config": fixed}), limits)
+    settings = ProfileSettings(**{**given, "config": fixed})
     with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
         found, tally = run_sweep(
             replace(Grid(workloads, *axes), config=config),
             settings,
             place,
+            limits=limits,
             repeats=repeats,
             limit_s=point_limit,
             permitted=yes,
@@ -216,7 +229,7 @@ def sweep(
         )
     if tally.ended_by is not None:
         raise tally.ended_by
-    return Sweep(judged(found, limits), place)
+    return Sweep(found, place)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:
@@ -231,18 +244,17 @@ def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSet
         run = gathered(place, repeats, _settings_of(point, settings), interrupted=tally.ended_by is not None)
     else:
         run = load(place) if missing is None else None
-    return Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
+    entry = Entry(point, missing.reason if missing else DONE, missing.text if missing else "", str(place), run)
+    return entry if run is None else replace(entry, read=read_back(run), not_taken=not_taken(run))
 
 
-def _settings_of(point: Point, settings: ProfileSettings, limiter: NvmlGpu | None = None) -> ProfileSettings:
-    """The settings of a point; with a limiter, its power limit is set first."""
+def _settings_of(point: Point, settings: ProfileSettings) -> ProfileSettings:
+    """The settings of a point, without those of the GPU."""
     options: dict[str, Any] = {
-        name: value for name, value in point.items() if name not in ("workload", "power_limit_w", "config")
+        name: value for name, value in point.items() if name not in ("workload", "power_limit_w", "clock_mhz", "config")
     }
     pairs = (pair.partition("=") for pair in point.get("config", "").split(",") if pair)
     options["config"] = {**settings.config, **{key: value for key, _, value in pairs}}
-    if limiter is not None:
-        limiter.set_limit(point["power_limit_w"])
     return replace(settings, **options)
 
 
@@ -260,25 +272,9 @@ def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
             raise BadInputError(f"sweep: {slug} occurs twice")
 
 
-@contextmanager
-def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[NvmlGpu | None]:
-    """The GPU's power limit if the sweep changes it; else None."""
-    if not grid.power_limit_w:
-        yield None
-        return
-    with closing(open_limiter(device)) as limiter:
-        for watts in grid.power_limit_w:
-            check_limit(limiter.info, watts)
-        if not permitted:
-            said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
-            name = f"{limiter.info.name} ({limiter.info.id})"
-            raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to permit it")
-        yield limiter
-
-
 def _slug(point: Point) -> str:
     """A folder name that describes the point."""
-    words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
+    words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W", "clock_mhz": "{:g}MHz"}
     parts = [words.get(name, "{}").format(value) for name, value in point.items()]
     whole, name = "-".join(parts), safe_name("-".join(parts))
     cut = len(whole.encode()) > len(name.encode()) + 2  # else names that begin alike would be one

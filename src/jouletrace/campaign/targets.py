@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -18,12 +18,13 @@ import numpy as np
 
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.arrays import Floats
-from jouletrace.campaign.repeats import is_measured, merge, numbered
+from jouletrace.campaign.repeats import is_measured, merge, numbered, run_at
 from jouletrace.campaign.worker import Worker, check_done, last_line, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.option import flag_of, whole
 from jouletrace.processes.children import our_child
+from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
@@ -31,7 +32,6 @@ from jouletrace.report.headline import ENERGY
 from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Row, Setting
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import RUN_JSON
 from jouletrace.run.parts import Parts
 from jouletrace.workloads import resolve
 
@@ -39,9 +39,12 @@ _FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dt
 """Dimensions that are options of a profile, and how their values are read; ``attention`` and others are of the
 configuration."""
 
+_READ: Final = {**_FIELDS, **dict.fromkeys(NAMES, int)}
+"""How values are read; settings of the GPU, ``NAMES``, are set from outside."""
+
 _ATTENTION, _ATTENTION_KEY = "attention", "attn_implementation"
 
-_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend")
+_SAME_OUTPUTS = ("batch", "mode", "threads", "streams", "hint", "backend", *NAMES)
 """Dimensions that don't change what is computed, but for rounding."""
 
 _OTHER_WORK = ("seq_len", "prompt_len", "max_new_tokens", "task")
@@ -57,7 +60,11 @@ MOST_ITERATIONS = 20_000
 MOST_WINDOWS = 16
 """Windows of energy in a visit, 4 s: beyond, processes differ by more than windows."""
 
-_NAMED = re.compile(r"\{(\w+)\}")
+AHEAD = 4
+"""Processes that import their libraries at once, as many as there are CPUs at most: importing takes a CPU some seconds
+and half a GB, and campaigns take two processes at least, six in the median (docs/results/tune-sim.md)."""
+
+_NAMED = re.compile(r"\{([\w-]+)\}")
 """Where a word of a program has the value of a dimension."""
 
 
@@ -71,6 +78,8 @@ class Figures:
         seconds: Measured time.
         latencies_s: Seconds of iterations that were timed one by one, shape (n,).
         host_bound: True if the GPU waits for the host.
+        judged: What a limit is on, shape (n,), where it isn't on ``latencies_s``.
+        beside: Further latencies by name, s, of which 95 % are stated.
     """
 
     energy: Estimate
@@ -78,6 +87,13 @@ class Figures:
     seconds: float
     latencies_s: Floats
     host_bound: bool = False
+    judged: Floats | None = None
+    beside: Mapping[str, Floats] = field(default_factory=dict)
+
+    @property
+    def limited(self) -> Floats:
+        """The values that a limit on a share bounds."""
+        return self.latencies_s if self.judged is None else self.judged
 
 
 class Target(Protocol):
@@ -87,11 +103,15 @@ class Target(Protocol):
         name: In words.
         per: Of what unit of work figures are.
         timed: Whether single iterations are timed, of which a percentile may be limited.
+        note: A line for the result; "" for none.
+        device: The user's name for the GPU.
     """
 
     name: str
     per: str
     timed: bool
+    note: str
+    device: str
 
     def check(self, settings: Sequence[Setting]) -> None:
         """Refuse invalid settings before anything is measured.
@@ -109,8 +129,15 @@ class Target(Protocol):
     def stated(self, setting: Setting, run: Run) -> Setting:
         """The setting with the defaults that its Run states."""
 
+    def start_of(self, setting: Setting) -> object:
+        """The start of a process that a setting needs; in a round, those with an equal one follow each other."""
+
     def is_there(self, setting: Setting, place: Path) -> bool:
-        """True if a folder holds the whole Run of a setting."""
+        """True if a folder holds the whole Run of a setting.
+
+        Raises:
+            DamagedError: If it can't be read.
+        """
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
         """Measure a setting in this process, for about ``seconds``; its Run goes to ``place``.
@@ -120,7 +147,10 @@ class Target(Protocol):
         """
 
     def end_process(self) -> None:
-        """End the process: the next visit starts another."""
+        """End the process: the next visit is in another."""
+
+    def close(self) -> None:
+        """End all processes."""
 
     def figures(self, run: Run) -> Figures:
         """The figures of a visit.
@@ -150,7 +180,7 @@ class WorkloadTarget:
         start: Starts a child process.
     """
 
-    per, timed = "per sample", True
+    per, timed, note = "per sample", True, ""
 
     def __init__(
         self,
@@ -164,7 +194,8 @@ class WorkloadTarget:
         self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
         self._start = start
         self._worker: Worker | None = None
-        self.name = resolve(workload).name
+        self._ready: list[Worker] = []
+        self.name, self.device = resolve(workload).name, settings.device
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
@@ -184,6 +215,10 @@ class WorkloadTarget:
         """See ``Target``."""
         facts: Mapping[str, Any] = run.workload
         return {name: facts.get(name) if value is None else value for name, value in setting.items()}
+
+    def start_of(self, setting: Setting) -> object:
+        """See ``Target``: one process for all."""
+        return None
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
@@ -211,7 +246,7 @@ class WorkloadTarget:
             JouletraceError, TimeoutError, RuntimeError: As ``worker.check_done``.
         """
         if self._worker is None:
-            self._worker = self._start(self._workload)
+            self._worker = self._next()
         try:
             self._worker.begin({**order, "workload": self._workload})
             listen([self._worker], limit_s=self._limit_s)
@@ -222,11 +257,30 @@ class WorkloadTarget:
             raise
         return self._worker.said
 
+    def _next(self) -> Worker:
+        """A new process, with its libraries imported; several import theirs at once, while none measures."""
+        if not self._ready:
+            self._ready = [self._start(self._workload) for _ in range(min(AHEAD, os.cpu_count() or 1))]
+            order = {"do": "libraries", "workload": self._workload, "settings": asdict(self._settings)}
+            for worker in self._ready:
+                worker.begin(order)
+            listen(self._ready, limit_s=self._limit_s)
+            for failed in [worker for worker in self._ready if worker.said["is"] == "failed"]:
+                self._ready.remove(failed)
+                failed.close(now=True)
+        return self._ready.pop() if self._ready else self._start(self._workload)  # which says what fails
+
     def end_process(self) -> None:
         """See ``Target``."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def close(self) -> None:
+        """See ``Target``."""
+        self.end_process()
+        while self._ready:
+            self._ready.pop().close()
 
     def figures(self, run: Run) -> Figures:
         """See ``Target``."""
@@ -284,43 +338,48 @@ class ProgramTarget:
         limit_s: Seconds after which a visit is ended.
     """
 
-    per, timed = "of the program", False
+    per, timed, note = "of the program", False, ""
 
     def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
-        self._words, self._device, self._limit_s = list(words), device, limit_s
+        self._words, self.device, self._limit_s = list(words), device, limit_s
         self.name = shlex.join(words)
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
-        open_device(self._device).close()
-        for name in {name for word in self._words for name in _NAMED.findall(word)} - set(settings[0]):
+        open_device(self.device).close()
+        for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
-        return {"program": self._words, "device": self._device}
+        return {"program": self._words, "device": self.device}
 
     def reference(self, over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
         """See ``Target``: of each dimension what ``against`` states, else its first value."""
-        return {**{name: values[0] for name, values in over.items()}, **_stated(over, against)}
+        first = {name: None if name in NAMES else values[0] for name, values in over.items()}
+        return {**first, **stated_by(over, against)}
 
     def stated(self, setting: Setting, run: Run) -> Setting:
         """See ``Target``: there are no defaults."""
         return setting
 
+    def start_of(self, setting: Setting) -> object:
+        """See ``Target``: each visit is a process."""
+        return None
+
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
-        run = load(place) if (place / RUN_JSON).exists() else None
+        run = run_at(place)
         return run is not None and run.complete and all(one.code != "program_failed" for one in run.warnings)
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
         """See ``Target``; it takes as long as the program does."""
-        device = ["--device", self._device] if self._device != "auto" else []
+        device = ["--device", self.device] if self.device != "auto" else []
         command = our_child("jouletrace", "monitor", "--interval", "3600", "-o", str(place), *device)
         place.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._environment(setting)}
+        environment = {**os.environ, **variables(self._words, setting, NAMES)}
         with subprocess.Popen(
-            [*command, "--", *self._filled(setting)],
+            [*command, "--", *filled(self._words, setting)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -340,17 +399,11 @@ class ProgramTarget:
             lines = [line for line in said.splitlines() if line.strip()]
             raise BrokenOffError(f"exit code {monitor.returncode}: {lines[-1] if lines else 'no message'}")
 
-    def _filled(self, setting: Setting) -> list[str]:
-        """The words of the program with the values of a setting."""
-        return [_NAMED.sub(lambda match: str(setting[match[1]]), word) for word in self._words]
-
-    def _environment(self, setting: Setting) -> dict[str, str]:
-        """Variables of the environment: the dimensions that no word names."""
-        named = {name for word in self._words for name in _NAMED.findall(word)}
-        return {name: str(value) for name, value in setting.items() if name not in named}
-
     def end_process(self) -> None:
         """See ``Target``: each visit is a process."""
+
+    def close(self) -> None:
+        """See ``Target``: none is left."""
 
     def figures(self, run: Run) -> Figures:
         """See ``Target``."""
@@ -369,8 +422,28 @@ class ProgramTarget:
 
     def command(self, setting: Setting) -> str:
         """See ``Target``."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self._environment(setting).items()]
-        return " ".join([*variables, shlex.join(self._filled(setting))])
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting, NAMES).items()]
+        return " ".join([*assigned, shlex.join(filled(self._words, setting))])
+
+
+def names_in(words: Sequence[str]) -> set[str]:
+    """Names of the dimensions that a command has as {NAME}."""
+    return {_dimension(name) for word in words for name in _NAMED.findall(word)}
+
+
+def filled(words: Sequence[str], setting: Setting) -> list[str]:
+    """The words of a command with the values of a setting."""
+    return [_NAMED.sub(lambda match: str(setting[_dimension(match[1])]), word) for word in words]
+
+
+def variables(words: Sequence[str], setting: Setting, but: Sequence[str] = ()) -> dict[str, str]:
+    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some."""
+    named = names_in(words).union(but)
+    return {name: str(value) for name, value in setting.items() if name not in named}
+
+
+def _dimension(name: str) -> str:
+    return name.strip().replace("-", "_")
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -382,36 +455,36 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     over: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        name = name.strip().replace("-", "_")
+        name = _dimension(name)
         if not (name and equals and values.strip()):
             raise BadInputError(f"--over {text!r}: write NAME=A,B,... or NAME=1..256")
         if name in _OTHER_WORK:
             raise BadInputError(f"--over {text!r}: another {name} is other work, whose energy can't be compared")
         if name in over:
             raise BadInputError(f"--over names {name} twice")
-        over[name] = tuple(_values(name, values, text))
+        over[name] = tuple(_values(name, values, f"--over {text!r}"))
     if not over:
         raise BadInputError("tune: name what may vary, such as --over batch=1..256 --over mode=eager,graph")
     return over
 
 
-def _values(name: str, values: str, text: str) -> Iterator[Any]:
-    read = _FIELDS.get(name, str)
+def _values(name: str, values: str, said: str) -> Iterator[Any]:
+    read = _READ.get(name, str)
     low, dots, high = values.partition("..")
     try:
         if dots and (read is int or (_is_whole(low) and _is_whole(high))):  # else paths, perhaps
             first, last = whole(low), whole(high)
             if not 1 <= first <= last:
-                raise BadInputError(f"--over {text!r}: write the smaller number first, at least 1")
+                raise BadInputError(f"{said}: write the smaller number first, at least 1")
             powers = [2**n for n in range(last.bit_length()) if first < 2**n < last]
             yield from dict.fromkeys([first, *powers, last])
             return
         parts = [part.strip() for part in values.split(",")]
         if "" in parts:
-            raise BadInputError(f"--over {text!r}: a value is missing between commas")
+            raise BadInputError(f"{said}: a value is missing between commas")
         yield from dict.fromkeys(whole(part) if read is int else part for part in parts)
     except ValueError:
-        raise BadInputError(f"--over {text!r}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
+        raise BadInputError(f"{said}: write whole numbers, such as {name}=1,8,64 or {name}=1..64") from None
 
 
 def _is_whole(text: str) -> bool:
@@ -428,7 +501,7 @@ def applied(setting: Setting, settings: ProfileSettings) -> ProfileSettings:
     Raises:
         BadInputError: If a value is invalid.
     """
-    given = {name: value for name, value in setting.items() if value is not None}
+    given = {name: value for name, value in setting.items() if value is not None and name not in NAMES}
     options: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in _FIELDS}
     config = {_ATTENTION_KEY if name == _ATTENTION else name: str(value) for name, value in given.items()}
     return replace(settings, **options, config={**settings.config, **config})
@@ -442,22 +515,31 @@ def setting_of(settings: ProfileSettings, over: Mapping[str, Sequence[Any]], aga
     """
     reference: Setting = {}
     for name in over:
-        if name in _FIELDS:
+        if name in NAMES:
+            reference[name] = None
+        elif name in _FIELDS:
             reference[name] = getattr(settings, name)
         else:
             reference[name] = settings.config.get(_ATTENTION_KEY if name == _ATTENTION else name)
-    return {**reference, **_stated(over, against)}
+    return {**reference, **stated_by(over, against)}
 
 
-def _stated(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
+def stated_by(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> Setting:
     """The values that ``--against`` states.
 
     Raises:
         BadInputError: If it names no dimension, or a value is no number where one is needed.
     """
+    against = {name.replace("-", "_"): value for name, value in against.items()}
     if unknown := [name for name in against if name not in over]:
         raise BadInputError(f"--against {unknown[0]}: names no dimension of --over ({', '.join(over)})")
-    return {name: next(_values(name, value, f"{name}={value}")) for name, value in against.items()}
+    stated = {}
+    for name, value in against.items():
+        said = f"--against '{name}={value}'"
+        stated[name], *others = _values(name, value, said)
+        if others:
+            raise BadInputError(f"{said}: the reference has one value")
+    return stated
 
 
 def words_of(setting: Setting) -> str:

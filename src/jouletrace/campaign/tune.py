@@ -13,15 +13,19 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
+from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import Limit, counts, parse_limits, share_over
-from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of
+from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
+from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
+from jouletrace.campaign.servers import Requests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
     FIRST_S,
     Figures,
@@ -34,10 +38,10 @@ from jouletrace.campaign.targets import (
 from jouletrace.campaign.worker import last_line, reason_of
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import named
+from jouletrace.profiler.gpu_settings import NAMES, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.facts import SIMULATED
-from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning
+from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning, render
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
@@ -46,7 +50,7 @@ from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
 CHOSEN, REFERENCE = "chosen", "reference"
-"""Folders of the Runs that hold all visits of a setting."""
+"""Folders of the Runs that hold the visits of a setting in later processes."""
 
 _OF_THE_MACHINE = ("lost_gpu", "disk_full")
 """Reasons of failures that are no setting's: they end the campaign."""
@@ -75,8 +79,8 @@ class _Campaign:
         ended_by: What broke it off; None if nothing did.
     """
 
-    def __init__(self, target: Target, folder: Path, limit: Limit | None, objective: str) -> None:
-        self._target, self._folder = target, folder
+    def __init__(self, target: Target, gpu: GpuSettings, folder: Path, limit: Limit | None, objective: str) -> None:
+        self._target, self._gpu, self._folder = target, gpu, folder
         self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
         self._read: dict[Planned, tuple[Run, Figures]] = {}
@@ -98,15 +102,9 @@ class _Campaign:
         Raises:
             BadInputError, NotPossibleError: If the reference can't be measured.
         """
-        self._settings = [reference]
-        first = Planned(0, 0, 0, words_of(reference), FIRST_S)
-        try:
-            self._visit([first], watch)
-        except (BadInputError, NotPossibleError) as error:
-            text = self._failed[0].text if 0 in self._failed else str(error)
-            raise type(error)(f"the reference, {first.words}: {text}; --against names another") from None
+        first = self._visit_reference(reference, watch)
         if self.ended_by is not None:
-            raise self.ended_by
+            return
         run, figures = self._read.pop(first)
         self._settings, self._reference = joined(self._target.stated(reference, run), combined)
         first = first._replace(number=self._reference)
@@ -125,6 +123,8 @@ class _Campaign:
                 return
             if process:
                 self._target.end_process()
+            starts = [self._target.start_of(self._settings[number]) for number, _ in plan]
+            plan = [plan[i] for i in sorted(range(len(plan)), key=lambda i: starts.index(starts[i]))]
             visits = [
                 Planned(process, order, number, words_of(self._settings[number]), seconds)
                 for order, (number, seconds) in enumerate(plan, 1)
@@ -143,6 +143,23 @@ class _Campaign:
             if self.ended_by is not None:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
+
+    def _visit_reference(self, reference: Setting, watch: Watch[Planned]) -> Planned:
+        """Visit the reference alone.
+
+        Raises:
+            BadInputError, NotPossibleError: If it can't be measured.
+        """
+        self._settings = [reference]
+        first = Planned(0, 0, 0, words_of(reference), FIRST_S)
+        try:
+            self._visit([first], watch)
+            if 0 in self._failed:  # its Run is there, but not as it was asked for
+                raise NotPossibleError
+        except (BadInputError, NotPossibleError) as error:
+            text = self._failed[0].text if 0 in self._failed else str(error)
+            raise type(error)(f"the reference, {first.words}: {text}; --against or --device names another") from None
+        return first
 
     def _compare_outputs(self) -> None:
         """How far outputs differ from the reference's; a setting whose outputs aren't finite fails.
@@ -171,10 +188,11 @@ class _Campaign:
             place = self._place(visit)
             try:
                 shutil.rmtree(place, ignore_errors=True)
+                self._gpu.set(self._settings[visit.number])
                 self._target.measure(self._settings[visit.number], visit.seconds, place, visit.process)
-                run = load(place)
-                self._read[visit] = run, self._target.figures(run)
-                note(Outcome(visit))
+                self._gpu.record(place)
+                self._take(visit)
+                note(self._failed.get(visit.number, Outcome(visit)))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 shutil.rmtree(place, ignore_errors=True)  # what fails is tried again when the campaign is resumed
                 if reason_of(error) in _OF_THE_MACHINE:
@@ -187,8 +205,14 @@ class _Campaign:
             self.ended_by = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits").ended_by
         for visit in visits:
             if visit not in self._read and visit.number not in self._failed and is_there(visit):
-                run = load(self._place(visit))
-                self._read[visit] = run, self._target.figures(run)
+                self._take(visit)
+
+    def _take(self, visit: Planned) -> None:
+        """Read the Run of a visit; a setting of the GPU that wasn't in force is no choice."""
+        run = load(self._place(visit))
+        self._read[visit] = run, self._target.figures(run)
+        if why := not_taken(run):
+            self._failed[visit.number] = Outcome(visit, NOT_TAKEN, why)
 
     def _place(self, visit: Planned) -> Path:
         return self._folder / VISITS / str(visit.process) / f"{visit.order:02d}-{safe_name(visit.words)}"
@@ -198,10 +222,11 @@ class _Campaign:
         figures = self._read[visit][1]
         energy, took = figures.energy, figures.time
         log_energy, log_time = math.log(energy.value or math.nan), math.log(took.value or math.nan)
-        sd_energy, sd_time = _sd(energy), _sd(took)
+        sd_energy, sd_time = sd_of(energy), sd_of(took)
         if self._objective == "edp":
             log_energy, sd_energy = log_energy + log_time, math.hypot(sd_energy, sd_time)
-        limit, seconds = _percentile(self._limit), figures.latencies_s
+        limit, seconds = self._limit, figures.latencies_s
+        timed_s = float(seconds.sum()) if figures.judged is None else 0.0  # requests of a server overlap
         return Visit(
             visit.number,
             visit.process,
@@ -210,16 +235,16 @@ class _Campaign:
             sd_energy,
             log_time,
             sd_time,
-            counts(seconds, limit.bound) if limit is not None else (),
+            counts(figures.limited, limit.bound) if limit is not None and limit.share is not None else (),
             figures.host_bound,
-            float(seconds.sum()),
+            timed_s,
         )
 
-    def result(self) -> Tuning:
-        """The verdict of the race, and the figures of each setting."""
+    def result(self) -> Tuning | None:
+        """The verdict of the race, and the figures of each setting; None before the reference is measured."""
         race = self._raced
         if race is None:
-            raise NotPossibleError("tune was broken off before the reference was measured")
+            return None
         verdict = race.verdict()
         visits = {number: [v for v in self._read if v.number == number] for number in range(len(self._settings))}
         reference = self._read[visits[self._reference][0]][0]
@@ -228,16 +253,17 @@ class _Campaign:
         for name in (CHOSEN, REFERENCE):
             shutil.rmtree(self._folder / name, ignore_errors=True)
         if best is not None and best != self._reference:
-            command = self._target.command(self._settings[best])
+            command = self._gpu.command(self._settings[best]) + self._target.command(self._settings[best])
             for number, name in ((best, CHOSEN), (self._reference, REFERENCE)):
-                self._target.keep([self._place(visit) for visit in visits[number]], self._folder / name)
+                later = [visit for visit in visits[number] if visit.process]  # the first are short, and not all settled
+                places = [self._place(visit) for visit in later or visits[number]]
+                self._target.keep(places, self._folder / name)
         return Tuning(
             workload=self._target.name,
             per=self._target.per,
             device=reference.devices[0].name,
             objective=self._objective,
             limit=str(self._limit) if self._limit else "",
-            most_over=self._limit.share if self._limit else None,
             rows=[self._row(number, race, own) for number, own in visits.items()],
             outcome=verdict.outcome,
             reference=self._reference,
@@ -246,13 +272,14 @@ class _Campaign:
             within=verdict.within if math.isfinite(verdict.within) else None,
             equal=verdict.equal,
             alike=verdict.indistinct,
-            undecided=verdict.undecided,
+            undecided=[(n, saves if math.isfinite(saves) else None) for n, saves in verdict.undecided],
             nearest=verdict.nearest[0] if verdict.nearest else None,
             seconds=self._spent_s,
             processes=verdict.processes,
             why_not=self._why_not,
+            note=self._target.note,
             stopped=self._stopped,
-            simulated=SIMULATED if reference.simulated else "",
+            simulated=reference.simulated,
             command=command,
             folder=self._folder,
         )
@@ -262,25 +289,36 @@ class _Campaign:
         setting = self._settings[number]
         if number in self._failed:
             outcome = self._failed[number]
-            return Row(setting, outcome.reason, outcome.text)
+            return Row(setting, outcome.reason, outcome.text, read=self._read_back(visits))
         if not visits:
             return Row(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
-        blocks = [self._read[visit][1].latencies_s for visit in visits]
-        seconds, limit = np.concatenate(blocks), _percentile(self._limit)
-        counted = [block for one in blocks for block in counts(one, limit.bound)] if limit is not None else []
-        return Row(
+        each = [self._read[visit][1] for visit in visits]
+        seconds = np.concatenate([one.latencies_s for one in each])
+        beside = {name: np.concatenate([one.beside[name] for one in each]) for name in each[0].beside}
+        row = Row(
             setting,
             processes=len({visit.process for visit in visits}),
             cost=cost,
             time=took,
             p50=_percentile_of(seconds, 0.5),
             p99=_percentile_of(seconds, 0.99),
-            over=share_over(counted) if limit is not None else Estimate.null("no_limit"),
-            over_by_far=share_over(counted, far=True) if limit is not None else Estimate.null("no_limit"),
             differs=self._differ[number],
+            p95={name: of_requests(values, 0.95) for name, values in beside.items()},
             places=tuple(self._place(visit) for visit in visits),
+            read=self._read_back(visits),
         )
+        limit = self._limit
+        if limit is None or limit.share is None:
+            return row
+        records = [counts(one.limited, limit.bound) for one in each]
+        far = share_over(*records, far=True).low
+        return replace(row, over=share_over(*records), exceeds=far is not None and far > limit.share)
+
+    def _read_back(self, visits: Sequence[Planned]) -> dict[str, float]:
+        """See ``read_back``: means over visits."""
+        found = [read_back(self._read[visit][0]) for visit in visits]
+        return {name: sum(one[name] for one in found) / len(found) for name in (found[0] if found else {})}
 
 
 def joined(reference: Setting, combined: list[Setting]) -> tuple[list[Setting], int]:
@@ -323,15 +361,12 @@ def _size(value: object) -> float | None:
     return size if 0 < size < math.inf else None
 
 
-def _percentile(limit: Limit | None) -> Limit | None:
-    """The limit if it is on a percentile of latency."""
-    return limit if limit is not None and limit.share is not None else None
-
-
 def _rule(limit: Limit | None) -> ShareLimit | TimeLimit | None:
     """The limit as the race tests it."""
     if limit is None:
         return None
+    if isinstance(limit, Joint):
+        return ShareLimit(math.inf, limit.share or 0.0)  # the time per token bounds no latency of a request
     if limit.share is not None:
         return ShareLimit(limit.bound, limit.share)
     return TimeLimit(1 + limit.bound)
@@ -343,7 +378,7 @@ def estimate_of(mean: float, sd: float) -> Estimate:
     return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), method="visits")
 
 
-def _sd(estimate: Estimate) -> float:
+def sd_of(estimate: Estimate) -> float:
     """Relative standard deviation of an estimate from its 95 % interval, which is Student's over its windows."""
     if estimate.low is None or estimate.high is None or not estimate.value:
         return math.nan
@@ -364,22 +399,24 @@ def run_tune(
     budget_s: float = math.inf,
     permitted: bool = False,
     progress: Progress | None = None,
-) -> tuple[Tuning, BaseException | None]:
+) -> tuple[Tuning | None, BaseException | None]:
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
-    ``folder`` holds the settings in ``tune.json`` and a Run per visit under ``visits/PROCESS/``; a folder with this
-    campaign is resumed. No process begins after ``budget_s`` seconds.
+    ``folder`` holds the settings in ``tune.json``, a Run per visit under ``visits/PROCESS/``, and the result, which is
+    None if it was broken off before the reference was measured; a folder with this campaign is resumed. No process
+    begins after ``budget_s`` seconds.
 
     Raises:
-        BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings without
-            permission, or the folder holds something else.
-        NotPossibleError: If the reference can't be measured.
+        BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings or the GPU
+            would be changed without permission, or the folder holds something else.
+        NotPossibleError: If the reference can't be measured, or the GPU's settings can't be changed.
     """
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
-    limit = _only(limits, target)
+    limit = joint(limits) if isinstance(target, ServerTarget) else _only(limits, target)
     reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+    of_gpu = {name: [one[name] for one in (reference, *combined) if one.get(name) is not None] for name in NAMES}
     if len(combined) > MOST_SETTINGS and not permitted:
         raise BadInputError(
             f"{len(combined)} settings take some {len(combined) * 4 / 60:.0f} minutes to see once: name fewer values, "
@@ -390,13 +427,18 @@ def run_tune(
     texts = [f"{name}={','.join(map(str, values))}" for name, values in over.items()]
     said = {**target.claim(), "over": " ".join(texts), "against": words_of(reference)}
     said |= {"objective": objective, "limit": str(limit) if limit else ""}
-    with claimed(folder / CLAIM, "tune", said):
-        campaign = _Campaign(target, folder, limit, objective)
-        try:
-            campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
-        finally:
-            target.end_process()
-        return campaign.result(), campaign.ended_by
+    with GpuSettings(target.device, of_gpu) as gpu:
+        gpu.check_permitted(permitted)
+        campaign = _Campaign(target, gpu, folder, limit, objective)
+        with claimed(folder / CLAIM, "tune", said):
+            with gpu.changing():
+                try:
+                    campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
+                finally:
+                    target.close()
+            if (found := campaign.result()) is not None:
+                keep_result(folder, render(found, "json"))
+            return found, campaign.ended_by
 
 
 def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
@@ -416,8 +458,25 @@ def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
     return limit
 
 
-def target_of(words: Sequence[str], settings: ProfileSettings, limits: Sequence[Limit], limit_s: float) -> Target:
-    """The workload that words name, or the program with its arguments, of which ``settings`` say the device alone."""
+def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Mapping[str, float | None]:
+    """Quantities that a limit of what words name may be on, as ``parse_limits`` takes them."""
+    return OF_REQUESTS if is_served(words, over, device) else SHARES
+
+
+def target_of(
+    words: Sequence[str],
+    settings: ProfileSettings,
+    limits: Sequence[Limit],
+    limit_s: float,
+    over: Mapping[str, Any] | None = None,
+    requests: Requests | None = None,
+) -> Target:
+    """The workload that words name, the program with its arguments, or the server with the command that starts it.
+
+    Of the latter two ``settings`` say the device alone; ``requests`` are what visits of a server send.
+    """
+    if is_served(words, over or {}, settings.device):
+        return ServerTarget(words[0], words[1:], settings, limit_s, requests or Requests(), joint(limits))
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:
@@ -433,7 +492,7 @@ def tune(
     workload: str,
     over: Mapping[str, Any],
     *,
-    limit: str = "",
+    limit: str | None = None,
     objective: str = "energy",
     against: Mapping[str, Any] | None = None,
     budget: float = math.inf,
@@ -446,15 +505,15 @@ def tune(
     """Find the setting of a workload that takes the least energy within a limit, as ``jouletrace tune`` does.
 
     Args:
-        workload: Name of a built-in workload, or "file.py:make" of your own.
+        workload: Name of a built-in workload, "file.py:make" of your own, or the address of a server.
         over: What may vary: values by dimension, such as ``{"batch": "1..256", "mode": ["eager", "graph"]}``.
-        limit: What the choice has to meet: "p99<20ms", "time<+3%"; "" for no limit.
+        limit: What the choice has to meet: "p99<20ms", "time<+3%"; None for no limit.
         objective: "energy" per sample, or "edp", its product with time per sample.
         against: Values of the reference; those that aren't named are the options', or the defaults.
         budget: Seconds after which no process begins.
         folder: Where the Runs are saved; a folder with this campaign is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a visit is ended as timed out.
-        yes: Permit more than 200 settings.
+        yes: Permit more than 200 settings, and changing the GPU's power limit and clock; they are restored.
         progress: Whether lines on stderr report each visit; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, the same for all settings, as of ``jt.profile``.
 
@@ -469,12 +528,13 @@ def tune(
         f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in over.items()
     ]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
-    limits = parse_limits(limit, "limit") if limit else ()
-    target = target_of([workload], settings, limits, point_limit)
+    dimensions = parse_over(texts)
+    limits = parse_limits(limit, "limit", shares_of([workload], dimensions, settings.device))
+    target = target_of([workload], settings, limits, point_limit, dimensions)
     with folder_of(Path(folder) if folder is not None else None, "tune") as place, reported(progress) as receiver:
         found, ended_by = run_tune(
             target,
-            parse_over(texts),
+            dimensions,
             place,
             limits=limits,
             objective=objective,
@@ -483,6 +543,6 @@ def tune(
             permitted=yes,
             progress=receiver,
         )
-    if ended_by is not None:
-        raise ended_by
+    if found is None or ended_by is not None:
+        raise ended_by or NotPossibleError("tune: the reference was not measured")
     return found

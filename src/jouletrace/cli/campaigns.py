@@ -1,7 +1,8 @@
-"""How a command that carries out a campaign ends."""
+"""How a command that carries out a campaign begins and ends."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,19 @@ from jouletrace.errors import NotPossibleError
 
 if TYPE_CHECKING:
     from jouletrace.campaign.loop import Tally
+
+
+def say_plan(device: str, varied: Mapping[str, Sequence[Any]]) -> None:
+    """Say which settings of a GPU would be changed; ``varied`` has their values by name, among others.
+
+    Raises:
+        BadInputError, NotPossibleError: As ``GpuSettings``.
+    """
+    from jouletrace.profiler.gpu_settings import GpuSettings
+
+    with GpuSettings(device, varied) as gpu:
+        for line in gpu.plan():
+            say(line)
 
 
 def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: str = "") -> None:

@@ -76,7 +76,8 @@ def usage_error(error: Any) -> str:
     """
     param, cause = getattr(error, "param", None), error.__cause__
     if getattr(error.ctx, "info_name", None) == "compare" and "extra argument" in error.format_message():
-        return f"{error.format_message()}: several Runs of a side are joined by commas: compare A1,A2 B1,B2"
+        said = "several Runs of a side are joined by commas: compare A1,A2 B1,B2; show lists all in one table"
+        return f"{error.format_message()}: {said}"
     if param is None or not callable(getattr(cause, "errors", None)):
         return str(error.format_message())
     found: Mapping[str, Any] = cause.errors()[0]

@@ -29,7 +29,10 @@ Verbose = Annotated[
 Price = Annotated[
     str | None,
     typer.Option(
-        envvar="JOULETRACE_PRICE", metavar="PRICE", help="Price of a kWh, such as 0.30EUR/kWh: adds the cost."
+        "--price",
+        envvar="JOULETRACE_PRICE",
+        metavar="PRICE",
+        help="Price of a kWh, such as 0.30EUR/kWh: adds the cost.",
     ),
 ]
 Carbon = Annotated[
@@ -46,6 +49,12 @@ Advice = Annotated[
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]
+
+Campaign = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Folder; one with this campaign is resumed. [default: under runs/]"),
+]
+PointLimit = Annotated[float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")]
 
 
 def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -96,7 +105,7 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
     if default is MISSING:
         default = one.default if one.default is not MISSING else None
     kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(one.type).removesuffix(" | None"))
-    flags = how["flags"] or ((flag_of(one),) if kind is bool else ())
+    flags = how["flags"] or (flag_of(one),)
     annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"

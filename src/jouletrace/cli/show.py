@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ _SOLVED = "its readings are solved again, which may find other figures than thos
 
 
 def show(
+    context: typer.Context,
     runs: Annotated[
         list[str], typer.Argument(help="Runs: folders, which may hold several, or .zip files.", metavar="RUN...")
     ],
@@ -58,17 +60,27 @@ def show(
 ) -> None:
     """Print the figures of a Run, or of several in one table, a row each with the settings that differ.
 
-    A folder of Runs, such as that of a sweep, is all of them. A Run of ab starts with the comparison of its two sides.
+    A folder of Runs is all of them; that of a sweep or a tune shows its result, and with an option for Runs these. A
+    Run of ab starts with the comparison of its two sides.
     """
     from jouletrace.analysis.facts import facts_of
+    from jouletrace.campaign.results import printed as result_in
     from jouletrace.profiler.loading import load
     from jouletrace.report.cost import cost_line, tariff
+    from jouletrace.run.files import quoted
     from jouletrace.run.loading import runs_in
     from jouletrace.run.parts import Parts
 
     form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
     if schema != 3 and (form != "json" or by is not None or budget):
         raise BadInputError("--schema 2: of --json alone, without --by and --budget")
+    sources = [context.get_parameter_source(name) for name in ("price", "carbon")]  # not those of the environment
+    priced = any(source is not None and source.name == "COMMANDLINE" for source in sources)
+    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or priced
+    if not of_runs and (result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty())):
+        put(result[0].rstrip("\n"))
+        say(f"its Runs: jouletrace show {quoted(result[1])}")
+        return
     more = shlex.join(["jouletrace", "show", *runs])
     places = [place for path in runs for place in runs_in(path)]
     runs = list(map(str, places))

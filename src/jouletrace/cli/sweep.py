@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.campaigns import conclude
+from jouletrace.cli.campaigns import conclude, say_plan
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.option import number, whole
@@ -37,17 +36,17 @@ def sweep(
     power_limit: Annotated[
         str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Permit changing the GPU's power limit; it is restored.")] = False,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
-    ] = False,
-    point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")
-    ] = 600.0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder; a folder with this sweep is resumed. [default: under runs/]"),
+    clock: Annotated[
+        str | None, typer.Option(metavar="MHz,MHz,...", help="SM clocks to lock; needs --yes and root.")
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Permit changing the GPU's power limit and clock; they are restored.")
+    ] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Only restore what a killed sweep or tune changed.")
+    ] = False,
+    point_limit: options.PointLimit = 600.0,
+    output: options.Campaign = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -57,23 +56,21 @@ def sweep(
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
     same -o to measure what is missing.
     """
-    from jouletrace.campaign.limits import judged, parse_limits, timed
+    from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import Grid, run_sweep, varied
+    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.profiler.power_limits import restore_limit
-    from jouletrace.report.sweep import FORMATS, render
+    from jouletrace.profiler.gpu_settings import restore as restored
+    from jouletrace.report.sweep import render
     from jouletrace.run.files import quoted
 
     if restore:
-        before = restore_limit(settings.device)
-        say(
-            "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
-        )
+        said = [f"the {one}" for one in restored(settings.device)]
+        say(" and ".join(said) or "jouletrace has left no setting changed")
         return
-    form, limits = check_form(form, json, FORMATS), parse_limits(limit)
+    form, limits = check_form(form, json), parse_limits(limit)
     fixed, config = varied(settings.config)
-    settings = timed(replace(settings, config=fixed), limits)
+    settings = replace(settings, config=fixed)
     grid = Grid(
         tuple(workloads or []),
         options.parse_values(batch, "--batch", whole),
@@ -81,16 +78,25 @@ def sweep(
         options.parse_values(dtype, "--dtype", str),
         options.parse_values(mode, "--mode", str),
         options.parse_values(power_limit, "--power-limit", number),
+        options.parse_values(clock, "--clock", number),
         config,
     )
+    say_plan(settings.device, grid.of_gpu())
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
             found, tally = run_sweep(
-                grid, settings, folder, repeats=repeats, limit_s=point_limit, permitted=yes, progress=progress
+                grid,
+                settings,
+                folder,
+                limits=limits,
+                repeats=repeats,
+                limit_s=point_limit,
+                permitted=yes,
+                progress=progress,
             )
         if any(entry.run is not None for entry in found):
-            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder)}")
-            sys.stdout.write(render(judged(found, limits), form, colour=sys.stdout.isatty()))
+            say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.campaigns import say_plan
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 from jouletrace.errors import NotPossibleError
@@ -24,8 +24,9 @@ def tune(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORKLOAD | -- COMMAND ...",
-            help="A workload, as for profile; or a program with its arguments, in which {NAME} is a value of --over.",
+            metavar="WORKLOAD | -- COMMAND ... | URL [-- SERVER ...]",
+            help="A workload, as for profile; a program with its arguments, in which {NAME} is a value of --over; or "
+            "the address of a server, with the command that starts it if its flags vary.",
         ),
     ],
     over: Annotated[
@@ -33,18 +34,23 @@ def tune(
         typer.Option(
             metavar="NAME=VALUES",
             help="What may vary: batch=1..256 (powers of two), mode=eager,graph,compile, dtype=..., attention=..., "
-            "or a key of the configuration; of a program, {NAME} in its words or else its environment; repeatable.",
+            "or a key of the configuration; of a program, {NAME} in its words or else its environment; of a server "
+            "also concurrency=1,4,16 or rate=1,2,4; clock=MHz,... and power_limit=W,... of the GPU (with --yes, as "
+            "root); repeatable.",
         ),
     ] = None,
     limit: Annotated[
         str | None,
         typer.Option(
-            "--limit", metavar="LIMIT", help="What the choice has to meet: 'p99<20ms', or 'time<+3%' of the reference."
+            "--limit",
+            metavar="LIMIT",
+            help="What the choice has to meet: 'p99<20ms', or 'time<+3%' of the reference; of a server "
+            "'ttft<200ms,tpot<20ms', for 95 % of the requests.",
         ),
     ] = None,
-    objective: Annotated[str, typer.Option(help="What is to be least: energy per sample, or edp (energy x time).")] = (
-        "energy"
-    ),
+    objective: Annotated[
+        str, typer.Option(help="What is to be least: energy per sample or output token, or edp (energy x time).")
+    ] = "energy",
     against: Annotated[
         str | None,
         typer.Option(metavar="NAME=VALUE,...", help="The reference. [default: the options given, else the defaults]"),
@@ -52,38 +58,43 @@ def tune(
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Permit more than 200 settings.")] = False,
-    point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A visit that takes longer is ended as timed out.")
-    ] = 600.0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder; a folder with this campaign is resumed. [default: under runs/]"),
-    ] = None,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each load of a server.")] = 30.0,
+    input_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of a server's prompts.")] = "512",
+    output_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of its answers.")] = "128",
+    model: Annotated[str, typer.Option(help="Name of its model. [default: the only one served]")] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
+    ] = False,
+    point_limit: options.PointLimit = 600.0,
+    output: options.Campaign = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Find the setting that takes the least energy per sample within a limit, and test what it saves.
+    """Find the setting that takes the least energy per sample or token within a limit, and test what it saves.
 
     Settings are measured in turns, each round in a new process, for longer where that decides. The choice and the
     reference are then measured again in two further processes before a saving is promised.
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of
+    from jouletrace.campaign.servers import Requests
     from jouletrace.campaign.targets import parse_over
-    from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, target_of
+    from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, shares_of, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.report.tune import FORMATS, render, write_page
+    from jouletrace.report.tune import render, write_page
     from jouletrace.run.files import quoted, write_whole
     from jouletrace.run.places import file_mode
 
-    form = check_form(form, json, FORMATS)
-    limits = parse_limits(limit) if limit else ()
+    form, dimensions = check_form(form, json), parse_over(over or [])
+    limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
+    requests = Requests(duration, input_tokens, output_tokens, model)
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
+            target = target_of(what, settings, limits, point_limit, dimensions, requests)
+            say_plan(target.device, dimensions)
             found, ended_by = run_tune(
-                target_of(what, settings, limits, point_limit),
-                parse_over(over or []),
+                target,
+                dimensions,
                 folder,
                 limits=limits,
                 objective=objective,
@@ -92,22 +103,23 @@ def tune(
                 permitted=yes,
                 progress=progress,
             )
-        for name, text in (("result.json", render(found, "json")), ("settings.csv", render(found, "csv"))):
-            write_whole(folder / name, text.encode(), mode=file_mode())
-        try:
-            write_page(found, folder / "tune.html")
-            pictured = "; tune.html has the front"
-        except NotPossibleError:  # plotly is an extra
-            pictured = ""
-        sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
-        sys.stdout.flush()
-        say(f"saved {folder}{pictured}")
-        if form == "table" and (folder / CHOSEN).exists():
-            chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
-            say(f"why: jouletrace compare {reference} {chosen}")
-            say(f"as a gate: jouletrace compare {chosen} NEW --fail-if 'energy>3%'")
+        if found is None:
+            say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")
+        else:
+            write_whole(folder / "settings.csv", render(found, "csv").encode(), mode=file_mode())
+            try:
+                write_page(found, folder / "tune.html")
+                pictured = "; tune.html has the front"
+            except NotPossibleError:  # plotly is an extra
+                pictured = ""
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.flush()
+            say(f"saved {folder}{pictured}")
+            if form == "table" and (folder / CHOSEN).exists():
+                chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
+                say(f"why: jouletrace compare {reference} {chosen}")
+                say(f"as a gate: jouletrace compare {chosen} NEW --fail-if 'energy>3%'")
     if ended_by is not None:
-        say(f"the same command with -o {quoted(folder)} goes on")
         raise ended_by
 
 
@@ -117,6 +129,7 @@ COMMAND = Command(
     (
         "jouletrace tune deit-b --over batch=1..256 --limit 'p99<20ms'",
         "jouletrace tune bert-l --over dtype=fp32,tf32,bf16 --limit 'time<+3%'",
+        "jouletrace tune http://127.0.0.1:8000 --over rate=1,2,4 --limit 'ttft<0.2'",
     ),
     tune,
 )

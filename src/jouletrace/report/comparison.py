@@ -213,7 +213,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
 def short(found: Comparison, *, top: int) -> Document:
     """The verdict on B against A, and one table."""
     whole = document(found, top=top, marks=NoFootnotes())
-    shown = Document(("SIMULATED: " if found.simulated else "") + whole.title)
+    shown = Document(whole.title, whole.simulated).marked()
     devices = list(dict.fromkeys(name for side in (found.a, found.b) for name in side_devices(side)))
     alone = len(devices) == 1 and found.a.count == found.b.count == 1
     shown.subtitle = (

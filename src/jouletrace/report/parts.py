@@ -105,7 +105,7 @@ def sections(
         without = [unit for unit in without if not brief or unit.get("energy_total_j").reason != "pooled"]
         if without and not (brief and closed):
             left += [_without_energy(without)] if brief else _unattributed(without, top)
-    left += _above_limit(run, found)
+    left += above_limit(run, found)
     if not brief:
         found.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
@@ -244,7 +244,7 @@ def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _above_limit(run: Run, table: Table) -> list[str]:
+def above_limit(run: Run, table: Table) -> list[str]:
     """A remark where a row draws more than the GPU's limit."""
     limits = [device.power_limit_w for device in run.devices if device.power_limit_w and device.kind != "cpu"]
     places = [n for n, column in enumerate(table.columns) if column.key == "power_w"]
@@ -252,7 +252,7 @@ def _above_limit(run: Run, table: Table) -> list[str]:
     if not limits or max(ends, default=0.0) <= max(limits):
         return []
     most = f"power above the limit of {max(limits):g}{NBSP}W"
-    return [f"{most}: it holds the mean over many kernels, of which a short one may draw more"]
+    return [f"{most}: the GPU holds its mean over many kernels below it; a short kernel may draw more"]
 
 
 def layer_table(

@@ -59,6 +59,7 @@ REASONS: dict[str, str] = {
     "block_too_short": "the block took no time",
     "rapl_absent": "no RAPL energy counter here",
     "rapl_unreadable": "RAPL counters not readable",
+    "setting_not_in_force": "a power limit or clock that was set was not in force",
     "mig_no_power": "a MIG instance has no power sensor of its own",
     "not_supported": "the device does not report it",
     "work_never_read": "the counter of work could not be read",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
@@ -13,13 +12,12 @@ from jouletrace.analysis.checks import joined, of, outcomes
 from jouletrace.analysis.facts import facts_of
 from jouletrace.comparing.compare import compare
 from jouletrace.comparing.pairs import DIFFERENT
-from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.headline import ENERGY, Headline
 from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
-from jouletrace.report.text import Document, typeset
+from jouletrace.report.text import Document, rendered
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
 from jouletrace.report.verdict import gain_line
@@ -37,6 +35,7 @@ AXES = {
     "dtype": "dtype",
     "mode": "mode",
     "power_limit_w": "limit (W)",
+    "clock_mhz": "clock (MHz)",
 }
 """Settings that may be varied, with their headings."""
 
@@ -56,8 +55,6 @@ _JUDGED = {
     "throughput_per_s": ("fastest", "iteration_time_s"),
 }
 """Figures by which points are judged: words for the best, and the metric by which two points are compared."""
-
-FORMATS = ("table", "json", "markdown")
 
 _SURER = "compare two points with jouletrace ab, or sweep with --repeats 3"
 """A remedy where points are single runs."""
@@ -110,6 +107,7 @@ class Point(TypedDict, total=False):
     dtype: str
     mode: str
     power_limit_w: float
+    clock_mhz: float
 
 
 @dataclass(frozen=True)
@@ -123,6 +121,8 @@ class Entry:
         place: Where its Run is.
         run: The Run; None if it isn't done.
         judged: The point against each limit; empty without limits or a Run.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
+        not_taken: Why a value that was set on the GPU wasn't in force; "" if all were.
     """
 
     point: Point
@@ -131,6 +131,8 @@ class Entry:
     place: str
     run: Run | None = None
     judged: tuple[Judged, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
+    not_taken: str = ""
 
     @property
     def verdict(self) -> str:
@@ -177,7 +179,8 @@ class Sweep(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        rows = [{**one.point, "outcome": one.outcome, **one.figures(), **one.limited()} for one in self.entries]
+        rows = [{**one.point, "outcome": one.outcome, **one.read, **one.figures()} for one in self.entries]
+        rows = [{**row, **one.limited()} for row, one in zip(rows, self.entries, strict=True)]
         return frame([{**row, "run": one.place} for row, one in zip(rows, self.entries, strict=True)])
 
     def __str__(self) -> str:
@@ -189,54 +192,75 @@ class Sweep(Shown):
 
 
 def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = False) -> str:
-    """A sweep as text; a "table" may have ``colour``.
+    """A sweep in a format; a "table" may have ``colour``.
 
     Raises:
         BadInputError: If there is no such format.
     """
-    check_format(form, FORMATS)
-    simulated = any(entry.run is not None and entry.run.simulated for entry in entries)
-    if form == "json":
-        rows: list[dict[str, Any]] = []
-        for one in entries:
-            rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
-            rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
-            rows[-1] |= {"limits": [own.to_dict() for own in one.judged]} if one.judged else {}
-            rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
-        whole: dict[str, Any] = {"schema": 1, "simulated": simulated, "points": rows}
-        if any(entry.judged for entry in entries):
-            best = _best([one for one in entries if one.judged and one.verdict == MEETS], "energy_per_sample_j")
-            whole["recommended"] = None if best is None else best.place
-        return json.dumps(whole, indent=2, allow_nan=False) + "\n"
-    shown = _document(entries, SIMULATED if simulated else "")
-    if simulated and form == "table":  # its first line says so
-        shown.title, shown.simulated = f"SIMULATED: {shown.title}", ""
-    return typeset(shown, form, colour=colour)
+    return rendered(_document(entries), lambda: _to_dict(entries), form, colour=colour)
 
 
-def _document(entries: Sequence[Entry], mark: str) -> Document:
+def _to_dict(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The JSON object."""
+    rows: list[dict[str, Any]] = []
+    for one in entries:
+        rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
+        rows[-1] |= {"read": one.read, "not_in_force": one.not_taken or None} if one.read else {}
+        rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
+        rows[-1] |= {"limits": [own.to_dict() for own in one.judged]} if one.judged else {}
+        rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
+    whole: dict[str, Any] = {"schema": 1, "simulated": _is_simulated(entries), "points": rows}
+    if any(entry.judged for entry in entries):
+        best = _best([one for one in entries if one.judged and one.verdict == MEETS], "energy_per_sample_j")
+        whole |= {"limit": _limits(entries, ","), "recommended": None if best is None else best.place}
+    return whole
+
+
+def _is_simulated(entries: Sequence[Entry]) -> bool:
+    return any(entry.run is not None and entry.run.simulated for entry in entries)
+
+
+def _limits(entries: Sequence[Entry], between: str) -> str:
+    """The limits that points are judged by, as they are written; "" without."""
+    return between.join(one.limit for one in next((entry.judged for entry in entries if entry.judged), ()))
+
+
+def _document(entries: Sequence[Entry]) -> Document:
     """The table, and why points are missing from it."""
-    found = Document(f"Sweep of {len(entries)} points", mark)
+    limits = _limits(entries, ", ")
+    title = f"Sweep of {len(entries)} points{', ' if limits else ''}{limits}"
+    found = Document(title, SIMULATED if _is_simulated(entries) else "")
     names = [name for name in AXES if any(name in entry.point for entry in entries)]
     varying = [name for name in names if len({str(entry.point.get(name)) for entry in entries}) > 1] or names[:1]
     same = [f"{AXES[name]} {entries[0].point.get(name)}" for name in names if name not in varying]
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])]
-    columns = [Column(AXES[name], numeric=name not in _WORDS) for name in varying]
+    columns = [Column(AXES[name], numeric=name not in _WORDS, key=name) for name in varying]
+    read = list(dict.fromkeys(name for entry in entries for name in entry.read))
+    columns += [Column(name, numeric=True) for name in read]
     figures = [entry.figures() for entry in entries]
     of_host = any(one["work_per_sample_j"].value is not None for one in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
-    section = Table("", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1]) for name in stated)])
+    section = Table(
+        "", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1], key=name, ends=True) for name in stated)]
+    )
     limited = [entry.limited() for entry in entries]
     names = list(dict.fromkeys(name for one in limited for name in one))
-    section.columns += [Column(name, unit="" if name == "limits" else "s") for name in names]
+    section.columns += [Column(name, unit="" if name == "limits" else "s", ends=name != "limits") for name in names]
     section.rows = [
-        [*(_said(entry.point.get(name)) for name in varying), *(own[name] for name in stated), *map(more.get, names)]
+        [
+            *(_said(entry.point.get(name)) for name in varying),
+            *(_said(entry.read.get(name)) for name in read),
+            *(own[name] for name in stated),
+            *map(more.get, names),
+        ]
         for entry, own, more in zip(entries, figures, limited, strict=True)
     ]
     for entry in entries:
+        what = " ".join(_said(entry.point.get(name)) for name in varying)
+        if entry.not_taken:
+            section.notes.append(f"{what}: {entry.not_taken}")
         if entry.outcome != DONE:
-            what = " ".join(_said(entry.point.get(name)) for name in varying)
             reason = entry.reason if entry.run is None else f"of some of its runs alone: {entry.reason}"
             section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {reason}")
     found.sections = [section]
@@ -249,14 +273,14 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     done = [entry for entry in entries if entry.run is not None]
     if any(entry.outcome == INTERRUPTED for entry in entries):
         return [f"not finished: {sum(entry.outcome == DONE for entry in entries)} of {len(entries)} points are whole"]
-    every = done
-    limits = " and ".join(one.limit for one in next((entry.judged for entry in done if entry.judged), ()))
+    every = done = [entry for entry in done if not entry.not_taken]  # else it isn't the point that was asked for
+    limits = _limits(done, " and ")
     done = [entry for entry in done if entry.verdict == MEETS]
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
     lines = []
     if limits and not done:
         nearest = min(every, key=lambda one: max((own.figure.value or math.inf) / own.bound_s for own in one.judged))
-        lines = [f"no point is shown to meet {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"]
+        lines = [f"no point surely meets {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"]
     for entry in {id(entry): entry for entry in best.values()}.values():
         judged = [name for name, own in best.items() if own is entry]
         words = _listed([_JUDGED[name][0] for name in judged])
@@ -265,7 +289,7 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
         for name in judged:
             if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
                 what = name.partition("_")[0].replace("throughput", "rate")
-                lines.append(f"  in {what} no difference from {_listed(ties)} is shown")
+                lines.append(f"  no difference in {what} seen from {_listed(ties)}")
     for said, verdict in (("misses", EXCEEDS), ("undecided", UNDECIDED)):
         if those := [f"{_point(one, varying)} ({_limited(one)})" for one in every if one.verdict == verdict]:
             lines.append(f"  {said}: {_listed(those)}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from jouletrace.report.document import printable
+from jouletrace.errors import check_format
+from jouletrace.report.document import FORMATS, printable
 from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Table, latex, markdown
 
@@ -49,10 +52,28 @@ class Document:
         texts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sections"}
         return replace(self, **{name: _all_printable(found) for name, found in texts.items()})
 
+    def marked(self) -> Self:
+        """The same with the mark of a simulated GPU in its title: the first line of what is read says it."""
+        return replace(self, title=f"SIMULATED: {self.title}", simulated="") if self.simulated else self
+
 
 def _all_printable(found: Any) -> Any:
     """The same with all text in it, at any depth, ``printable``."""
     return printable(found) if isinstance(found, str) else type(found)(map(_all_printable, found))
+
+
+def rendered(found: Document, stated: Callable[[], Mapping[str, Any]], form: str, *, colour: bool = False) -> str:
+    """A document of one table in any of the formats; ``stated`` makes its JSON object.
+
+    Raises:
+        BadInputError: If there is no such format.
+    """
+    check_format(form, FORMATS)
+    if form == "json":
+        return json.dumps(stated(), indent=2, allow_nan=False) + "\n"
+    if form == "csv":
+        return found.sections[0].csv()
+    return typeset(found.marked() if form == "table" else found, form, colour=colour)
 
 
 def typeset(found: Document, form: str = "table", *, width: int | None = None, colour: bool = False) -> str:

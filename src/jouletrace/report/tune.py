@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from jouletrace.errors import check_format
 from jouletrace.report.charts import PALETTE, Spec, plain, short
+from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import PERCENT, figure, unit_for
 from jouletrace.report.sweep import DONE
 from jouletrace.report.table import Column, Table
-from jouletrace.report.text import Document, typeset
+from jouletrace.report.text import Document, rendered
 from jouletrace.run import Estimate
+from jouletrace.run.files import quoted
 from jouletrace.run.frames import frame
+from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT
 from jouletrace.run.shown import Shown
-
-FORMATS = ("table", "json", "csv", "markdown")
 
 OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
 """Quantities that may be least: name and unit."""
 
+PER_TOKEN: Final = "per output token"
+"""Unit of work of a server."""
+
 Setting = dict[str, Any]
 """Values by dimension, as ``--over`` names them; None for a default."""
+
+FIGURES: Final = ("cost", "time", "p50", "p99", "over")
+"""Figures of a setting, by the names of ``Row``."""
 
 _NO_LIMIT: Final = Estimate.null("no_limit")
 
@@ -47,10 +51,12 @@ class Row:
         time: Seconds per sample.
         p50, p99: Latencies of an iteration, s.
         over: Share of iterations over the limit; null without a limit on a percentile.
-        over_by_far: Share of those over it by more than 1 %, by which the limit is judged.
+        exceeds: Whether that share is too large, counting iterations over the limit by more than 1 %.
         differs: The largest difference of its outputs from the reference's, relative to the largest of these; None
             where it isn't known.
+        p95: Further latencies by name that 95 % of a server's requests don't exceed, s.
         places: Where its Runs are.
+        read: Values that were set on the GPU as the driver read them, and the SM clock; empty if none was.
     """
 
     setting: Setting
@@ -62,14 +68,21 @@ class Row:
     p50: Estimate = ABSENT
     p99: Estimate = ABSENT
     over: Estimate = _NO_LIMIT
-    over_by_far: Estimate = _NO_LIMIT
+    exceeds: bool = False
     differs: float | None = None
+    p95: Mapping[str, Estimate] = field(default_factory=dict)
     places: tuple[Path, ...] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def latency(self) -> Estimate:
         """Median of an iteration, s, or the time of the whole where iterations aren't timed."""
         return self.time if self.p50.value is None else self.p50
+
+    @property
+    def figures(self) -> dict[str, Estimate]:
+        """Its figures by name."""
+        return {name: getattr(self, name) for name in FIGURES}
 
     @property
     def words(self) -> str:
@@ -83,10 +96,9 @@ class Tuning(Shown):
 
     Attributes:
         workload, device: What was run on what.
-        per: Of what unit of work figures are: "per sample", "of the program".
+        per: Of what unit of work figures are: "per sample", "of the program", "per output token".
         objective: A key of ``OBJECTIVES``.
         limit: As it was given; "" for none.
-        most_over: Share of iterations that it lets take longer; None of other limits.
         rows: All settings, the reference among them.
         outcome: "chosen", "none" (no setting meets the limit) or "undecided".
         reference, best, nearest: Indices of rows; ``best`` is None unless one is chosen, ``nearest`` unless none meets.
@@ -94,11 +106,13 @@ class Tuning(Shown):
         within: The best costs at most this share more than the least of all that meet the limit, 95 %.
         equal: Rows that cost the same as the best within 2 %, 95 %.
         alike: Rows whose difference from the best is within its error.
-        undecided: Rows that may or may not meet the limit, with what they would save against the reference.
+        undecided: Rows that may or may not meet the limit, with what they would save against the reference; None where
+            that failed.
         why_not: Why it isn't known how far outputs differ; "" where it is, or where none can.
+        note: What else there is to know of its rounds; "" if there is nothing.
         seconds, processes: What it took.
         stopped: Why it ended before it had decided; "" if it didn't.
-        simulated: How a simulated GPU is marked; "" for another.
+        simulated: Whether the GPU is a simulated one.
         command: The command that applies the choice; "" if the reference is kept.
         folder: Where the Runs are.
     """
@@ -108,7 +122,6 @@ class Tuning(Shown):
     device: str
     objective: str
     limit: str
-    most_over: float | None
     rows: list[Row]
     outcome: str
     reference: int
@@ -117,15 +130,21 @@ class Tuning(Shown):
     within: float | None = None
     equal: Sequence[int] = ()
     alike: Sequence[int] = ()
-    undecided: Sequence[tuple[int, float]] = ()
+    undecided: Sequence[tuple[int, float | None]] = ()
     nearest: int | None = None
     why_not: str = ""
+    note: str = ""
     seconds: float = 0.0
     processes: int = 0
     stopped: str = ""
-    simulated: str = ""
+    simulated: bool = False
     command: str = ""
     folder: Path = Path()
+
+    @property
+    def timed(self) -> str:
+        """The unit whose latencies are stated."""
+        return "request" if self.per == PER_TOKEN else "iteration"
 
     @property
     def front(self) -> list[int]:
@@ -145,13 +164,7 @@ class Tuning(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        figures = ("cost", "time", "p50", "p99", "over")
-        return frame(
-            [
-                {**row.setting, "outcome": row.outcome, **{name: getattr(row, name) for name in figures}}
-                for row in self.rows
-            ]
-        )
+        return frame([{**row.setting, "outcome": row.outcome, **row.figures} for row in self.rows])
 
     def __str__(self) -> str:
         """The verdict and the table."""
@@ -162,25 +175,17 @@ class Tuning(Shown):
 
 
 def render(found: Tuning, form: str = "table", *, colour: bool = False) -> str:
-    """The result as text; a "table" may have ``colour``.
+    """The result in a format; a "table" may have ``colour``.
 
     Raises:
         BadInputError: If there is no such format.
     """
-    check_format(form, FORMATS)
-    if form == "json":
-        return json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n"
-    if form == "csv":
-        return _table(found).csv()
-    shown = _document(found)
-    if found.simulated and form == "table":
-        shown.title, shown.simulated = f"SIMULATED: {shown.title}", ""
-    return typeset(shown, form, colour=colour)
+    return rendered(_document(found), lambda: to_dict(found), form, colour=colour)
 
 
 def to_dict(found: Tuning) -> dict[str, Any]:
     """The JSON object; shares are fractions, figures the contract's ``E`` objects in SI units."""
-    front = set(found.front)
+    settings, front = [row.setting for row in found.rows], set(found.front)
     rows = [
         {
             "setting": row.setting,
@@ -190,39 +195,89 @@ def to_dict(found: Tuning) -> dict[str, Any]:
             "part": _part(found, n) or None,
             "front": n in front,
             "outputs_differ": row.differs,
-            **{name: getattr(row, name).to_dict() for name in ("cost", "time", "p50", "p99", "over")},
+            **({"read": row.read} if row.read else {}),
+            "exceeds": row.exceeds,
+            "runs": [str(place.relative_to(found.folder)) for place in row.places],
+            **{name: figure.to_dict() for name, figure in row.figures.items()},
+            **{f"{name}_p95": value.to_dict() for name, value in row.p95.items()},
         }
         for n, row in enumerate(found.rows)
     ]
     low, high = found.saving or (None, None)
     return {
         "schema": 1,
-        "simulated": bool(found.simulated),
+        "simulated": found.simulated,
         "workload": found.workload,
+        "per": found.per,
         "device": found.device,
         "objective": found.objective,
         "unit": OBJECTIVES[found.objective][1],
         "limit": found.limit or None,
         "outcome": found.outcome,
-        "best": None if found.best is None else found.rows[found.best].setting,
-        "reference": found.rows[found.reference].setting,
+        "best": None if found.best is None else settings[found.best],
+        "reference": settings[found.reference],
         "saves_at_least": low,
         "saves_at_most": high,
         "within": found.within,
-        "nearest": None if found.nearest is None else found.rows[found.nearest].setting,
+        "equal": [settings[n] for n in found.equal],
+        "not_distinguished": [settings[n] for n in found.alike],
+        "undecided": [{"setting": settings[n], "saves": saves} for n, saves in found.undecided],
+        "nearest": None if found.nearest is None else settings[found.nearest],
+        "outputs_not_compared": found.why_not or None,
         "command": found.command or None,
         "seconds": found.seconds,
         "processes": found.processes,
         "stopped": found.stopped or None,
+        "note": found.note or None,
         "verdict": _verdict(found),
         "settings": rows,
     }
 
 
+def from_dict(stated: Mapping[str, Any], folder: Path) -> Tuning:
+    """The result that ``to_dict`` states, of the campaign in ``folder``.
+
+    Raises:
+        KeyError, TypeError, ValueError: If it is none.
+    """
+    rows = [
+        Row(
+            one["setting"],
+            one["outcome"],
+            one["reason"] or "",
+            one["processes"],
+            **cast(Any, {name: Estimate.from_dict(one[name]) for name in FIGURES}),
+            exceeds=one["exceeds"],
+            differs=one["outputs_differ"],
+            p95={key[:-4]: Estimate.from_dict(value) for key, value in one.items() if key.endswith("_p95")},
+            read=one.get("read", {}),
+            places=tuple(folder / place for place in one["runs"]),
+        )
+        for one in stated["settings"]
+    ]
+    number = [row.setting for row in rows].index
+    low, high = stated["saves_at_least"], stated["saves_at_most"]
+    same = ("workload", "per", "device", "objective", "outcome", "simulated", "within", "seconds", "processes")
+    fields: dict[str, Any] = {name: stated[name] for name in same}
+    fields |= {name: stated[name] or "" for name in ("limit", "command", "stopped", "note")}
+    fields |= {name: None if stated[name] is None else number(stated[name]) for name in ("best", "nearest")}
+    return Tuning(
+        **fields,
+        rows=rows,
+        reference=number(stated["reference"]),
+        saving=None if low is None else (low, high),
+        equal=tuple(map(number, stated["equal"])),
+        alike=tuple(map(number, stated["not_distinguished"])),
+        undecided=tuple((number(one["setting"]), one["saves"]) for one in stated["undecided"]),
+        why_not=stated["outputs_not_compared"] or "",
+        folder=folder,
+    )
+
+
 def _document(found: Tuning) -> Document:
     limit = f", {found.limit}" if found.limit else ""
     title = f"{found.workload}: least {OBJECTIVES[found.objective][0]} of {len(found.rows)} settings{limit}"
-    shown = Document(title, found.simulated)
+    shown = Document(title, SIMULATED if found.simulated else "")
     shown.subtitle = [found.device]
     shown.verdict = _verdict(found)
     shown.sections = [_table(found)]
@@ -235,14 +290,18 @@ def _table(found: Tuning) -> Table:
     names = list(found.rows[0].setting)
     timed = any(row.p50.value is not None for row in found.rows)
     compared = any(row.differs is not None for row in found.rows)
+    beside = next((list(row.p95) for row in found.rows if row.p95), [])
     limited = any(row.over.reason != "no_limit" for row in found.rows)
+    read = list(dict.fromkeys(name for row in found.rows for name in row.read))
     table = Table(
         "",
         [
             *(Column(name, numeric=_is_number(found, name)) for name in names),
+            *(Column(name, numeric=True, wide=1) for name in read),
             Column(found.per, unit=unit, ends=True, key="cost"),
             Column("time", unit="s", ends=True, key="time", wide=1),
             *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
+            *(Column(f"{name.upper()} p95", unit="s", ends=True, brief=True) for name in beside),
             *([Column("over limit", unit=PERCENT, ends=True)] if limited else []),
             *([Column("outputs differ", unit=PERCENT, wide=1)] if compared else []),
             Column("processes", numeric=True, wide=2),
@@ -255,9 +314,11 @@ def _table(found: Tuning) -> Table:
         table.rows.append(
             [
                 *setting,
+                *(f"{row.read[name]:g}" if name in row.read else None for name in read),
                 row.cost,
                 row.time,
                 *((row.p50, row.p99) if timed else ()),
+                *(row.p95.get(name) for name in beside),
                 *((row.over,) if limited else ()),
                 *((row.differs,) if compared else ()),
                 row.processes or None,
@@ -281,7 +342,7 @@ def _part(found: Tuning, n: int) -> str:
         parts.append("not distinguished")
     if n in dict(found.undecided):
         parts.append("limit undecided")
-    elif found.most_over is not None and row.over_by_far.low is not None and row.over_by_far.low > found.most_over:
+    elif row.exceeds:
         parts.append("over the limit")
     if row.outcome != DONE:
         parts.append(row.outcome.replace("_", " "))
@@ -301,15 +362,19 @@ def _verdict(found: Tuning) -> list[str]:
     if alike := [n for n in found.alike if n not in found.equal]:
         lines.append(f"not distinguished: {_listed(found, alike)}")
     for n, saves in found.undecided:
-        saved = f", which would save {_percent(saves)}" if math.isfinite(saves) else ""
+        saved = "" if saves is None else f", which would save {_percent(saves)}"
         lines.append(f"undecided whether {rows[n].words} meets {found.limit}{saved}")
     if found.best is not None and found.best != found.reference and rows[found.best].differs is not None:
         differs = rows[found.best].differs or 0.0
         lines.append(f"its outputs differ from the reference's by up to {_percent(differs)} of their largest")
     if found.why_not:
         lines.append(f"outputs weren't all compared: {found.why_not}")
+    if found.note:
+        lines.append(found.note)
     if found.stopped:
-        lines.append(f"not finished: {found.stopped}")
+        left = [n for n, row in enumerate(rows) if row.outcome == DONE and not row.processes]
+        missing = f"; not measured: {_listed(found, left)}" if left else ""
+        lines.append(f"not finished: {found.stopped}{missing}; the same command with -o {quoted(found.folder)} goes on")
     if found.command:
         lines.append(f"apply it: {found.command}")
     return lines
@@ -321,13 +386,15 @@ def _outcome(found: Tuning) -> list[str]:
     took = f"{found.processes} process{'es' * (found.processes != 1)}, {found.seconds:.0f} s"
     if found.best is None and found.nearest is not None:
         nearest = rows[found.nearest]
-        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its iterations over it"
+        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its {found.timed}s over it"
         return [f"none of {len(rows)} settings meets {found.limit}; nearest: {nearest.words}{over} ({took})"]
     if found.best is None:
-        return [f"undecided: no setting is shown to meet {found.limit or 'the limit'} ({took})"]
+        return [f"undecided: no setting surely meets {found.limit or 'the limit'} ({took})"]
     best = rows[found.best]
     if found.best == found.reference:
-        first = f"keep {best.words}: {_figures(found, best)}: nothing that was tried is shown to cost less"
+        seen = any(row.processes for n, row in enumerate(rows) if n != found.best)
+        why = "nothing that was tried surely costs less" if seen else "nothing else was measured"
+        first = f"keep {best.words}: {_figures(found, best)}: {why}"
     else:
         saves = "the reference failed" if found.saving is None else _saves(found.saving)
         first = f"{best.words}: {_figures(found, best)}: {saves} against {reference.words}"
@@ -358,7 +425,7 @@ def _figures(found: Tuning, row: Row) -> str:
 def _saves(saving: tuple[float, float]) -> str:
     low, high = saving
     if low <= 0 <= high:
-        return f"no saving is shown ({_signed(low)} to {_signed(high)} %)"
+        return f"no saving seen ({_signed(low)} to {_signed(high)} %)"
     if high < 0:
         return f"takes {-100 * high:.3g} to {-100 * low:.3g} % more"
     return f"saves {100 * low:.3g} to {100 * high:.3g} %"
@@ -384,8 +451,9 @@ def _is_number(found: Tuning, name: str) -> bool:
 def _said(name: str, value: object) -> str:
     """A value in words: those that say themselves what they are stand alone."""
     if value is None:
-        return f"{name} by default"
-    return str(value) if name in ("mode", "dtype", "backend") else f"{name} {value}"
+        return f"{name.replace('_', ' ')} by default"
+    unit = {"power_limit": " W", "clock": " MHz"}.get(name, "")
+    return str(value) if name in ("mode", "dtype", "backend") else f"{name.replace('_', ' ')} {value}{unit}"
 
 
 def write_page(found: Tuning, path: Path) -> None:
@@ -405,10 +473,10 @@ def write_page(found: Tuning, path: Path) -> None:
             "tune.html.j2",
             [plots],
             document=shown,
-            simulated=found.simulated,
+            simulated=shown.simulated,
             table=replace(_table(found).shown(), id="settings"),
             chart=front is not None,
-            data=assets.embedded({"plots": plots, "timeline": None, "simulated": bool(found.simulated)}),
+            data=assets.embedded({"plots": plots, "timeline": None, "simulated": found.simulated}),
         )
 
     write_page(path, page, file_mode())
@@ -447,7 +515,7 @@ def front_plot(found: Tuning) -> Spec | None:
         },
     ]
     timed = any(row.p50.value is not None for row in found.rows)
-    latency = "median latency of an iteration" if timed else "time"
+    latency = f"median latency of {with_article(found.timed)}" if timed else "time"
     layout = {
         "xaxis": {"title": {"text": f"{latency}, {time_unit.name}"}, "type": "log"},
         "yaxis": {"title": {"text": f"{found.per}, {cost_unit.name}"}, "rangemode": "tozero"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ _PLURAL = {
 _NAMED = 3
 """Roles of a side that a line names."""
 
-NO_KERNEL, NOT_SHOWN, BELOW_MARGIN = "no kernel running", "not shown", "below the margin"
+NO_KERNEL, NOT_SEEN, BELOW_MARGIN = "no kernel running", "no difference seen", "below the margin"
 
 _DIGITS = 3
 """Significant digits of joules without an interval."""
@@ -62,7 +63,7 @@ def lines(why: Why) -> list[str]:
     first, rest, *values = (
         _with_sign(fixed(one / unit.factor, places)) for one in (whole, why.others, *(one.value for one in why.first))
     )
-    said = (f"{value} {_said(cause)}" for value, cause in zip(values, why.first, strict=True))
+    said = (f"{value} {_said(cause)}{_casts(why, cause)}" for value, cause in zip(values, why.first, strict=True))
     return [f"{first}{NBSP}{unit.name}: {'; '.join(said)}; rest {rest}", *_of_work(why, unit)]
 
 
@@ -182,6 +183,21 @@ def _said(cause: Cause) -> str:
     return f"{_what(cause)} {_ways(cause)}"
 
 
+def _casts(why: Why, cause: Cause) -> str:
+    """Of copies that grew, the number format of other work that B has more of and A has hardly: they cast to it."""
+    if cause.role != "copy" or cause.value <= 0:
+        return ""
+    of_a, of_b = defaultdict[str, float](float), defaultdict[str, float](float)
+    for row in why.rows:
+        for leaves, joules in ((row.a, of_a), (row.b, of_b)):
+            for leaf in leaves:
+                if leaf.format and leaf.role != "copy":
+                    joules[leaf.format] += leaf.joules
+    form = max(of_b, key=lambda one: of_b[one] - of_a[one], default="")
+    grew = of_b[form] - of_a[form] > _TELLING * cause.value and of_a[form] < _TELLING * of_b[form]
+    return f", beside work in {form}" if grew else ""
+
+
 def _place(module: str) -> str:
     return printed(".".join(module.split(".")[-_WORDS:])) if module else ""
 
@@ -189,7 +205,7 @@ def _place(module: str) -> str:
 def _ways(cause: Cause) -> str:
     """How a cause changed: "replaced", "fused, shorter", "longer, at less power"; or that this isn't certain."""
     if not cause.certain:
-        return NOT_SHOWN if abs(cause.value) <= (cause.change.half_width or 0.0) else BELOW_MARGIN
+        return NOT_SEEN if abs(cause.value) <= (cause.change.half_width or 0.0) else BELOW_MARGIN
     if cause.how in (REPLACED, NEW, GONE):
         return cause.how
     telling = [name for name, value in cause.terms.items() if value / cause.value > _TELLING]

@@ -127,7 +127,7 @@ def _within(source: Path) -> str:
     inside = next(filter(None, each), [])
     if len(inside) == 1:
         return f"; its one Run is {inside[0].parent}"
-    return f"; it contains {len(inside)} Runs, such as {inside[0].parent}" if inside else ""
+    return f"; it contains {len(inside)} Runs, such as {inside[0].parent}; show lists them" if inside else ""
 
 
 def of_csv(source: Path) -> str:

@@ -241,7 +241,7 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
         field = alternative.get(key, key)
         if field not in present:
             raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
-        value = typed[field] = _typed(key, text, present[field])
+        value = typed[field] = read_as(key, text, present[field])
         if _COUNT.fullmatch(field) and _below_0(value) and not _below_0(present[field]):
             raise BadInputError(f"--config {key}={text}: a count can't be below 0")
     return typed
@@ -253,7 +253,7 @@ def _below_0(value: Any) -> bool:
     return any(isinstance(number, int | float) and number < 0 for number in numbers)
 
 
-def _typed(key: str, text: str, present: Any) -> Any:
+def read_as(key: str, text: str, present: Any) -> Any:
     """``text`` as the type of ``present``; JSON for lists, mappings and settings that are unset."""
     if isinstance(present, str):
         return text

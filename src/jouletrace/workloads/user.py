@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from jouletrace.workloads.environment import common_facts, precision, require_de
 from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
+from jouletrace.workloads.transformers_models import read_as
 from jouletrace.workloads.user_code import check_ran, check_runs, memory_guard, no_silent_exit, one_line
 
 if TYPE_CHECKING:
@@ -199,8 +201,8 @@ _RETURNS = "(model, inputs) or (callable, args)"
 class UserWorkload:
     """A callable of the user's that returns ``(model, inputs)`` or ``(callable, args)``; ``build`` imports it.
 
-    It receives those of ``batch``, ``seq_len``, ``dtype``, ``device`` and ``seed`` for which it has
-    parameters; torch's generator is seeded before.
+    It receives those of ``batch``, ``seq_len``, ``dtype``, ``device`` and ``seed`` for which it has parameters, and
+    ``--config`` by names of its own ones, read as the types of their defaults; torch's generator is seeded before.
 
     Raises:
         BadInputError: If ``spec`` isn't "place:name", or names a missing file.
@@ -234,7 +236,10 @@ class UserWorkload:
         except (Exception, SystemExit) as error:
             raise BadInputError(f"{self.name} raised {one_line(error)}") from error
         target, inputs = self._pair(returned)
-        built = build_object(target, inputs, device, options, name=self.name, batch=arguments.get("batch"))
+        left = replace(options, config={})  # which make has taken
+        built = build_object(target, inputs, device, left, name=self.name, batch=arguments.get("batch"))
+        if options.config:
+            built.facts["config"] = {key: arguments[key] for key in options.config}
         if built.module is not None:
             built.facts["weights"] = f"as given by {self.name}, torch seeded with {options.seed}"
         if "seq_len" in arguments:
@@ -256,6 +261,11 @@ class UserWorkload:
             parameters = {}.values()
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        for key, text in options.config.items():
+            if key in offered or key not in named:
+                raise BadInputError(f"--config {key}: {self.name} has no parameter '{key}' of its own to take it")
+            default = next(p.default for p in parameters if p.name == key)
+            offered[key] = read_as(key, text, None if default is inspect.Parameter.empty else default)
         for key in ("batch", "seq_len"):
             if offered[key] is not None and not takes_any and key not in named:
                 option = key.replace("_", "-")

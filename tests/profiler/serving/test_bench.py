@@ -280,7 +280,7 @@ def test_a_level_is_given_up_if_nothing_is_answered_any_more():
 def test_a_server_elsewhere_needs_a_monitor_there():
     devices = open_devices([GPU])
     with pytest.raises(
-        BadInputError, match=r"the server is on 192\.0\.2\.1, but the GPU to record is here: .*--monitor"
+        BadInputError, match=r"the server is on 192\.0\.2\.1, but the GPU to record is here: .*--device http"
     ):
         bench(BenchSettings("http://192.0.2.1:8000", []), devices)
     devices[0].close()

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from jouletrace.cli.bench import load_levels
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.serving.load import Lengths, Planned, arrival_times, closed_levels, open_levels, trace_level
+from jouletrace.profiler.serving.load import (
+    Lengths,
+    Planned,
+    arrival_times,
+    closed_levels,
+    load_levels,
+    open_levels,
+    trace_level,
+)
 
 LENGTHS = Lengths(10, 20), Lengths(5, 5)
 

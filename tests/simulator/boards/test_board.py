@@ -66,6 +66,33 @@ def test_a_bad_spec_is_refused_in_one_line(spec, says):
     assert says in str(error.value)
 
 
+def test_a_locked_clock_slows_what_computes_and_saves_power_until_idle_power_outweighs_it():
+    def iteration(mhz, clocked, core):
+        gpu = quiet()
+        gpu.lock_clock(mhz)
+        assert gpu.clock_mhz() == mhz, "of an idle GPU, too"
+        start, end = gpu.board.run([SimKernel("a", 1e-3, 400.0, clocked=clocked, core=core)], 1000)
+        assert clock_mhz(gpu, start, end) == pytest.approx(mhz)
+        return (end - start) / 1e12, gpu.truth.energy_j(start, end) / 1000
+
+    computes, moves = ({mhz: iteration(mhz, *shares) for mhz in (1980.0, 1200.0, 300.0)} for shares in ((1, 1), (0, 0)))
+    seconds, joules = ({mhz: one[n] for mhz, one in computes.items()} for n in (0, 1))
+    assert seconds[1200.0] / seconds[1980.0] == pytest.approx(1980 / 1200, rel=0.01)
+    assert joules[1200.0] < joules[1980.0] < joules[300.0], "the least is between the ends"
+    assert moves[1200.0] == pytest.approx(moves[1980.0], rel=0.01)
+
+
+def test_a_locked_clock_is_lowered_by_the_power_cap_and_comes_back_when_it_is_released():
+    gpu = quiet()
+    gpu.lock_clock(1800.0)
+    start, end = gpu.board.run(HEAVY, 10_000)
+    assert 600 < clock_mhz(gpu, start + (end - start) // 2, end) < 1700
+    gpu.lock_clock(None)
+    gpu.clock_mhz()
+    start, end = gpu.board.run(MILD, 20_000)
+    assert clock_mhz(gpu, (start + end) // 2, end) == pytest.approx(1980, rel=0.001)
+
+
 def test_the_same_seed_is_the_same_gpu_and_run():
     def life(spec):
         gpu = SimulatedGpu(spec)

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from commands import children_of, command, gone, wait_for
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import hold
-from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run.scratch import PREFIX
 from jouletrace.wings.mig.apply import open_backend, written_down
 from jouletrace.wings.mig.plan import Layout, layout_of
@@ -25,7 +25,7 @@ SWEEP = ("mig", "sweep", "--profiles", "1g.5gb", "--models", "toy.py:hangs", "-d
 
 def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
     """The id of a simulated GPU is the same for both."""
-    with hold(open_limiter(MIG).info, "changing the power limit of"):
+    with hold(open_device(MIG).info, "changing the power limit of"):
         said = command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes")
     assert said.code == 3
     assert "is changing the power limit of SIM-a100-40-0" in said.complaint

@@ -12,7 +12,7 @@ from typing import Any
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Source
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import gpm_sources
-from jouletrace.devices.nvml.identity import describe, find_board, list_processes
+from jouletrace.devices.nvml.identity import CLOCK_SM, describe, find_board, list_processes
 from jouletrace.devices.nvml.record import COUNTER_CALL, RING_CALL, read_counter
 from jouletrace.devices.nvml.sensors import Reading, Sensors, find_sensors
 from jouletrace.errors import NotPossibleError
@@ -82,10 +82,7 @@ class NvmlGpu:
         Raises:
             NotPossibleError: If the GPU doesn't report it.
         """
-        try:
-            return float(self._nvml.call(_LIMIT, self._handle)) / 1e3
-        except Unavailable as error:
-            raise NotPossibleError(f"{self.info.name} doesn't report its power limit: {error}") from None
+        return self._get("power limit", _LIMIT) / 1e3
 
     def set_limit(self, watts: float) -> None:
         """Set the power limit for all users of the GPU (``nvmlDeviceSetPowerManagementLimit``), as ``nvidia-smi -pl``.
@@ -93,11 +90,47 @@ class NvmlGpu:
         Raises:
             NotPossibleError: If the driver refuses; it says why.
         """
+        self._set("power limit", "nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
+
+    def clock_mhz(self) -> float:
+        """The SM clock at this moment (``nvmlDeviceGetClockInfo``), in MHz.
+
+        Raises:
+            NotPossibleError: If the GPU doesn't report it.
+        """
+        return self._get("SM clock", "nvmlDeviceGetClockInfo", CLOCK_SM)
+
+    def clocks_mhz(self) -> list[float]:
+        """The SM clocks that can be locked at the highest memory clock, in MHz, ascending; empty if there are none."""
+        memory = self._nvml.get("nvmlDeviceGetSupportedMemoryClocks", self._handle) or []
+        clocks = self._nvml.get("nvmlDeviceGetSupportedGraphicsClocks", self._handle, max(memory)) if memory else []
+        return sorted(map(float, clocks or []))
+
+    def lock_clock(self, mhz: float | None) -> None:
+        """Lock the SM clock for all users of the GPU (``nvmlDeviceSetGpuLockedClocks``); None unlocks it.
+
+        As ``nvidia-smi -lgc`` and ``-rgc``. NVML has no call that reads a lock.
+
+        Raises:
+            NotPossibleError: If the driver refuses; it says why.
+        """
+        if mhz is None:
+            self._set("SM clock", "nvmlDeviceResetGpuLockedClocks")
+        else:
+            self._set("SM clock", "nvmlDeviceSetGpuLockedClocks", round(mhz), round(mhz))
+
+    def _get(self, what: str, function: str, *which: int) -> float:
         try:
-            self._nvml.call("nvmlDeviceSetPowerManagementLimit", self._handle, round(watts * 1e3))
+            return float(self._nvml.call(function, self._handle, *which))
+        except Unavailable as error:
+            raise NotPossibleError(f"{self.info.name} doesn't report its {what}: {error}") from None
+
+    def _set(self, what: str, function: str, *values: int) -> None:
+        try:
+            self._nvml.call(function, self._handle, *values)
         except Unavailable as error:
             why = "this needs root (sudo)" if error.code == _NO_PERMISSION else str(error)
-            raise NotPossibleError(f"{self.info.name}: the power limit can't be set: {why}") from None
+            raise NotPossibleError(f"{self.info.name}: the {what} can't be set: {why}") from None
 
     def close(self) -> None:
         """Release NVML. Safe to call twice."""

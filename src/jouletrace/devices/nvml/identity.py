@@ -23,7 +23,7 @@ _ARCHITECTURES = {
     9: "Hopper",
     10: "Blackwell",
 }
-_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
 
 def uuid_of(nvml: Nvml, handle: Any) -> str:
@@ -97,7 +97,7 @@ def _details(nvml: Nvml, handle: Any) -> dict[str, Any]:
         "board_part_number": text(nvml.get("nvmlDeviceGetBoardPartNumber", handle)),
         "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         "mig_enabled": bool(mig[0]) if mig is not None else None,
-        "clock_sm_max_mhz": nvml.get("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_SM),
+        "clock_sm_max_mhz": nvml.get("nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM),
         "clock_memory_max_mhz": nvml.get("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_MEMORY),
     }
     return {key: value for key, value in facts.items() if value is not None}

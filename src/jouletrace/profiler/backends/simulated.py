@@ -8,15 +8,14 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.simulated import SimulatedTraceable
 from jouletrace.execution.steps.simulated import simulate_generation, simulate_workload
+from jouletrace.profiler.backends.torch import load_libraries
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
 
-
-def load_libraries(workload: Workload, device: Device) -> None:
-    """Nothing: a simulated GPU computes with shapes."""
+__all__ = ["load_libraries", "prepare"]
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:

@@ -125,7 +125,7 @@ def refuse(base: str, devices: Sequence[Device]) -> None:
     if not any(isinstance(device, OfAnotherHost) for device in devices) and not _is_here(host):
         raise BadInputError(
             f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
-            f"there, and add --monitor http://{host}:9400/metrics"
+            f"there, and add --device http://{host}:9400/metrics"
         )
     if find_spec("aiohttp") is None:
         raise NotPossibleError("bench needs aiohttp: pip install 'jouletrace[serving]'")
@@ -149,6 +149,16 @@ def _is_here(host: str) -> bool:
 
 def _processes(devices: Sequence[Device]) -> list[str]:
     return [f"{one.name or 'process'} ({one.pid})" for device in devices for one in device.processes()]
+
+
+def in_use(devices: list[Device], say: Callable[[str], object] = lambda text: None) -> list[Device]:
+    """The GPUs on which processes run, where some of several are idle: the server's are among them."""
+    busy = [one for one in devices if one.processes()]
+    if not 0 < len(busy) < len(devices):
+        return devices
+    names = ", ".join(one.spec for one in busy)
+    say(f"recording {names}: no process runs on the other {len(devices) - len(busy)} GPUs; --device chooses others")
+    return busy
 
 
 def pause(session: Session, seconds: float) -> None:

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from jouletrace.errors import BadInputError
+from jouletrace.option import number as to_number
 from jouletrace.run.files import open_regular
 
 ARRIVALS = ("poisson", "constant", "bursts")
 MOST_REQUESTS, MOST_TOKENS, MOST_TRACE_BYTES = 5_000_000, 10_000_000, 1 << 30
+_MOST_RATE = 1e5
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens")
 
 
@@ -175,6 +177,51 @@ def closed_levels(
             sizes = zip(lengths[0].draw(4096, rng), lengths[1].draw(4096, rng), strict=True)
             planned = [Planned(0.0, *one) for one in sizes]
         found.append(Level(f"{count} at once", "closed", "closed", None, count, seconds, planned))
+    return found
+
+
+def load_levels(
+    rate: str | None,
+    concurrency: str | None,
+    trace: Path | None,
+    arrivals: str,
+    seconds: float,
+    lengths: tuple[str, str],
+    seed: int,
+) -> list[Level]:
+    """The loads in the order of their options.
+
+    Raises:
+        BadInputError: If there is none, or one is wrong.
+    """
+    kind, _, size = arrivals.partition(":")
+    if kind not in ARRIVALS or (size != "" and kind != "bursts") or not re.fullmatch("[1-9][0-9]*", size or "8"):
+        raise BadInputError(f"--arrivals {arrivals}: must be poisson, constant or bursts:N, N requests at once")
+    sizes = Lengths.parse(lengths[0], "--input-tokens"), Lengths.parse(lengths[1], "--output-tokens")
+    found: list[Level] = []
+    traced = None if trace is None else trace_level(trace)
+    if rate is not None:
+        found += open_levels(_numbers(rate, "--rate"), kind, seconds, int(size or 8), sizes, seed)
+    if concurrency is not None:
+        counts = _numbers(concurrency, "--concurrency")
+        if any(count != int(count) for count in counts):
+            raise BadInputError(f"--concurrency {concurrency}: write whole numbers, as 1,4,16")
+        of_trace = None if traced is None else traced.requests
+        found += closed_levels([int(count) for count in counts], seconds, sizes, seed, of_trace)
+    elif traced is not None:
+        found.append(traced)
+    if not found:
+        raise BadInputError("bench: give --rate 1,2,4 (open loop), --concurrency 1,4,16 (closed loop) or --trace FILE")
+    return found
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        found = [to_number(one) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < one <= _MOST_RATE for one in found) or len(set(found)) < len(found):
+        raise BadInputError(f"{option} {text}: write different numbers above 0, as 1,2,4, of at most {_MOST_RATE:g}")
     return found
 
 

@@ -94,7 +94,7 @@ jt.Flame = class {
     }
     if (reach) {
       const y = this.height - 16, percent = `${jt.number(100 * reach, 2)} %`;
-      [[0, -1, `−${percent}`], [1, 1, `+${percent}${reach === 1 ? " or more" : ""}`], [2, 0, "not shown to differ"]].forEach(([k, way, text]) => {
+      [[0, -1, `−${percent}`], [1, 1, `+${percent}${reach === 1 ? " or more" : ""}`], [2, 0, "no difference seen"]].forEach(([k, way, text]) => {
         const x = (k * Math.min(width, 480)) / 3;
         for (let part = 0; part < 30; part++) pen.rect(x + part, y, 1.5, 10, way ? jt.changed((way * (part + 1)) / 30) : jt.color("track"));
         pen.text(x + 38, y + 9, text, soft);

@@ -44,6 +44,7 @@ def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[T
             continue
         table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True, sums=sums)
         found.append(_level(results, level, _leading(table.shown())))
+        found[-1].notes += parts.above_limit(run, table)
         if rest:
             hint = f"jouletrace show --detail {level}"
             found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")

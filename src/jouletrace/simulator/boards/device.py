@@ -9,8 +9,9 @@ from jouletrace.devices.base import Source, Vendor
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.driver import SimulatedNvml, limit_w
+from jouletrace.simulator.boards.driver import SimulatedNvml
 from jouletrace.simulator.boards.presets import draw, find
+from jouletrace.simulator.boards.set_values import limit_w
 from jouletrace.simulator.boards.spec import PREFIX, parse
 from jouletrace.simulator.boards.truth import Truth
 

@@ -6,18 +6,14 @@ The true properties of a sensor stay hidden: a call returns no more than that of
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.option import number
 from jouletrace.run.channels import GAIN_PCT
-from jouletrace.run.files import cache_folder
 from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import (
@@ -29,7 +25,8 @@ from jouletrace.simulator.boards.instruments import (
     SmoothResponse,
     smoothed,
 )
-from jouletrace.simulator.boards.presets import Parameters, Preset, generator
+from jouletrace.simulator.boards.presets import CLOCK_LOWEST_MHZ, CLOCK_STEP_MHZ, Parameters, Preset, generator
+from jouletrace.simulator.boards.set_values import CLOCK, LIMIT, SetValues, SimulatedNvmlError, limit_w
 from jouletrace.simulator.boards.spec import SimSpec
 from jouletrace.simulator.sensors import Power, SamplingSensor
 
@@ -49,18 +46,6 @@ _DIVISIBLE = ((8, 0), (9, 0))
 _FUNCTIONS = ("nvmlInit", "nvmlShutdown", "nvmlSystem", "nvmlDevice", "nvmlGpm", "nvmlGpuInstance")
 
 
-class SimulatedNvmlError(Exception):
-    """An error of the driver.
-
-    Attributes:
-        value: NVML's return code.
-    """
-
-    def __init__(self, value: int) -> None:
-        super().__init__(f"NVML error {value}")
-        self.value = value
-
-
 class SimulatedNvml:
     """The library of a machine with one simulated GPU, for ``devices.nvml.api.Nvml`` in place of ``pynvml``.
 
@@ -72,6 +57,9 @@ class SimulatedNvml:
     def __init__(self, uuid: str, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec) -> None:
         self._uuid, self._board, self._preset = uuid, board, preset
         self.instruments = Instruments(board, preset, parameters, spec)
+        self._set = SetValues(uuid, spec)
+        self._step_mhz = spec.rounds
+        self._follow()
         limits = [round(watts * 1e3) for watts in (preset.cap_min_w, preset.cap_w)]
         self._answers: dict[str, Callable[..., Any]] = {
             "nvmlInit": lambda: None,
@@ -90,6 +78,12 @@ class SimulatedNvml:
             "nvmlDeviceGetFieldValues": self._fields,
             "nvmlDeviceGetTotalEnergyConsumption": lambda _: round(1e3 * self._read(self.instruments.counter)),
             "nvmlDeviceGetClockInfo": self._clock_mhz,
+            "nvmlDeviceGetSupportedMemoryClocks": lambda _: [round(preset.clock_memory_mhz)],
+            "nvmlDeviceGetSupportedGraphicsClocks": lambda *_: np.arange(
+                preset.clock_max_mhz, CLOCK_LOWEST_MHZ - 1, -CLOCK_STEP_MHZ
+            ).tolist(),
+            "nvmlDeviceSetGpuLockedClocks": lambda _, __, mhz: self._lock(mhz),
+            "nvmlDeviceResetGpuLockedClocks": lambda _: self._lock(None),
             "nvmlDeviceGetTemperature": lambda *_: round(self._held(columns.TEMPERATURE)),
             "nvmlDeviceGetCurrentClocksEventReasons": self._throttling,
             "nvmlDeviceGetMemoryInfo": self._memory,
@@ -101,7 +95,7 @@ class SimulatedNvml:
             for name in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
                 self._answers[name] = lambda _: round(1e3 * limit_w(uuid, spec, named_w))
         if spec.cap is None:  # a limit that its name states stays
-            self._answers["nvmlDeviceSetPowerManagementLimit"] = self._set_limit
+            self._answers["nvmlDeviceSetPowerManagementLimit"] = lambda _, mw: self._set.put(LIMIT, mw / 1e3)
         if preset.capability in _DIVISIBLE:
             self._answers["nvmlDeviceGetMigMode"] = lambda _: (0, 0)
 
@@ -153,7 +147,23 @@ class SimulatedNvml:
         return SimpleNamespace(nvmlReturn=0, valueType=_UNSIGNED_INT, value=value)
 
     def _clock_mhz(self, _: Any, domain: int) -> float:
-        return self._held(columns.CLOCK) if domain == _SM else self._preset.clock_memory_mhz
+        if domain != _SM:
+            return self._preset.clock_memory_mhz
+        locked_mhz = self._follow()
+        # "regardless if an app is running": nvidia-smi --help on --lock-gpu-clocks
+        return locked_mhz if locked_mhz and not self._board.context_held else self._held(columns.CLOCK)
+
+    def _follow(self) -> float | None:
+        """Bring the lock that is in force to the GPU; returns it."""
+        locked_mhz = self._set.get(CLOCK)
+        self._board.engine.governor.lock(locked_mhz)
+        return locked_mhz
+
+    def _lock(self, mhz: float | None) -> None:
+        self._set.put(
+            CLOCK,
+            None if mhz is None else min(round(mhz / self._step_mhz) * self._step_mhz, self._preset.clock_max_mhz),
+        )
 
     def _busy_pct(self) -> int:
         since = np.array([self._now_ns() - _UTILIZATION_NS, self._now_ns()])
@@ -164,28 +174,9 @@ class SimulatedNvml:
         capped = self._held(columns.CAPPED) > 0
         return (_IDLE_BIT if self._busy_pct() == 0 else 0) | (_POWER_CAP_BIT if capped else 0)
 
-    def _set_limit(self, _: Any, milliwatts: int) -> None:
-        place = _limit_place(self._uuid)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if milliwatts == round(self._preset.cap_w * 1e3):
-            place.unlink(missing_ok=True)
-        else:
-            place.write_text(str(milliwatts / 1e3))
-
     def _memory(self, *_: Any) -> Any:
         used = _DRIVER_BYTES + (_CONTEXT_BYTES if self._board.context_held else 0)
         return SimpleNamespace(total=self._preset.memory_bytes, used=used)
-
-
-def _limit_place(uuid: str) -> Path:
-    return cache_folder() / f"{uuid}-power-limit.txt"
-
-
-def limit_w(uuid: str, spec: SimSpec, named_w: float) -> float:
-    """The power limit in force, in watts: that of the GPU's name, else the one that was set, else ``named_w``."""
-    with suppress(OSError, ValueError):
-        return named_w if spec.cap is not None else number(_limit_place(uuid).read_text())
-    return named_w
 
 
 class Instruments:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.simulator.boards.load import Load
-from jouletrace.simulator.boards.presets import Parameters, Preset
+from jouletrace.simulator.boards.presets import CLOCK_STEP_MHZ, Parameters, Preset
 
 Row = tuple[int, float, float, float, float, float, float]
 """One edge: time and the columns below."""
@@ -226,7 +226,8 @@ class Engine:
         settled_c = p.ambient_c + p.kelvin_per_w * energy_j / seconds
         self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
         self._now_ns = edge_ns
-        clock = governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
+        works = self.context or load is not None or governor.locked
+        clock = governor.clock_mhz if works else self._preset.clock_idle_mhz
         self.cycles += clock * seconds * 1e6
         return (
             edge_ns,
@@ -263,7 +264,6 @@ class Engine:
             yield from self._rng.standard_normal(4096).tolist()
 
 
-CLOCK_STEP_MHZ = 15.0
 _WINDOW_TICKS = 3
 _DELAY_TICKS = 2
 
@@ -273,6 +273,10 @@ class Governor:
 
     Because of the delay a load that starts overshoots the cap for about 50 ms. Because of the error
     of its estimate power under a cap wanders by several per cent while the mean stays at the cap.
+
+    Attributes:
+        clock_mhz: The clock.
+        locked: Whether a user has locked it; the cap lowers it nevertheless.
     """
 
     def __init__(
@@ -283,8 +287,10 @@ class Governor:
         self._gain = parameters.governor_gain
         self._cap_w = cap_w
         self._clock_max_mhz = clock_max_mhz
-        self._lowest = clock_min_mhz / clock_max_mhz
-        self._target = 1.0
+        self._floor = self._lowest = clock_min_mhz / clock_max_mhz
+        self._target = self._top = 1.0
+        self._top_mhz = clock_max_mhz
+        self.locked = False
         self._seen: deque[float] = deque([0.0] * (_WINDOW_TICKS + _DELAY_TICKS), maxlen=_WINDOW_TICKS + _DELAY_TICKS)
         self._error = 0.0
         self._keep = exp(-self.tick_s / parameters.governor_noise_s)
@@ -299,7 +305,17 @@ class Governor:
     @property
     def holding(self) -> bool:
         """True if the cap lowers the clock."""
-        return self.clock_mhz < self._clock_max_mhz
+        return self.clock_mhz < self._top_mhz
+
+    def lock(self, mhz: float | None) -> None:
+        """Lock the clock; None unlocks it."""
+        self.locked = mhz is not None
+        top_mhz = self._clock_max_mhz if mhz is None else mhz
+        if top_mhz != self._top_mhz:
+            top = top_mhz / self._clock_max_mhz
+            if self._target >= min(self._top, top):  # the cap doesn't lower it
+                self._target, self.clock_mhz = top, top_mhz
+            self._top, self._top_mhz, self._lowest = top, top_mhz, min(self._floor, top)
 
     def tick(self, mean_w: float, normal: float, other_normal: float) -> None:
         """Set the clock after a tick of mean power ``mean_w``; the other arguments are standard normal draws."""
@@ -308,9 +324,9 @@ class Governor:
         self._error = self._error * self._keep + self._fresh * normal
         self._seen.append(mean_w)
         believed = sum(list(self._seen)[:_WINDOW_TICKS]) / _WINDOW_TICKS / self._cap_w + self._error
-        self._target = min(max(self._target + self._gain * (1 - believed), self._lowest), 1.0)
-        if self._target < 1.0:
-            ratio = min(max(self._target + self._dither * other_normal, self._lowest), 1.0)
+        self._target = min(max(self._target + self._gain * (1 - believed), self._lowest), self._top)
+        if self._target < self._top:
+            ratio = min(max(self._target + self._dither * other_normal, self._lowest), self._top)
             self.clock_mhz = round(ratio * self._clock_max_mhz / CLOCK_STEP_MHZ) * CLOCK_STEP_MHZ
         else:
-            self.clock_mhz = self._clock_max_mhz
+            self.clock_mhz = self._top_mhz

@@ -21,6 +21,10 @@ from jouletrace.errors import BadInputError
 
 Range = tuple[float, float]
 
+CLOCK_STEP_MHZ = 15.0
+CLOCK_LOWEST_MHZ = 210.0
+"""Lowest clock that can be locked, as an H100 and an A100 list it."""
+
 
 @dataclass(frozen=True)
 class Preset:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.option import number
-from jouletrace.simulator.boards.presets import Parameters, Preset, find
+from jouletrace.simulator.boards.presets import CLOCK_STEP_MHZ, Parameters, Preset, find
 
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
@@ -34,6 +34,11 @@ class SimSpec:
     gain: bool = False  # whether its power sensors have a gain error of up to 5 %
     # Hidden parameters given by name instead of drawn, such as those of a calibrated GPU
     given: tuple[tuple[str, float], ...] = ()
+    # Faults of its driver when a power limit or a clock is set
+    refuses: bool = False  # whether users may not set them
+    rounds: float = CLOCK_STEP_MHZ  # step in MHz to which it rounds a clock, whatever it lists
+    lags: float = 0.0  # seconds after which they are in force
+    forgets: float | None = None  # seconds after which it drops them again
 
     def cap_w(self, preset: Preset) -> float | None:
         """The power limit in force in watts; None for none.
@@ -94,6 +99,13 @@ def _number(text: str) -> float:
         raise ValueError("not a finite number")
     if value < 0:
         raise ValueError("must not be negative")
+    return value
+
+
+def _step(text: str) -> float:
+    value = _number(text)
+    if value < 1:
+        raise ValueError("at least 1 MHz")
     return value
 
 
@@ -162,4 +174,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "sensor": _sensor,
     "gain": _flag,
     "given": _given,
+    "refuses": _flag,
+    "rounds": _step,
+    "lags": _number,
+    "forgets": _number,
 }

@@ -62,7 +62,7 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None, ta
 
 def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on a fleet, and the table of its GPUs."""
-    page = Document(("SIMULATED: " if fleet.simulated else "") + f"Fleet {fleet.source}".strip())
+    page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "").marked()
     for one in found:
         page.verdict += [one.group.title, *totals(one, tariff), *_verdict(one)]
         section = _gpus(one, NoFootnotes(), top)

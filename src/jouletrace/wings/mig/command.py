@@ -202,8 +202,8 @@ def bench(
     the GPU is divided by the activity of the slices, which is a model: no slice has a power sensor. The slices must be
     there already.
     """
-    from jouletrace.cli.bench import load_levels, parse_slo
-    from jouletrace.profiler.serving.load import BenchSettings
+    from jouletrace.campaign.limits import slo_of
+    from jouletrace.profiler.serving.load import BenchSettings, load_levels
     from jouletrace.recording.session import command_line
     from jouletrace.wings.mig.apply import open_backend
     from jouletrace.wings.mig.serving import bench_slices, open_servers
@@ -217,7 +217,7 @@ def bench(
     each = [
         load_levels(rate, concurrency, None, arrivals, duration, lengths, seed + place) for place in range(len(servers))
     ]
-    settings = BenchSettings("", each[0], slo_s=parse_slo(slo), pause_s=pause, seed=seed)
+    settings = BenchSettings("", each[0], slo_s=slo_of(slo), pause_s=pause, seed=seed)
     with ExitStack() as stack:
         backend = stack.enter_context(closing(open_backend(device)))
         there = stack.enter_context(

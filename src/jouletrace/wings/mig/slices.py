@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from typing import cast
 
+from jouletrace.devices import open_device
 from jouletrace.devices.base import Capability, Process, Source
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
@@ -18,7 +20,6 @@ from jouletrace.simulator.boards.presets import Preset, find
 from jouletrace.simulator.boards.spec import PREFIX
 from jouletrace.wings.mig.partition import Profile
 from jouletrace.wings.mig.simulated import BOARD_SMS, MEMORY_SLICES, profiles, stored_slices
-from jouletrace.wings.mig.vendor import VENDOR
 
 _KEY = "mig="
 """In the name of a simulated GPU, before the profile of a slice."""
@@ -107,7 +108,8 @@ def open_slice(spec: str) -> SimulatedSlice:
 
 def open_board(spec: str) -> SimulatedGpu:
     """Open a simulated GPU; a slice stands for its GPU."""
-    return open_slice(spec).gpu if VENDOR.names.fullmatch(spec) else SimulatedGpu(spec)
+    opened = open_device(spec)
+    return opened.gpu if isinstance(opened, SimulatedSlice) else cast(SimulatedGpu, opened)
 
 
 def _of_profile(spec: str) -> SimulatedSlice:
