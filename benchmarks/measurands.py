@@ -24,7 +24,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.calibrations import SIMULATED_SCATTER
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
-from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from jouletrace.stats.interval import mean_estimate
 from judging import Case, judged, options
 from step_truth import steady_step
@@ -47,7 +47,7 @@ def recorded(device: SimulatedGpu, step: SimulatedStep, *, idle_after: bool = Fa
 
 def profiled(spec: str) -> tuple[Run, float, float]:
     """The passes of a profile: its Run, the true energy of an iteration in its windows, and that of all runs, J."""
-    device = open_simulated(spec)
+    device = SimulatedGpu(spec)
     step = SimulatedStep(device, KERNELS)
     run = recorded(device, step)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
@@ -86,7 +86,7 @@ class LateStep(SimulatedStep):
 
 def of_late_host(board: str, seed: int) -> dict[str, Case]:
     """Energies of a run whose host is late, and what its windows drew, over their own idle power."""
-    device = open_simulated(f"sim:{board}?seed={seed}")
+    device = SimulatedGpu(f"sim:{board}?seed={seed}")
     step = LateStep(device, KERNELS)
     step.rng = np.random.default_rng(seed)
     run = recorded(device, step, idle_after=True)
@@ -106,7 +106,7 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
 
 def drawn(spec: str) -> float:
     """Energy that a run of 4 s draws, over the mean of all runs at its temperature."""
-    device = open_simulated(spec)
+    device = SimulatedGpu(spec)
     step = SimulatedStep(device, KERNELS)
     iteration_s = step.schedule.at(1.0, 1.0).period_s
     step.replay(round(0.3 / iteration_s))

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 from recordings import Recording, recording
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -99,7 +99,7 @@ def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: i
         watts: Board power of each level; None for rest.
         edges: Stop at the rest after so many edges; None for all.
     """
-    gpu = open_simulated(on.spec)
+    gpu = SimulatedGpu(on.spec)
     now = gpu.clock.time_ns
     gpu.board.hold_context()
     offset = now() - (min(source.time_ns[0], source.edge_ns[0]) - REST_NS)

@@ -32,7 +32,7 @@ from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.record import split
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Estimate, Run
-from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from measurands import LateStep
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
@@ -50,7 +50,7 @@ QUICK: dict[str, Any] = {"latency_s": 0.2, "detail_time_s": 10.0}
 def profiled(seed: int, spec: str, workload: Any, *, late: bool = False, kernels: Any = None, **changes: Any) -> Made:
     """A profile on a simulated GPU; of another host that is late between iterations, or of other kernels."""
     spec += f"{'&' if '?' in spec else '?'}seed={seed}"
-    device, kept, making = open_simulated(spec), [], profiling.prepare
+    device, kept, making = SimulatedGpu(spec), [], profiling.prepare
 
     def prepared(*arguments: Any) -> Any:
         found = making(*arguments)
@@ -143,7 +143,7 @@ def program(seed: int, group: str, seconds: float = 10.0) -> Made:
 
 def watched(seed: int, spec: str, seconds: float = 15.0) -> Made:
     """A GPU that follows a plan, watched."""
-    device = open_simulated(f"{spec}&seed={seed}")
+    device = SimulatedGpu(f"{spec}&seed={seed}")
     run = monitor([device], duration_s=seconds)
     (phase,) = run.spans.to_pylist()
     end = min(phase["end_ns"], phase["start_ns"] + round(1e9 * (run.result("time_s", 1).value or 0)))

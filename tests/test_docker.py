@@ -12,11 +12,11 @@ import zipfile
 import pytest
 
 from commands import command
+from compose import COMPOSE, service
 from jouletrace.processes.locks import FOLDER_VARIABLE
 from places import REPOSITORY
 
 DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
-COMPOSE = REPOSITORY / "docker" / "compose.yaml"
 KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "VOLUME", "ENTRYPOINT", "CMD"}
 
 
@@ -32,12 +32,6 @@ def of(name):
 
 def project():
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-
-
-def service(name):
-    """A service of the compose file."""
-    yaml = pytest.importorskip("yaml")
-    return yaml.safe_load(COMPOSE.read_text())["services"][name]
 
 
 def test_every_instruction_is_one():
@@ -115,17 +109,6 @@ def test_the_cache_the_locks_and_the_journal_lie_in_the_volume_that_stays():
         assert variables[name].startswith(f"{volume}/"), name
     assert of("WORKDIR")[-1] == volume
     assert f"./data:{volume}" in service("jouletrace")["volumes"]
-
-
-def test_the_sweep_of_the_compose_file_is_understood(capsys):
-    arguments = service("jouletrace")["command"]
-    assert arguments[:2] == ["mig", "sweep"]
-    known = command(capsys, "mig", "sweep", "--help").out
-    for argument in arguments[2:]:
-        assert argument.partition("=")[0] in known
-    profiles = next(one for one in arguments if one.startswith("--profiles=")).partition("=")[2]
-    said = command(capsys, "mig", "list", "-d", "sim:a100-80")
-    assert all(re.search(rf"^{re.escape(name)} ", said.out, flags=re.MULTILINE) for name in profiles.split(","))
 
 
 def test_files_that_are_mounted_and_built_from_are_there():

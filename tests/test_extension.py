@@ -189,7 +189,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of, samples
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.simulator.boards.presets import PRESETS
 
 NAME, PERIOD_MS, CAPABILITY = sys.argv[1], int(sys.argv[2]), tuple(map(int, sys.argv[3].split(".")))
@@ -212,7 +212,7 @@ def imported(form, name, text):
 def simulated():
     object.__setattr__(PRESETS["h200-141"], "title", NAME)
     object.__setattr__(PRESETS["h200-141"], "capability", CAPABILITY)
-    return [channel for source in open_simulated("sim:h200").sources() for channel in source.channels]
+    return [channel for source in SimulatedGpu("sim:h200").sources() for channel in source.channels]
 
 
 def beside_a_timeline():

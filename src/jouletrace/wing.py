@@ -35,6 +35,8 @@ class Wing:
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
+        divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, which divides the
+            GPU's energy between them (``analysis.serving.shared.Divider``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
@@ -48,6 +50,7 @@ class Wing:
     backends: Mapping[str, str] = field(default_factory=dict)
     model_files: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    divisions: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)

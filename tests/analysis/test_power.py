@@ -15,7 +15,7 @@ from jouletrace.analysis.power import energies, join, no_power_reason, power_rec
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
-from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings
 
@@ -185,7 +185,7 @@ def test_a_stamp_years_away_costs_no_memory_and_moves_no_other_reading(years):
 
 def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
     """Figures of ``measure`` of blocks that the sensor hardly sees; below one reading it says nothing."""
-    device = open_simulated("sim:h100?seed=2&sensor=sampled")
+    device = SimulatedGpu("sim:h100?seed=2&sensor=sampled")
     rng, spans = np.random.default_rng(1), []
     step = [SimKernel("high", 0.0013, 480.0), SimKernel("low", 0.0009, 100.0)]
     with recording(device) as session:

@@ -109,7 +109,7 @@ WRONG = [
             [*line, "--detail", "phase", "-d", "sim:h100"],
             "--detail phase: an inference has no phases; --task train (",
         )
-        for line in (["profile", "deit-t"], ["profile", "toy.py:toy"], ["fleet", "run", "deit-t"])
+        for line in (["profile", "deit-t"], ["profile", "toy.py:toy"])
     ),
     (2, ["profile", "deit-t", "--format", "xml"], "unknown format 'xml': it is one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),

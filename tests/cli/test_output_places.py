@@ -10,7 +10,6 @@ import pytest
 
 import jouletrace as jt
 from commands import command, wait_for
-from fleet_data import stored
 from jouletrace.cli.output import Place
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
@@ -129,14 +128,6 @@ def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     assert jt.load(program / "s" / "points" / "toy.py-wanders").complete
 
 
-def test_mig_sweep_over_a_workload_that_changes_the_folder(program, capsys):
-    arguments = ("--profiles", "1g.5gb", "--models", "toy.py:wanders", "-d", "sim:a100-40", "--seconds", "1")
-    said = command(capsys, "mig", "sweep", *arguments, "-o", "s", "--json")
-    assert said.code == 0, said.err
-    assert (program / "s" / "sweep.csv").is_file()
-    assert list((program / "elsewhere").iterdir()) == []
-
-
 def test_a_session_saves_where_it_began(workspace, monkeypatch):
     """The kind of Run on which every other one rests."""
     save_header = Session.save_header
@@ -160,13 +151,12 @@ def made(tmp_path_factory):
     save(profile_run(), folder / "R")
     save(profile_run(scale=2.0), folder / "other")
     save(profile_run(), folder / "z.zip")
-    stored(folder / "F", [1.0, 1.01])
     return folder
 
 
 @pytest.fixture
 def there(workspace, made):
-    """Runs and a fleet, whose bytes must stay as they are."""
+    """Runs, whose bytes must stay as they are."""
     shutil.copytree(made, workspace, dirs_exist_ok=True)
     (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
     (workspace / "empty.html").touch()
@@ -179,7 +169,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet.json", "thesis.html"]
+INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "thesis.html"]
 
 
 @pytest.mark.parametrize("place", [*INPUTS, "hard.html", "soft.html"])
@@ -188,9 +178,8 @@ INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet
     [
         ("report", "R", "-o"),
         ("report", "z.zip", "-o"),
-        ("fleet", "report", "F", "-o"),
     ],
-    ids=["report", "report-zip", "fleet-report"],
+    ids=["report", "report-zip"],
 )
 def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
     pytest.importorskip("plotly")
@@ -219,8 +208,6 @@ def test_what_a_report_writes_it_replaces_as_before(there, capsys):
         for run in ("R", "other"):
             assert command(capsys, "report", run, "-o", place).code == 0
     assert (there / "new.html").read_text().startswith("<!DOCTYPE html>")
-    for _ in range(2):
-        assert command(capsys, "fleet", "report", "F", "-o", "f.html").code == 0
     assert command(capsys, "report", "R", "-o", "/dev/null").code == 0
     assert jt.load("R").complete
 
@@ -249,14 +236,6 @@ def test_tables_of_parts_go_over_older_ones_only(there):
     before = contents(there)
     with pytest.raises(BadInputError, match=r"mine.csv exists and is not a table of layers"):
         write_files("mine", [run], [layer_rows(run)], "layer", overwrite=True)
-    assert contents(there) == before
-
-
-def test_a_mig_sweep_goes_into_no_run(there, capsys):
-    before = contents(there)
-    arguments = ("--profiles", "1g.5gb", "--models", "gemm", "-d", "sim:a100-40", "-o", "R")
-    said = command(capsys, "mig", "sweep", *arguments)
-    assert (said.code, said.complaint) == (2, "jouletrace: R is not empty and holds no sweep")
     assert contents(there) == before
 
 

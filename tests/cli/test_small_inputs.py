@@ -1,25 +1,12 @@
 """Environments and spellings that commands meet: no torch, a terminal of no width, digits of other scripts."""
 
-import os
-import sys
-
 import pytest
 
-from commands import PATIENCE_S, command, start
+from commands import command
 from jouletrace.run import save
 from make_runs import profile_run
+from scripts import check_that_torch_is_named
 from thinned import thinned
-
-NO_TORCH = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-"""
 
 
 @pytest.mark.thorough
@@ -29,8 +16,6 @@ sys.meta_path.insert(0, NoTorch())
         [
             "profile gemm -d sim:h100",
             "ab gemm gemm -d sim:h100",
-            "mig sweep --profiles 1g.5gb --models gemm -d sim:a100-40 --seconds 1",
-            "mig bench gemm --slices 1g.5gb -d sim:a100-40 --rate 1",
             "profile gemm -d sim:h100 --repeats 2",
             "sweep gemm -d sim:h100",
         ],
@@ -38,15 +23,7 @@ sys.meta_path.insert(0, NoTorch())
     ),
 )
 def test_without_torch_one_line_names_the_remedy(workspace, arguments):
-    (workspace / "site").mkdir()
-    (workspace / "site" / "sitecustomize.py").write_text(NO_TORCH)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(workspace / "site"), *sys.path])}
-    process = start(*arguments.split(), cwd=workspace, env=environment)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 3
-    assert "Traceback" not in err
-    assert "torch can't be imported" in err.splitlines()[-1]
-    assert "pip install 'jouletrace[torch]'" in err.splitlines()[-1]
+    check_that_torch_is_named(workspace, *arguments.split())
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "-5", "x", "٣٠"])
@@ -74,7 +51,6 @@ def test_a_width_in_which_nothing_can_be_read_is_not_taken(capsys, workspace, mo
         "sweep gemm -d sim:h100 --power-limit 1_0",
         "bench http://127.0.0.1:9 --rate ٣",
         "bench http://127.0.0.1:9 --rate 1 --input-tokens ٣",
-        "mig sweep --profiles 1g.5gb --models gemm -d sim:a100-40 --batch ٣",
         "run --duty ٣/60 -d cpu true",
         "show R --price ٣EUR",
         "compare R R --fail-if energy>٣%",

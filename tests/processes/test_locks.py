@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import children_of, command, gone, start, wait_for
+from commands import children_of, command, wait_for
 from jouletrace.cli import main
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
@@ -19,34 +19,12 @@ from jouletrace.processes import locks, termination
 from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
-from jouletrace.simulator.boards.mig_state import SimulatedMig
-from jouletrace.wings.mig.apply import open_backend, written_down
-from jouletrace.wings.mig.plan import Layout, layout_of
-from places import SUPPORT
+from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
 
-HERE = SUPPORT
 GPU = DeviceInfo("GPU-11111111-2222-3333-4444-555555555555", "a GPU")
-SIM, MIG = "sim:h100", "sim:a100-40"
-
-HANGS = """
-import time
-
-def hangs(batch=1):
-    time.sleep(600)
-"""
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
-
-
-def run_script(script, cwd, **more):
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=cwd, stderr=subprocess.PIPE, text=True, env=environment(), **more
-    )
-
+SIM = "sim:h100"
 
 # --- one process at a time ----------------------------------------------------------------------------
 
@@ -65,7 +43,7 @@ def holder(tmp_path, monkeypatch):
     """Another process that holds the GPU, with a cache folder of its own, as another user has."""
     with monkeypatch.context() as patch:
         patch.setenv("JOULETRACE_CACHE", str(tmp_path / "another-cache"))
-        process = run_script(HOLDER, tmp_path)
+        process = run_script(HOLDER, tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "held").exists)
     yield process
     process.kill()
@@ -85,14 +63,6 @@ def test_a_gpu_is_free_again_when_its_holder_is_killed(holder):
     holder.wait()
     with hold(GPU, "changing"):
         assert json.loads((shared_folder() / f"jouletrace-{GPU.id}.lock").read_text())["pid"] == os.getpid()
-
-
-def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
-    """The id of a simulated GPU is the same for both."""
-    with hold(open_device(MIG).info, "changing the power limit of"):
-        said = command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes")
-    assert said.code == 3
-    assert "is changing the power limit of SIM-a100-40-0" in said.complaint
 
 
 def test_restore_waits_for_the_lock(capsys, workspace):
@@ -132,7 +102,9 @@ with locks.hold(gpu, "dividing") as held:
 
 def test_a_fork_that_outlives_its_holder_is_not_taken_for_the_holder(tmp_path):
     """The number of the holder has been taken by an innocent process: no one is asked to wait for that one."""
-    process = run_script(FORKED.format(ends="os.kill(os.getpid(), 9)"), tmp_path, start_new_session=True)
+    process = run_script(
+        FORKED.format(ends="os.kill(os.getpid(), 9)"), tmp_path, start_new_session=True, stderr=subprocess.PIPE
+    )
     try:
         process.wait()
         path = shared_folder() / f"jouletrace-{GPU.id}.lock"
@@ -148,7 +120,7 @@ def test_a_fork_that_outlives_its_holder_is_not_taken_for_the_holder(tmp_path):
 
 
 def test_a_holder_that_ends_in_order_frees_the_gpu_though_a_fork_of_it_lives(tmp_path):
-    process = run_script(FORKED.format(ends="pass"), tmp_path, start_new_session=True)
+    process = run_script(FORKED.format(ends="pass"), tmp_path, start_new_session=True, stderr=subprocess.PIPE)
     try:
         process.wait()
         with hold(GPU, "changing"):
@@ -243,7 +215,7 @@ with settings.changing():
 )
 def test_a_power_limit_and_a_clock_come_back_whatever_signal_ends_their_holder(tmp_path, number):
     """In a program of its own, which handles none of them."""
-    process = run_script(CHANGES.format(then=""), tmp_path)
+    process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "changed").exists)
     limiter = open_device(SIM)
     assert (limiter.limit_w(), limiter.clock_mhz()) == (300.0, 1200.0)
@@ -260,7 +232,7 @@ def test_a_power_limit_and_a_clock_come_back_whatever_signal_ends_their_holder(t
 
 def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
     """A watcher that is stopped has not begun: no other process may see the GPU half put back."""
-    process = run_script(CHANGES.format(then=""), tmp_path)
+    process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "changed").exists)
     (watcher,) = children_of(process.pid)
     os.kill(watcher, signal.SIGSTOP)
@@ -279,7 +251,7 @@ def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
 
 def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tmp_path):
     forks = "if os.fork() == 0: time.sleep(600)"
-    process = run_script(CHANGES.format(then=forks), tmp_path, start_new_session=True)
+    process = run_script(CHANGES.format(then=forks), tmp_path, start_new_session=True, stderr=subprocess.PIPE)
     try:
         wait_for(lambda: (tmp_path / "changed").exists() and len(children_of(process.pid)) == 2)
         process.kill()
@@ -293,49 +265,13 @@ def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tm
 
 def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
     """The journal is damaged meanwhile."""
-    process = run_script(CHANGES.format(then=""), tmp_path)
+    process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
     wait_for((tmp_path / "changed").exists)
     journal_of(open_device(SIM).info).write_text("{")
     process.kill()
     _, err = process.communicate(timeout=60)
     assert "can't be read" in err
     assert err.rstrip().endswith("run jouletrace sweep --restore --device sim:h100")
-
-
-DIVIDES = """
-import os
-from jouletrace.wings.mig.apply import apply
-from jouletrace.wings.mig.apply import open_backend
-from jouletrace.wings.mig.plan import make_plan
-backend = open_backend("sim:a100-40")
-def die(text):
-    if "creating a compute" in text:
-        os.kill(os.getpid(), 9)
-apply(make_plan(["3g.20gb", "2g.10gb"], backend), backend, "sim:a100-40", die)
-"""
-
-
-def test_a_division_that_is_killed_half_way_is_taken_back(tmp_path):
-    process = run_script(DIVIDES, tmp_path)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    assert "back: it is divided as before again (MIG off)" in err
-    backend = open_backend(MIG)
-    assert layout_of(backend) == Layout(False)
-    assert written_down(backend.info) is None
-
-
-def test_a_division_that_is_done_stays_and_its_watcher_ends(capsys, workspace):
-    before = children_of(os.getpid())
-    assert command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes").code == 0
-    assert children_of(os.getpid()) == before
-    assert str(layout_of(open_backend(MIG))) == "3g.20gb at 4:4"
-    assert written_down(open_backend(MIG).info) == Layout(False)
-
-
-def divided():
-    with suppress(BadInputError):  # the state is being written
-        return layout_of(open_backend(MIG)) != Layout(False)
 
 
 @pytest.fixture
@@ -347,71 +283,28 @@ def scratch(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def sweeps(workspace, scratch):
-    """Both kinds of sweep, each in a process of its own, with the GPU changed and a point that never ends."""
-    pytest.importorskip("torch")
-    (workspace / "toy.py").write_text(HANGS)
-    commands = {
-        "mig": (
-            ("mig", "sweep", "--profiles", "1g.5gb", "--models", "toy.py:hangs", "-d", MIG, "-o", "s"),
-            divided,
-        ),
-        "power": (
-            ("sweep", "toy.py:hangs", "-d", SIM, "--power-limit", "300", "--yes", "-o", "s"),
-            lambda: open_device(SIM).limit_w() == 300.0,
-        ),
-    }
-    begun = []
-
-    def begin(kind):
-        arguments, changed = commands[kind]
-        process = start(*arguments, cwd=workspace, start_new_session=True)
-        begun.append(process)
-        wait_for(lambda: changed() or process.poll() is not None)
-        assert process.poll() is None, process.communicate()[1]
-        return process
-
-    yield begin
-    for process in begun:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+SWEEP = ("sweep", "toy.py:hangs", "-d", SIM, "--power-limit", "300", "--yes", "-o", "s")
 
 
-def as_before():
-    return open_device(SIM).limit_w() == 700.0 and not divided()
+def limited():
+    return open_device(SIM).limit_w() == 300.0
 
 
-@pytest.mark.parametrize("kind", ["mig", "power"])
-@pytest.mark.parametrize(
-    "numbers",
-    [pytest.param((signal.SIGHUP,), marks=pytest.mark.slow), (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP)],
-)
-def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(sweeps, kind, numbers):
-    """Shells send it twice, systemd after SIGTERM: the second may come while the first is being served."""
-    process = sweeps(kind)
-    for number in numbers:
-        process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert as_before()
-    assert not journal_of(open_device(SIM).info).exists()
-    assert written_down(SimulatedMig(MIG).info) is None
-    if len(numbers) == 1:
-        assert process.returncode == 130
-        assert err.splitlines()[-1] == "jouletrace: interrupted"
+@pytest.mark.parametrize("numbers", HANGUPS)
+def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, scratch, numbers):
+    with hanging_sweep(workspace, SWEEP, limited) as process:
+        check_that_it_ends(process, numbers)
+        assert open_device(SIM).limit_w() == 700.0
+        assert not journal_of(open_device(SIM).info).exists()
 
 
-@pytest.mark.parametrize("kind", ["mig", "power"])
-def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(sweeps, kind, scratch):
-    process = sweeps(kind)
-    if kind == "mig":
-        wait_for(lambda: list(scratch.glob(f"{PREFIX}*")))
-    process.kill()
-    process.wait()
-    wait_for(as_before)
-    assert "ended without putting" in process.communicate(timeout=60)[1]
-    assert list(scratch.glob(f"{PREFIX}*")) == []
+def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(workspace, scratch):
+    with hanging_sweep(workspace, SWEEP, limited) as process:
+        process.kill()
+        process.wait()
+        wait_for(lambda: open_device(SIM).limit_w() == 700.0)
+        assert "ended without putting" in process.communicate(timeout=60)[1]
+        assert list(scratch.glob(f"{PREFIX}*")) == []
 
 
 def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_asked_to_ignore(monkeypatch):
@@ -439,15 +332,6 @@ def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_asked_to_i
     finally:
         for name, handler in was.items():
             signal.signal(name, handler)
-
-
-def test_a_second_process_cannot_sweep_over_a_gpu_that_is_swept_over(sweeps, capsys, monkeypatch):
-    process = sweeps("mig")
-    monkeypatch.setenv("JOULETRACE_CACHE", "another")
-    said = command(capsys, "mig", "apply", "7g.40gb", "-d", MIG, "--yes")
-    assert said.code == 3
-    assert f"another jouletrace (pid {process.pid}) is sweeping over slices of SIM-a100-40-0" in said.complaint
-    assert not gone(process.pid)
 
 
 def test_of_two_that_write_one_file_the_second_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store, calibrations
 from jouletrace.recording.collector import Collector
 from jouletrace.run.channels import POWER
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 
 pytestmark = pytest.mark.thorough
 
@@ -38,7 +38,7 @@ def cache(calibrated, monkeypatch):
 
 def test_every_power_sensor_is_described_as_measured(calibrated):
     run, _ = calibrated
-    device = open_simulated("sim:h100?seed=2")
+    device = SimulatedGpu("sim:h100?seed=2")
     hidden = device.truth.parameters()
     assert set(run.calibration[device.info.id]["channels"]) == {POWER, "power_instant_w", "power_average_w"}
     record = run.channel(device.info.id, POWER)
@@ -59,7 +59,7 @@ def test_every_power_sensor_is_described_as_measured(calibrated):
 
 def test_the_best_rates_are_those_of_the_gpu_and_are_stored_with_its_name(calibrated, cache):
     run, _ = calibrated
-    device = open_simulated("sim:h100?seed=2")
+    device = SimulatedGpu("sim:h100?seed=2")
     hidden, peaks = device.truth.parameters(), {"fp32": 67e12, "tf32": 495e12, "fp8": 1979e12}
     rates = calibrations.stored_calibration(device)["rates"]
     assert rates == run.calibration[device.info.id]["rates"]
@@ -72,7 +72,7 @@ def test_the_best_rates_are_those_of_the_gpu_and_are_stored_with_its_name(calibr
 
 
 def test_a_gpu_without_pipes_of_a_format_has_no_best_rate_of_it():
-    assert best_rates(open_simulated("sim:v100"), None)["flops_per_s"].keys() == {"fp32", "tf32", "fp16", "bf16"}
+    assert best_rates(SimulatedGpu("sim:v100"), None)["flops_per_s"].keys() == {"fp32", "tf32", "fp16", "bf16"}
 
 
 @pytest.mark.parametrize("channel", [POWER, "power_instant_w"])
@@ -92,7 +92,7 @@ def test_only_the_record_that_energy_is_computed_from_warns_that_it_fits_no_mode
 
 @pytest.mark.parametrize(("board", "record_s"), [("h100", 1.0), ("a100", 0.002)])
 def test_readings_that_stand_still_are_asked_for_often(board, record_s, tmp_path):
-    collector = Collector([open_simulated(f"sim:{board}")], tmp_path, "0000", 0.002)
+    collector = Collector([SimulatedGpu(f"sim:{board}")], tmp_path, "0000", 0.002)
     asked = {channel.name: source.interval_s for source in collector.sources for channel in source.channels}
     assert asked[POWER] == record_s
     assert asked.get("power_instant_w", 0.002) == asked.get("power_average_w", 0.002) == 0.002
@@ -142,13 +142,13 @@ def test_kernels_of_a_calibrated_gpu_have_their_energies(calibrated, cache):
 
 
 def test_a_gpu_whose_sensor_is_another_has_another_calibration(calibrated, cache):
-    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
-    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=sampled")) is None
-    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=1")) is None
+    assert calibrations.stored_calibration(SimulatedGpu("sim:h100?seed=2&run=5")) is not None
+    assert calibrations.stored_calibration(SimulatedGpu("sim:h100?seed=2&sensor=sampled")) is None
+    assert calibrations.stored_calibration(SimulatedGpu("sim:h100?seed=1")) is None
 
 
 def test_another_driver_makes_a_calibration_void(calibrated, cache):
-    device = open_simulated("sim:h100?seed=2")
+    device = SimulatedGpu("sim:h100?seed=2")
     device.info.driver = "another"
     assert calibrations.stored_calibration(device) is None
 

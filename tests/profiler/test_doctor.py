@@ -12,7 +12,7 @@ from jouletrace.profiler import doctor
 from jouletrace.profiler.doctor import diagnose
 from jouletrace.recording.calibrations import store_calibration
 from jouletrace.run import DeviceInfo
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 
 
 def test_every_sensor_of_a_gpu_is_listed_with_period_and_cost():
@@ -29,7 +29,7 @@ def test_every_sensor_of_a_gpu_is_listed_with_period_and_cost():
 
 
 def test_a_calibration_is_shown_with_its_age():
-    device = open_simulated("sim:h100")
+    device = SimulatedGpu("sim:h100")
     two_days_ago = time.time_ns() - 2 * 86_400_000_000_000
     store_calibration(device, {"time_ns": two_days_ago, "channels": {"power_w": {"period_s": 0.02}}})
     (board,) = diagnose("sim:h100").devices
@@ -52,7 +52,7 @@ def test_a_gpu_that_cannot_be_opened_does_not_hide_the_others(monkeypatch):
     def opened(spec):
         if spec == "GPU-1":
             raise NotPossibleError("the GPU is lost")
-        return open_simulated("sim:h100")
+        return SimulatedGpu("sim:h100")
 
     monkeypatch.setattr(doctor, "open_device", opened)
     one, other = diagnose().devices

@@ -11,7 +11,7 @@ import jouletrace as jt
 from commands import PATIENCE_S, gone, wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import measure as module
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 from shown import trust_of
 
 SQUARE = "sim:h100?realtime=1&load=0.4:120,0.4:500"
@@ -43,7 +43,7 @@ def test_a_block_of_a_steady_load():
 @pytest.mark.thorough
 def test_blocks_hold_what_the_gpu_drew_meanwhile():
     """The plan repeats from the Unix epoch on, so a GPU of our own lives the same life."""
-    device = open_simulated(SQUARE)
+    device = SimulatedGpu(SQUARE)
     with jt.measure(device=SQUARE) as m:
         time.sleep(0.9)
     energy = m.energy_j
@@ -203,7 +203,7 @@ def test_a_calibration_of_the_gpu_is_used():
 
     spec = "sim:h100?realtime=1&seed=5&load=100:300"
     response = StepResponse(0.02, window_s=0.023, origin="calibrated").to_dict()
-    store_calibration(open_simulated(spec), {"time_ns": 1, "channels": {"power_w": response}})
+    store_calibration(SimulatedGpu(spec), {"time_ns": 1, "channels": {"power_w": response}})
     with jt.measure(device=spec) as m:
         pass
     (channel,) = [c for c in m._recording.session.run.channels if c.name == "power_w"]

@@ -14,7 +14,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 
 pytestmark = pytest.mark.thorough
 
@@ -148,13 +148,13 @@ def test_slow_iterations_are_timed_nevertheless_but_not_beyond_the_limit(iterati
             taken.append(n)
             return np.full(n, iteration_s)
 
-    with recording(open_simulated("sim:h100")) as session:
+    with recording(SimulatedGpu("sim:h100")) as session:
         passes.latency(session, Slow(), ProfileSettings(max_time_s=limit_s), iteration_s)
     assert taken == expected
 
 
 def test_the_time_limit_counts_from_the_warm_up_on():
-    with recording(open_simulated("sim:h100")) as session:
+    with recording(SimulatedGpu("sim:h100")) as session:
         begun_ns = session.clock.time_ns()
         session.clock.sleep(5.0)
         assert passes.within(session, ProfileSettings(), begun_ns).max_time_s is None
@@ -172,7 +172,7 @@ def test_a_format_that_the_cpu_lacks_is_slow(tmp_path):
 
 
 def test_deep_idle_is_taken_where_no_one_holds_a_context():
-    device = open_simulated("sim:h100")
+    device = SimulatedGpu("sim:h100")
     with recording(device) as session:
         passes.deep_idle(session, device, ProfileSettings(), Progress())
     (row,) = session.run.spans.to_pylist()
@@ -183,7 +183,7 @@ def test_deep_idle_is_taken_where_no_one_holds_a_context():
 
 @pytest.mark.parametrize("reason", ["context_exists", "other_processes"])
 def test_a_deep_idle_that_cannot_be_seen_comes_from_the_store(monkeypatch, reason):
-    device = open_simulated("sim:h100")
+    device = SimulatedGpu("sim:h100")
     level = {"value": 71.0, "low": 70.0, "high": 72.0, "n": 50, "method": "idle", "reason": None, "time_ns": 1}
     board_store.remember(device.info.id, deep_idle=level)
     monkeypatch.setattr(passes, "context_in_this_process", lambda: reason == "context_exists")
@@ -195,7 +195,7 @@ def test_a_deep_idle_that_cannot_be_seen_comes_from_the_store(monkeypatch, reaso
 
 
 def test_idle_lasts_as_long_as_a_slow_sensor_remembers():
-    device = open_simulated("sim:h100")
+    device = SimulatedGpu("sim:h100")
     with recording(device) as session:
         session.recorder.channels = [power(period_s=0.1, window_s=1.0)]
         passes.idle(session, "deep idle", ProfileSettings(idle_s=1.0), Progress())

@@ -11,11 +11,11 @@ from jouletrace.recording.session import Session
 from jouletrace.recording.spooled import SpooledRows
 from jouletrace.run import load, tables
 from jouletrace.run.spool import read_spool
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 
 
 def session_on(folder=None, spec="sim:h100", **keys):
-    return Session("profile", [open_simulated(spec)], folder=folder, **keys)
+    return Session("profile", [SimulatedGpu(spec)], folder=folder, **keys)
 
 
 def window(session, start, end):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -11,11 +10,9 @@ import pytest
 
 from commands import wait_for
 from jouletrace.run.scratch import PREFIX, Scratch, remove_left_behind
-from places import SUPPORT
+from scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and locks on folders")
-
-HERE = SUPPORT
 
 
 @pytest.fixture
@@ -26,13 +23,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return place
-
-
-def run_script(script, cwd):
-    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=cwd, env={**os.environ, "PYTHONPATH": paths}, start_new_session=True
-    )
 
 
 def test_a_scratch_folder_is_there_until_it_is_removed(folder):
@@ -88,33 +78,7 @@ if __name__ == "__main__":
 
 def test_a_fork_that_measures_leaves_nothing_though_it_ends_without_cleaning_up(folder):
     """multiprocessing ends its children by ``os._exit``: the recorder, which lives a little longer, cleans up."""
-    process = run_script(MEASURES, folder)
+    process = run_script(MEASURES, folder, start_new_session=True)
     wait_for(lambda: list(folder.glob(f"{PREFIX}*")) or process.poll() is not None)
     assert process.wait() == 0
-    wait_for(lambda: not list(folder.glob(f"{PREFIX}*")))
-
-
-FLEET = """
-from pathlib import Path
-from fleet_data import gpus
-from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
-from jouletrace.wings.fleet.plan import FleetSettings, Task
-from jouletrace.campaign import worker
-from jouletrace.devices import open_device
-worker.MODULE = "fake_campaign_child"
-engine.open_device = lambda spec: open_device("cpu")
-some = gpus(1, 2)
-node = Node(FleetSettings("hangs"), some, ".")
-node.at_once([Task(gpu, 0) for gpu in some], print, lambda gpu, message: None)
-"""
-
-
-def test_a_fleet_that_is_killed_leaves_no_temporary_folder(folder, tmp_path):
-    process = run_script(FLEET, tmp_path)
-    try:
-        wait_for(lambda: len(list(folder.glob(f"{PREFIX}*/*"))) == 2)  # what its children record
-    finally:
-        process.kill()
-        process.wait()
     wait_for(lambda: not list(folder.glob(f"{PREFIX}*")))

@@ -7,17 +7,12 @@ import pytest
 
 from commands import command, done
 from fake_nvml import FakeNvml, v100
-from fleet_data import gpus
 from jouletrace.campaign.sweep import run_sweep
 from jouletrace.devices import cuda_order, open_device
 from jouletrace.devices.nvml import api
-from jouletrace.errors import NotPossibleError
 from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.run import load
-from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
-from jouletrace.wings.fleet.plan import Noise
 
 torch = pytest.importorskip("torch")
 
@@ -99,31 +94,6 @@ def test_resnet50_trains_on_a_folder_of_images(study, no_rapl):
     run = load("images-run")
     assert "8 images of 2 classes" in run.workload["data"]
     assert run.result("latency_s").value > 0
-
-
-def test_it_trains_beside_the_product_on_the_gpus_that_are_named(study, capsys, monkeypatch):
-    """Tests of processes hold that it runs and ends with the measurement."""
-    asked = []
-
-    class Asked(Node):
-        def at_once(self, group, note, hear):
-            asked.append((self._settings, [task.gpu.index for task in group]))
-            raise NotPossibleError("that was all")
-
-    boards = gpus(1, 4)
-    monkeypatch.setattr(engine, "Node", Asked)
-    monkeypatch.setattr(engine, "find_gpus", lambda *wanted: (boards[:1], boards[1:]))
-    monkeypatch.setattr(engine, "busy", lambda boards: {})
-    noise = ("--noise", "resnet50@1,2,3", "--noise-task", "train", "--noise-batch", "128")
-    said = command(
-        capsys, "fleet", "run", "sgemm", "--config", "size=25536", "--gpus", "0", "--repeats", "5", *noise, "-o", "f"
-    )
-    assert (said.code, said.err.splitlines()[-1]) == (3, "jouletrace: that was all")
-    ((settings, places),) = asked
-    assert places == [0]
-    assert settings.noise == (Noise("resnet50", (1, 2, 3)),)
-    assert (settings.noise_profile.task, settings.noise_profile.batch) == ("train", 128)
-    assert (settings.repeats, settings.profile.config["size"]) == (5, "25536")
 
 
 @pytest.mark.parametrize(

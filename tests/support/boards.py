@@ -11,7 +11,7 @@ from jouletrace.profiler import profile as profiler
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 
 QUICK = {"warmup_s": 3.0, "idle_s": 1.5, "latency_s": 0.5, "calibrated": False}
 """Settings that keep the simulation short."""
@@ -24,7 +24,7 @@ def kernels(watts: float = 300.0, seconds: float = 200e-6) -> list[SimKernel]:
 
 def board_step(spec: str = "sim:h100?noise=1", **keys: float) -> tuple[SimulatedGpu, SimulatedStep]:
     """A GPU and a step on it; a context exists from here on."""
-    device = open_simulated(spec)
+    device = SimulatedGpu(spec)
     return device, SimulatedStep(device, kernels(**keys))
 
 
@@ -50,7 +50,7 @@ def profiled(monkeypatch, spec: str, **settings: object) -> tuple[Run, Simulated
     from jouletrace.workloads import ObjectWorkload
 
     opened: list[SimulatedGpu] = []
-    monkeypatch.setattr(profiler, "open_device", lambda name: opened.append(open_simulated(name)) or opened[-1])
+    monkeypatch.setattr(profiler, "open_device", lambda name: opened.append(SimulatedGpu(name)) or opened[-1])
     workload = ObjectWorkload(*mlp(), name="mlp")
     run = profiler.profile_workload(workload, ProfileSettings(device=spec, **{**QUICK, **settings}))  # type: ignore[arg-type]
     return run, opened[0]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from jouletrace.cli import main
 from preloaded import Popen
@@ -147,3 +150,19 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def options(*command: str) -> set[str]:
+    """Options in the help of a command."""
+    return set(re.findall(r"--[a-z0-9][a-z0-9-]*", done(*command, "--help").out))
+
+
+def check_that_lines_fit(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
+    """What a command prints fits a terminal of 80 columns, and nothing is left out for that."""
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = done(*command).out
+    assert max(map(len, narrow.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = done(*command).out
+    costs = r"[\d.]+ [nµm]?s\b"  # of a read: they vary
+    assert re.sub(costs, "", " ".join(wide.split())) == re.sub(costs, "", " ".join(narrow.split()))

@@ -34,7 +34,7 @@ _THEIRS = ("bad_input", "disk_full")
 class Outcome(Generic[Point]):
     """Why a point has no result, as a code and a sentence; "" if it has one.
 
-    Codes are those of ``worker.reason_of``, "interrupted", and of a fleet "busy" and "no_noise".
+    Codes are those of ``worker.reason_of``, "interrupted", and those of the campaign.
     """
 
     point: Point

@@ -120,8 +120,8 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
             _item(console, f"calibrated {_ago(one.calibrated_days_ago)}", _GOOD)
             for name, response in one.calibration.items():
                 _item(console, _response(response), name=f"{name}: ", indent=6)
-    if one.power_step:
-        _item(console, _power_step(one), _GOOD)
+    for fact in one.remembered.values():
+        _item(console, f"{fact['text']}; measured {_ago(fact['days_ago'])}", _GOOD)
     for process in one.processes:
         used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
         who = f"{process.name or 'a process'} (pid {process.pid}{used})"
@@ -148,19 +148,6 @@ def _response(response: dict[str, Any]) -> str:
     times = {"period": "period_s", "window": "window_s", "rise": "rise_s", "delay": "delay_s"}
     parts = [f"{name} {_duration(response[key])}" for name, key in times.items()]
     return ", ".join([*parts, "gapless" if response["gapless"] else "not gapless"])
-
-
-def _power_step(one: DeviceDiagnosis) -> str:
-    step = one.power_step
-    watts = [step.get(f"step_{name}_w") for name in ("rest", "settled", "peak")]
-    text = f"power step at the start of a load ({step.get('load')}): {watts[0]:.0f} to {watts[1]:.0f} W"
-    if step.get("step_rise_s") is not None:
-        text += f", 90 % after {_duration(step['step_rise_s'])}"
-    if watts[2] is not None:
-        text += f", peak {watts[2]:.0f} W"
-        if step.get("step_return_s") is not None:
-            text += f", back after {_duration(step['step_return_s'])}"
-    return f"{text}; measured {_ago(one.power_step_days_ago or 0.0)}"
 
 
 def _line(capability: Capability) -> str:

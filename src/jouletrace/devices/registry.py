@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -16,12 +17,12 @@ VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
 ]
-"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those
-above this package follow them."""
+"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those of
+wings follow, then those above this package: a wing may open some of the names that these would."""
 
 
-SLICE = "MIG-SIM-"
-"""The beginning of UUIDs of slices of simulated GPUs."""
+_SIMULATED = re.compile(r"sim:|(?i:\w+-SIM-)")
+"""How names of simulated GPUs begin, and ids of what is on one."""
 
 
 def open_device(spec: str) -> Device:
@@ -78,8 +79,8 @@ def open_devices(specs: Sequence[str], *, real_time: bool = False) -> list[Devic
 
 
 def is_simulated(spec: str) -> bool:
-    """True if a name is that of a simulated GPU or of a slice of one."""
-    return spec.startswith("sim:") or spec.upper().startswith(SLICE)
+    """True if a name is that of a simulated GPU or of something on one."""
+    return _SIMULATED.match(spec) is not None
 
 
 def in_real_time(spec: str) -> str:
@@ -133,7 +134,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    return (import_module(name).VENDOR for name in (*VENDORS, *higher.VENDORS, *_of_wings()))
+    return (import_module(name).VENDOR for name in (*VENDORS, *_of_wings(), *higher.VENDORS))
 
 
 def _of_wings() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import util
 from typing import Any
@@ -37,8 +38,8 @@ class DeviceDiagnosis:
         processes: The processes that use it now.
         calibrated_days_ago: Age of its stored calibration in days; None if there is none for this driver.
         calibration: The calibrated response by channel.
-        power_step: Its power step at the start of a fleet's load: watts, seconds, "load"; {} if never measured.
-        power_step_days_ago: Age of that measurement in days.
+        remembered: What other commands have stored about it for ``doctor``, by name: its "text", and how many
+            "days_ago" it was measured.
         problem: Why it couldn't be opened; "" if it was.
     """
 
@@ -47,8 +48,7 @@ class DeviceDiagnosis:
     processes: list[Process] = field(default_factory=list)
     calibrated_days_ago: float | None = None
     calibration: dict[str, Facts] = field(default_factory=dict)
-    power_step: dict[str, Any] = field(default_factory=dict)
-    power_step_days_ago: float | None = None
+    remembered: dict[str, Facts] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -98,15 +98,18 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
         found = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
         calibration = stored_calibration(device)
         if calibration is not None:
-            found.calibrated_days_ago = (time.time_ns() - calibration.get("time_ns", 0)) / 86_400e9
+            found.calibrated_days_ago = _days_ago(calibration)
             found.calibration = calibration.get("channels", {})
-        step = board_store.recall(device.info.id).get("power_step")
-        if isinstance(step, dict):
-            found.power_step = step
-            found.power_step_days_ago = (time.time_ns() - int(step.get("time_ns", 0))) / 86_400e9
+        for name, fact in board_store.recall(device.info.id).items():
+            if isinstance(fact, dict) and isinstance(fact.get("text"), str):
+                found.remembered[name] = {**fact, "days_ago": _days_ago(fact)}
         return found
     finally:
         device.close()
+
+
+def _days_ago(fact: Mapping[str, Any]) -> float:
+    return (time.time_ns() - int(fact.get("time_ns", 0))) / 86_400e9
 
 
 def _is_there(library: str) -> bool:

@@ -12,7 +12,7 @@ from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.run import load
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 
 SQUARE = "sim:h100?load=2:120,2:600"
 REAL = "sim:h100?realtime=1&load=0.5:120,0.5:600"
@@ -20,7 +20,7 @@ REAL = "sim:h100?realtime=1&load=0.5:120,0.5:600"
 
 def watch(*specs, command=None, **options):
     """The Run, the exit code of the command, the devices."""
-    devices = [open_simulated(spec) for spec in specs]
+    devices = [SimulatedGpu(spec) for spec in specs]
     if command is None:
         return monitor(devices, **options), None, devices
     with Launcher(program_of(command, module=False)) as launcher:
@@ -75,7 +75,7 @@ def test_ticks_come_at_their_interval_with_the_latest_readings():
 def test_fast_ticks_show_fresh_readings():
     """Four lines a second: the recorder is asked, since by itself it looks once per second."""
     ages = []
-    device = open_simulated(SQUARE)
+    device = SimulatedGpu(SQUARE)
 
     def look(found, _):
         ages.append((device.clock.time_ns() - found[0].time_ns) / 1e9)

@@ -15,7 +15,7 @@ from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.monitoring.watch import LiveWork
 from jouletrace.profiler.monitoring.work_counter import Target, WorkCounter
 from jouletrace.run import load
-from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards import SimulatedGpu
 from metric_server import Page, counter_page, serving
 from places import REPOSITORY
 
@@ -42,7 +42,7 @@ class Seen:
 
 
 def watched(counter, look=lambda: None, **options):
-    device = open_simulated(REAL)
+    device = SimulatedGpu(REAL)
     seen = Seen(look)
     facts = {"interval_s": 0.2, "duration_s": 2.2, **options}
     run = monitor([device], counter=counter, displays=[seen.show], **facts)
@@ -99,7 +99,7 @@ def test_a_slow_server_delays_neither_ticks_nor_samples():
 def test_virtual_time_and_a_real_counter_do_not_go_together():
     counter = WorkCounter(Target.parse("http://127.0.0.1:9/#x"))
     with pytest.raises(BadInputError, match="a counter takes real time"):
-        monitor([open_simulated("sim:h100")], duration_s=1.0, counter=counter)
+        monitor([SimulatedGpu("sim:h100")], duration_s=1.0, counter=counter)
 
 
 # --- the command line, with the example ------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
-from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, open_simulated
+from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, SimulatedGpu
 from jouletrace.simulator.boards.presets import draw
 from pace import worked
 from step_truth import clock_mhz, mean_step, steady_step
@@ -19,12 +19,12 @@ HEAVY = [SimKernel("a", 60e-6, 900.0), SimKernel("b", 40e-6, 700.0, clocked=0.2,
 
 def quiet(preset="h100", **keys):
     """A GPU without noise."""
-    return open_simulated(f"sim:{preset}?noise=0" + "".join(f"&{key}={value}" for key, value in keys.items()))
+    return SimulatedGpu(f"sim:{preset}?noise=0" + "".join(f"&{key}={value}" for key, value in keys.items()))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_a_device_that_says_simulated(preset):
-    gpu = open_simulated(f"sim:{preset}?seed=3")
+    gpu = SimulatedGpu(f"sim:{preset}?seed=3")
     assert isinstance(gpu, Device)
     assert gpu.info.simulated
     assert gpu.info.kind == "gpu"
@@ -36,9 +36,9 @@ def test_every_preset_is_a_device_that_says_simulated(preset):
 
 
 def test_short_names_mean_the_usual_gpu():
-    assert open_simulated("sim:h100").info.name == "SIMULATED H100 80GB"
-    assert open_simulated("sim:a100").info.id == "SIM-a100-80-0"
-    assert open_simulated("sim:h200").info.id == "SIM-h200-141-0"
+    assert SimulatedGpu("sim:h100").info.name == "SIMULATED H100 80GB"
+    assert SimulatedGpu("sim:a100").info.id == "SIM-a100-80-0"
+    assert SimulatedGpu("sim:h200").info.id == "SIM-h200-141-0"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_short_names_mean_the_usual_gpu():
 )
 def test_a_bad_spec_is_refused_in_one_line(spec, says):
     with pytest.raises(BadInputError, match=r"^[^\n]+$") as error:
-        open_simulated(spec)
+        SimulatedGpu(spec)
     assert says in str(error.value)
 
 
@@ -95,7 +95,7 @@ def test_a_locked_clock_is_lowered_by_the_power_cap_and_comes_back_when_it_is_re
 
 def test_the_same_seed_is_the_same_gpu_and_run():
     def life(spec):
-        gpu = open_simulated(spec)
+        gpu = SimulatedGpu(spec)
         start, end = gpu.board.run(HEAVY, 5000)
         return end - start, gpu.truth.energy_j(start, end)
 
@@ -105,7 +105,7 @@ def test_the_same_seed_is_the_same_gpu_and_run():
 
 
 def test_another_run_is_the_same_gpu_with_other_noise():
-    first, second = open_simulated("sim:h100?seed=5"), open_simulated("sim:h100?seed=5&run=1")
+    first, second = SimulatedGpu("sim:h100?seed=5"), SimulatedGpu("sim:h100?seed=5&run=1")
     assert first.truth.parameters() == second.truth.parameters()
 
 
@@ -118,7 +118,7 @@ def test_parameters_lie_in_the_ranges_of_the_preset_and_differ():
 
 
 def test_energies_of_adjacent_windows_sum_exactly():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     start, _ = gpu.board.run(HEAVY, 3000)
     gpu.board.wait(0.5)
     end = gpu.clock.time_ns()
@@ -175,7 +175,7 @@ def test_caused_and_drawn_energy_agree_in_steady_state():
 
 def test_reading_the_gpu_changes_nothing():
     def life(poll_s):
-        gpu = open_simulated("sim:h100?seed=2")
+        gpu = SimulatedGpu("sim:h100?seed=2")
         for source in gpu.sources() if poll_s else []:
             gpu.clock.every(poll_s, source.poll)
         start, end = gpu.board.run(HEAVY, 4000)
@@ -186,7 +186,7 @@ def test_reading_the_gpu_changes_nothing():
 
 
 def test_idle_levels_with_and_without_a_context():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     board, clock = gpu.board, gpu.clock
 
     def mean_w(seconds):
@@ -219,7 +219,7 @@ def test_context_idle_is_higher_on_a_hot_die_and_falls_as_it_cools():
 
 
 def test_the_cap_holds_power_after_an_overshoot():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     gpu.board.hold_context()
     gpu.board.wait(1)
     start, end = gpu.board.run(HEAVY, 60000)
@@ -266,7 +266,7 @@ def test_the_steady_state_is_what_a_long_run_settles_to():
 
 
 def test_kernels_and_idle_sum_to_the_energy_of_the_window():
-    gpu = open_simulated("sim:h100?seed=4")
+    gpu = SimulatedGpu("sim:h100?seed=4")
     schedule = gpu.board.schedule(HEAVY)
     n = 20000
     start, end = gpu.board.run(schedule, n)
@@ -294,7 +294,7 @@ def test_a_slower_clock_lengthens_a_kernel_by_the_share_that_is_clocked():
 
 
 def test_iterations_are_timed_one_by_one_and_sum_to_the_run():
-    gpu = open_simulated("sim:h100?seed=1")
+    gpu = SimulatedGpu("sim:h100?seed=1")
     each = gpu.board.run_timed(HEAVY, 3000)
     assert each.shape == (3000,)
     assert 115e-6 < np.median(each) < 140e-6
@@ -311,7 +311,7 @@ def test_timed_iterations_without_noise_are_the_period_of_the_schedule():
 
 
 def test_load_noise_is_autocorrelated():
-    gpu = open_simulated("sim:h100?seed=1")
+    gpu = SimulatedGpu("sim:h100?seed=1")
     start, end = gpu.board.load(500.0, 20.0)
     edges = np.arange(start + 10**9, end, 10_000_000)
     power = np.array([gpu.truth.energy_j(int(a), int(a) + 10_000_000) for a in edges[:-1]]) / 0.01
@@ -324,7 +324,7 @@ def test_load_noise_is_autocorrelated():
 def test_runs_on_one_gpu_differ_by_a_little():
     energies = []
     for run in range(12):
-        gpu = open_simulated(f"sim:h100?seed=1&run={run}")
+        gpu = SimulatedGpu(f"sim:h100?seed=1&run={run}")
         start, end = gpu.board.run(MILD, 20000)
         energies.append(gpu.truth.caused_energy_j(start, end))
     spread = np.std(energies) / np.mean(energies)
@@ -397,7 +397,7 @@ def test_bad_kernels_and_counts_are_refused():
 
 
 def test_twenty_seconds_of_gpu_time_are_cheap():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     gpu.clock.every(0.02, gpu.sources()[0].poll)
     kernels = [SimKernel(f"k{i}", 20e-6, 800.0) for i in range(300)]
     with worked() as work:
@@ -407,7 +407,7 @@ def test_twenty_seconds_of_gpu_time_are_cheap():
 
 
 def test_real_time_follows_the_wall_clock():
-    gpu = open_simulated("sim:h100?realtime=1&noise=0&load=3600:300")
+    gpu = SimulatedGpu("sim:h100?realtime=1&noise=0&load=3600:300")
     assert not gpu.clock.virtual
     start = time.time_ns()
     gpu.board.wait(0.2)
@@ -418,7 +418,7 @@ def test_real_time_follows_the_wall_clock():
 
 
 def test_work_in_real_time_takes_as_long_as_it_says():
-    gpu = open_simulated("sim:h100?realtime=1")
+    gpu = SimulatedGpu("sim:h100?realtime=1")
     before = time.time_ns()
     start, end = gpu.board.load(400.0, 0.2)
     assert before <= start
@@ -428,7 +428,7 @@ def test_work_in_real_time_takes_as_long_as_it_says():
 
 def readings(spec):
     """Contents of a GPU's own record after some work, and when each reading was stamped."""
-    gpu = open_simulated(spec)
+    gpu = SimulatedGpu(spec)
     source = gpu.sources()[0]
     gpu.board.load(400.0, 1.3)
     gpu.clock.sleep(0.7)
@@ -449,7 +449,7 @@ def test_another_start_of_virtual_time_changes_nothing_but_the_stamps(monkeypatc
 def test_virtual_time_starts_in_the_present(monkeypatch):
     monkeypatch.delenv("JOULETRACE_SIMULATED_START")
     before = time.time_ns() // 10**9
-    start = open_simulated("sim:h100").clock.time_ns() // 10**9
+    start = SimulatedGpu("sim:h100").clock.time_ns() // 10**9
     assert before <= start <= time.time_ns() // 10**9
 
 
@@ -457,7 +457,7 @@ def test_virtual_time_starts_in_the_present(monkeypatch):
 def test_a_start_that_is_none_is_refused(monkeypatch, start):
     monkeypatch.setenv("JOULETRACE_SIMULATED_START", start)
     with pytest.raises(BadInputError, match="JOULETRACE_SIMULATED_START"):
-        open_simulated("sim:h100")
+        SimulatedGpu("sim:h100")
 
 
 def test_schedules_in_turn_run_as_each_of_them_does():

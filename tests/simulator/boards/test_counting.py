@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 from jouletrace.errors import BadInputError, NotPossibleError  # noqa: E402
 from jouletrace.execution.steps.counting import count_operators, count_workload, fake_tensors  # noqa: E402
 from jouletrace.execution.steps.simulated import SimulatedStep, kernels_of, simulate_workload  # noqa: E402
-from jouletrace.simulator.boards import PRESETS, open_simulated  # noqa: E402
+from jouletrace.simulator.boards import PRESETS, SimulatedGpu  # noqa: E402
 from jouletrace.workloads.base import Built, WorkloadOptions  # noqa: E402
 from pace import worked  # noqa: E402
 from step_truth import clock_mhz, steady_step  # noqa: E402
@@ -257,7 +257,7 @@ def test_deit_like_models_take_about_what_they_take_on_an_h100():
 
     # recorded on an H100, as a graph: batch 64 6.7 ms, 4.6 J, capped; batch 1 0.706 ms, 0.21 J
     for batch, latency_s, energy_j in ((64, 6.7e-3, 4.6), (1, 0.706e-3, 0.21)):
-        gpu = open_simulated("sim:h100")
+        gpu = SimulatedGpu("sim:h100")
         _, step = simulate_workload(Small(make(batch)), WorkloadOptions(), gpu, "graph")
         step.replay(round(3 / latency_s))
         n = round(2 / latency_s)
@@ -269,7 +269,7 @@ def test_deit_like_models_take_about_what_they_take_on_an_h100():
 
 
 def test_a_simulated_workload_is_a_step_with_counted_facts():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     built, step = simulate_workload(Small(mlp), WorkloadOptions(), gpu, "eager")
     assert built.facts["dtype"] == "fp16"
     assert built.facts["device"] == "SIMULATED H100 80GB"
@@ -280,7 +280,7 @@ def test_a_simulated_workload_is_a_step_with_counted_facts():
 
 
 def test_what_is_no_simulation_is_refused():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     with pytest.raises(BadInputError, match="--mode compile"):
         simulate_workload(Small(mlp), WorkloadOptions(), gpu, "compile")
     with pytest.raises(BadInputError, match="no operator"):
@@ -289,7 +289,7 @@ def test_what_is_no_simulation_is_refused():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_roofline_takes_the_slower_of_arithmetic_and_memory(preset):
-    roofline = open_simulated(f"sim:{preset}").board.roofline
+    roofline = SimulatedGpu(f"sim:{preset}").board.roofline
     facts = PRESETS[preset]
     tiny = roofline.kernel("k")
     compute = roofline.kernel("k", flops=1e12, bytes_moved=1e6)
@@ -307,7 +307,7 @@ def test_the_roofline_takes_the_slower_of_arithmetic_and_memory(preset):
 
 
 def test_an_unknown_dtype_is_refused_and_tf32_is_faster_than_fp32():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     with pytest.raises(BadInputError, match="float8"):
         gpu.board.roofline.kernel("k", 1e9, 1e6, "float8_e4m3fn")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jouletrace.simulator.boards import PRESETS, SimKernel, open_simulated
+from jouletrace.simulator.boards import PRESETS, SimKernel, SimulatedGpu
 from step_truth import clock_mhz
 
 KERNELS = [SimKernel("a", 70e-6, 550.0), SimKernel("b", 30e-6, 350.0, clocked=0.3, core=0.5)]
@@ -19,7 +19,7 @@ def counted(gpu, do):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_an_ordinary_gpu_counts_the_clock_that_its_driver_reports(preset):
-    gpu = open_simulated(f"sim:{preset}?cap=off")
+    gpu = SimulatedGpu(f"sim:{preset}?cap=off")
     idle, start, end = counted(gpu, lambda: gpu.board.wait(0.5))
     assert end - start == 500_000_000
     assert idle == pytest.approx(PRESETS[preset].clock_idle_mhz, rel=1e-8)
@@ -30,14 +30,14 @@ def test_an_ordinary_gpu_counts_the_clock_that_its_driver_reports(preset):
 
 
 def test_under_a_cap_it_counts_what_the_governor_sets_from_tick_to_tick():
-    gpu = open_simulated("sim:h100?seed=3")
+    gpu = SimulatedGpu("sim:h100?seed=3")
     clock, start, end = counted(gpu, lambda: gpu.board.run(HEAVY, 20000))
     assert clock == pytest.approx(clock_mhz(gpu, start, end), rel=1e-8)
     assert clock < 1900
 
 
 def test_a_counter_in_real_time_counts_the_time_that_passes():
-    gpu = open_simulated("sim:h100?realtime=1")
+    gpu = SimulatedGpu("sim:h100?realtime=1")
     clock, start, end = counted(gpu, lambda: gpu.board.wait(0.05))
     assert end - start >= 50_000_000
     assert clock == pytest.approx(345, rel=1e-6)

@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.simulator.boards import Schedule, SimKernel, open_simulated
+from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from step_truth import read_at
 
 
@@ -45,7 +45,7 @@ def record(gpu, channel=POWER, poll_s=None):
     ],
 )
 def test_the_best_power_source_comes_first_and_channels_have_known_names(preset, power, sensor):
-    gpu = open_simulated(f"sim:{preset}")
+    gpu = SimulatedGpu(f"sim:{preset}")
     sources = gpu.sources()
     assert sources[0].channels[0].name == POWER
     assert power in sources[0].channels[0].source
@@ -58,7 +58,7 @@ def test_the_best_power_source_comes_first_and_channels_have_known_names(preset,
 
 
 def test_channels_report_nominal_values_and_leak_no_hidden_parameter():
-    gpus = [open_simulated(f"sim:h100?seed={seed}&gain=1") for seed in range(3)]
+    gpus = [SimulatedGpu(f"sim:h100?seed={seed}&gain=1") for seed in range(3)]
     stated = [[asdict(c) | {"device": ""} for s in gpu.sources() for c in s.channels] for gpu in gpus]
     assert stated[0] == stated[1] == stated[2]
     for channel in stated[0]:
@@ -70,7 +70,7 @@ def test_channels_report_nominal_values_and_leak_no_hidden_parameter():
 
 
 def test_the_record_is_gapless_jittered_and_in_order():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     so_far = record(gpu)
     gpu.board.load(500.0, 10.0)
     stamps, values = so_far()
@@ -86,7 +86,7 @@ def test_the_record_is_gapless_jittered_and_in_order():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_record_integrates_to_the_truth(seed):
-    gpu = open_simulated(f"sim:h100?seed={seed}")
+    gpu = SimulatedGpu(f"sim:h100?seed={seed}")
     so_far = record(gpu)
     start = gpu.clock.time_ns()
     for _ in range(10):
@@ -101,7 +101,7 @@ def test_the_record_integrates_to_the_truth(seed):
 
 
 def test_the_ring_loses_what_is_not_read_in_time_without_a_word():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     reader = source(gpu, POWER)
     assert len(reader.poll()[0].time_ns) == pytest.approx(119, abs=1)
     gpu.board.wait(1.0)
@@ -114,7 +114,7 @@ def test_the_ring_loses_what_is_not_read_in_time_without_a_word():
 
 
 def test_two_sources_read_the_same_ring_each_at_its_pace():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     first, second = source(gpu, POWER), source(gpu, POWER)
     gpu.board.wait(0.5)
     first.poll()
@@ -130,7 +130,7 @@ def test_a_step_looks_in_the_record_as_on_the_recorded_gpu():
     # from 690 W to 437, 180, 136, 127 W at 11, 31, 51, 85 ms
     up, down = [], []
     for seed in range(6):
-        gpu = open_simulated(f"sim:h100?seed={seed}&cap=off&noise=0.2")
+        gpu = SimulatedGpu(f"sim:h100?seed={seed}&cap=off&noise=0.2")
         gpu.board.hold_context()
         gpu.board.wait(1)
         start, end = gpu.board.load(910.0, 0.2)
@@ -148,7 +148,7 @@ def test_under_the_cap_the_record_wanders_as_on_the_recorded_gpu():
     kernels = [SimKernel("gemm", 600e-6, 870.0, clocked=0.9, core=0.9), SimKernel("add", 400e-6, 600.0, clocked=0.2)]
     deviations, next_ones = [], []
     for seed in range(4):
-        gpu = open_simulated(f"sim:h100?seed={seed}")
+        gpu = SimulatedGpu(f"sim:h100?seed={seed}")
         gpu.board.run(kernels, 1000)
         so_far = record(gpu)
         gpu.board.run(kernels, 12000)
@@ -161,7 +161,7 @@ def test_under_the_cap_the_record_wanders_as_on_the_recorded_gpu():
 
 
 def test_the_long_average_of_a_short_burst_reads_far_too_low():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     gpu.board.hold_context()
     gpu.board.wait(2)
     so_far = record(gpu, "power_average_w")
@@ -172,7 +172,7 @@ def test_the_long_average_of_a_short_burst_reads_far_too_low():
 
 
 def test_the_instant_reading_sees_a_short_window_now_and_then():
-    gpu = open_simulated("sim:h100?noise=0")
+    gpu = SimulatedGpu("sim:h100?noise=0")
     so_far = record(gpu, "power_instant_w")
     for _ in range(40):
         gpu.board.load(500.0, 0.087)
@@ -186,7 +186,7 @@ def test_the_instant_reading_sees_a_short_window_now_and_then():
 
 
 def test_the_sparse_sensor_leaves_most_of_the_time_unseen():
-    gpu = open_simulated("sim:a100?noise=0")
+    gpu = SimulatedGpu("sim:a100?noise=0")
     so_far = record(gpu)
     gpu.board.hold_context()
     reads = []
@@ -203,7 +203,7 @@ def test_the_sparse_sensor_leaves_most_of_the_time_unseen():
 
 
 def test_the_energy_counter_is_a_true_integral_in_steps():
-    gpu = open_simulated("sim:h100?noise=0")
+    gpu = SimulatedGpu("sim:h100?noise=0")
     gpu.board.hold_context()
     gpu.board.wait(1)
     so_far = record(gpu, "energy_counter_j", poll_s=0.005)
@@ -218,7 +218,7 @@ def test_the_energy_counter_is_a_true_integral_in_steps():
 
 
 def test_the_counter_can_read_nothing_over_a_short_window():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     reader = source(gpu, "energy_counter_j")
     changes = []
     for _ in range(40):
@@ -232,7 +232,7 @@ def test_the_counter_can_read_nothing_over_a_short_window():
 def test_gain_is_hidden_within_five_percent_and_common_to_all_power_channels():
     ratios = []
     for seed in range(6):
-        gpu = open_simulated(f"sim:h100?seed={seed}&gain=1&noise=0")
+        gpu = SimulatedGpu(f"sim:h100?seed={seed}&gain=1&noise=0")
         gpu.board.hold_context()
         gpu.board.wait(1)
         readers = {name: record(gpu, name) for name in (POWER, "power_average_w", "power_instant_w")}
@@ -248,7 +248,7 @@ def test_gain_is_hidden_within_five_percent_and_common_to_all_power_channels():
 
 
 def test_without_asking_there_is_no_gain_error():
-    gpu = open_simulated("sim:h100?seed=3&noise=0")
+    gpu = SimulatedGpu("sim:h100?seed=3&noise=0")
     so_far = record(gpu)
     gpu.board.load(500.0, 2.0)
     assert so_far()[1][-5:] == pytest.approx(500.0, rel=2e-3)
@@ -257,7 +257,7 @@ def test_without_asking_there_is_no_gain_error():
 @pytest.mark.parametrize("rate_hz", [1195.0, 1230.0, 1253.0])
 def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean_of_another(rate_hz):
     def readings(period_s):
-        gpu = open_simulated(f"sim:h100?noise=0&seed=1&sensor=sampled&cap=off&given=sample_rate_hz:{rate_hz}")
+        gpu = SimulatedGpu(f"sim:h100?noise=0&seed=1&sensor=sampled&cap=off&given=sample_rate_hz:{rate_hz}")
         halves = [SimKernel("high", period_s / 2, 500.0), SimKernel("low", period_s / 2, 20.0)]
         _, end = gpu.board.run(Schedule(halves), round(0.5 / period_s))
         mean = gpu.truth.energy_j(end - 300_000_000, end) / 0.3
@@ -271,7 +271,7 @@ def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean
 
 
 def test_state_shows_clocks_heat_throttling_and_use():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     reader = source(gpu, "clock_sm_mhz")
 
     def state():
@@ -299,7 +299,7 @@ def test_state_shows_clocks_heat_throttling_and_use():
 
 
 def test_in_real_time_the_sensors_show_the_present_and_not_the_future():
-    gpu = open_simulated("sim:h100?realtime=1&load=3600:250")
+    gpu = SimulatedGpu("sim:h100?realtime=1&load=3600:250")
     reader = source(gpu, POWER)
     begin = gpu.clock.time_ns()
     first = reader.poll()[0]
@@ -314,9 +314,9 @@ def test_in_real_time_the_sensors_show_the_present_and_not_the_future():
 
 
 def test_parameters_of_a_calibrated_gpu_can_be_given():
-    gpu = open_simulated("sim:h100?noise=0&given=record_rise_s:0.03,record_lag_s:-0.002,context_idle_w:111")
+    gpu = SimulatedGpu("sim:h100?noise=0&given=record_rise_s:0.03,record_lag_s:-0.002,context_idle_w:111")
     assert gpu.truth.parameters().record_rise_s == 0.03
-    assert gpu.truth.parameters().record_window_s == open_simulated("sim:h100").truth.parameters().record_window_s
+    assert gpu.truth.parameters().record_window_s == SimulatedGpu("sim:h100").truth.parameters().record_window_s
     assert gpu.info.details["record_rise_s"] == 0.03
     assert gpu.truth.idle_w(gpu.clock.time_ns()) == pytest.approx(111, abs=8)
     _, end = gpu.board.load(500.0, 0.5)
@@ -338,11 +338,11 @@ def test_parameters_of_a_calibrated_gpu_can_be_given():
 )
 def test_a_parameter_that_cannot_be_given_is_named(given, says):
     with pytest.raises(BadInputError, match=says):
-        open_simulated(f"sim:h100?given={given}")
+        SimulatedGpu(f"sim:h100?given={given}")
 
 
 def test_late_stamps_on_hopper_hold_readings_of_the_half_slot_before():
-    gpu = open_simulated("sim:h100?noise=0&given=record_window_s:0.0001,record_rise_s:0.002,record_period_s:0.02")
+    gpu = SimulatedGpu("sim:h100?noise=0&given=record_window_s:0.0001,record_rise_s:0.002,record_period_s:0.02")
     so_far = record(gpu)
     for _ in range(60):
         gpu.board.load(500.0, 0.083)

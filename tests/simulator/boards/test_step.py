@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.execution.steps.base import CountsCycles
 from jouletrace.execution.steps.simulated import SimulatedStep
-from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 
 
 def block(i):
@@ -24,7 +24,7 @@ KERNELS = [kernel for i in range(4) for kernel in block(i)]
 
 
 def step(spec="sim:h100?noise=0", kernels=KERNELS, **keys):
-    return SimulatedStep(open_simulated(spec), kernels, **keys)
+    return SimulatedStep(SimulatedGpu(spec), kernels, **keys)
 
 
 def energy(which, n=4000, skip=500):
@@ -58,7 +58,7 @@ def test_replay_and_latencies_agree():
 
 
 def test_a_step_holds_a_context_until_the_device_is_closed():
-    gpu = open_simulated("sim:h100")
+    gpu = SimulatedGpu("sim:h100")
     assert not gpu.board.context_held
     one = SimulatedStep(gpu, KERNELS)
     assert gpu.board.context_held
@@ -70,7 +70,7 @@ def test_a_step_holds_a_context_until_the_device_is_closed():
 
 def test_the_host_makes_an_eager_step_of_small_kernels_longer():
     small = [SimKernel("k", 4e-6, 200.0, host_calls=3) for _ in range(20)]
-    gpu = open_simulated("sim:h100?noise=0")
+    gpu = SimulatedGpu("sim:h100?noise=0")
     graph, eager = SimulatedStep(gpu, small), SimulatedStep(gpu, small, launch="eager")
     host = gpu.truth.parameters().host_launch_s
     assert np.median(eager.latencies(200)) == pytest.approx(60 * host, rel=0.02)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from commands import command
+from commands import command, options
 from fleet_data import run_of, stored
 from jouletrace.campaign.loop import Outcome
 from jouletrace.cli import main
@@ -141,6 +141,10 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
     ("arguments", "complaint"),
     [
         (("gem",), "unknown workload 'gem'"),
+        (
+            ("deit-t", "--detail", "phase", "-d", "sim:h100"),
+            "--detail phase: an inference has no phases; --task train (",
+        ),
         (("gemm", "--device", "sim:h100", "--gpus", "x"), "give their number"),
         (("gemm", "--device", "sim:h100?seed=1", "--gpus", "2"), "a fleet chooses the seed and the run itself"),
         (("gemm", "--device", "sim:h100?realtime=1"), "run in virtual time"),
@@ -274,3 +278,9 @@ def test_one_run_and_a_folder_of_runs_are_answered_with_what_to_give(capsys, wor
     assert "no fleet in mine, but 2 Runs: jouletrace fleet report mine/*" in capsys.readouterr().err
     assert main.run(["fleet", "report", "mine/one"]) == 0
     assert "one GPU: nothing to compare it with; give Runs of several GPUs" in capsys.readouterr().out
+
+
+def test_a_fleet_takes_the_options_of_profile():
+    own = {"--target-ci", "--max-time", "--backend", "--threads", "--streams", "--hint", "--format", "--advice"}
+    assert {"--config", "--detail", "--l2"} <= options("fleet", "run")
+    assert options("profile") - options("fleet", "run") <= own

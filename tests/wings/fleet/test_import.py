@@ -7,7 +7,7 @@ import pytest
 from commands import command
 from jouletrace.recording import board_store
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
-from jouletrace.wings.fleet.power_step import power_step
+from jouletrace.wings.fleet.power_step import in_words, power_step
 
 HEADER = (
     "==7== NVPROF is profiling process 7\n"
@@ -74,12 +74,13 @@ def test_a_step_of_power_reports_its_rise_its_overshoot_and_its_return():
 
 def test_doctor_says_what_power_did_when_a_load_began(capsys):
     step = {"step_rest_w": 122.0, "step_settled_w": 700.0, "step_peak_w": 926.0, "step_rise_s": 0.031}
-    board_store.remember("SIM-h100-80-0", power_step={**step, "step_return_s": 0.15, "load": "gemm", "time_ns": 0})
+    step["step_return_s"] = 0.15
+    board_store.remember("SIM-h100-80-0", power_step={**step, "text": in_words(step, "gemm"), "time_ns": 0})
     said = " ".join(command(capsys, "doctor", "--device", "sim:h100").out.split())
     assert "(gemm): 122 to 700 W, 90 % after 31 ms, peak 926 W, back after 150 ms; measured" in said
     assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said
     printed = json.loads(command(capsys, "doctor", "--device", "sim:h100", "--json").out)
-    assert printed["devices"][0]["power_step"]["step_peak_w"] == 926
+    assert printed["devices"][0]["remembered"]["power_step"]["step_peak_w"] == 926
 
 
 def test_a_step_without_an_overshoot_has_no_peak():

@@ -17,18 +17,18 @@ from fake_mig_nvml import FakeMigNvml
 from jouletrace.campaign.repeats import numbered
 from jouletrace.devices import in_real_time, open_device
 from jouletrace.devices.base import Process
-from jouletrace.devices.mig import MigRefusedError
 from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import hold, journal_of, noted
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.simulator.boards import mig_state
-from jouletrace.simulator.boards.device import open_board
-from jouletrace.simulator.boards.mig_state import MigFailures, SimulatedCrash, SimulatedMig
+from jouletrace.wings.mig import simulated as mig_state
 from jouletrace.wings.mig.apply import CHANGE, PendingResetError, open_backend, restore, written_down
 from jouletrace.wings.mig.apply import divide as divide_held
+from jouletrace.wings.mig.driver import NvmlMigBackend
+from jouletrace.wings.mig.partition import MigRefusedError
 from jouletrace.wings.mig.plan import Layout, layout_of, make_plan
+from jouletrace.wings.mig.simulated import MigFailures, SimulatedCrash, SimulatedMig
+from jouletrace.wings.mig.slices import open_board
 
 DEVICE = "sim:a100-80"
 PLANS = (
@@ -362,7 +362,7 @@ def test_nothing_but_apply_changes_a_partitioning():
         name, text = path.relative_to(package).as_posix(), path.read_text()
         if name != "wings/mig/apply.py" and name.startswith(("wings/", "cli/", "profiler/", "devices/nvml/")):
             assert not changes.search(text), name
-        if name != "devices/nvml/mig_backend.py":
+        if name != "wings/mig/driver.py":
             assert not setters.search(text), name
 
 

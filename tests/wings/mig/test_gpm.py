@@ -24,12 +24,13 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import METRICS, GpmSource
 from jouletrace.devices.nvml.gpu import NvmlGpu
-from jouletrace.devices.nvml.mig import NvmlMig, instance_activity
-from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
+from jouletrace.devices.nvml.mig import NvmlMig
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS
+from jouletrace.wings.mig.activity import instance_activity
 from jouletrace.wings.mig.apply import apply
+from jouletrace.wings.mig.driver import NvmlMigBackend
 from jouletrace.wings.mig.plan import make_plan
 from shown import fact_of
 

@@ -12,7 +12,6 @@ pytest.importorskip("aiohttp")
 from commands import command
 from completion_server import Server, answering
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.slices import ACTIVITY
 from jouletrace.analysis.serving.steady import requests_of
 from jouletrace.devices import open_device
 from jouletrace.devices.base import one_sample
@@ -24,11 +23,12 @@ from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.cost import tariff
 from jouletrace.run import load as load_run
 from jouletrace.run.parts import Parts
-from jouletrace.simulator.boards.mig_state import profiles
 from jouletrace.wings.mig.activity import Activity
 from jouletrace.wings.mig.apply import open_backend
+from jouletrace.wings.mig.divide import ACTIVITY
 from jouletrace.wings.mig.jobs import Slice
 from jouletrace.wings.mig.serving import HttpServers, bench_slices, open_servers
+from jouletrace.wings.mig.simulated import profiles
 from shown import verdict_of
 
 GPU = "sim:h100?cap=off&seed=4"

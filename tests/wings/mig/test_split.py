@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis.serving.measured import Record
-from jouletrace.analysis.slices import divided, factors_alone, slice_factors
 from jouletrace.run import Estimate
 from jouletrace.sensor.shares import Response
 from jouletrace.simulator.boards.device import SimulatedGpu
-from jouletrace.simulator.boards.mig_state import profiles
 from jouletrace.wings.mig.bench import SimulatedBench
 from jouletrace.wings.mig.jobs import Slice, read_jobs
 from jouletrace.wings.mig.point import PointSettings, latency_figures, measure_point
+from jouletrace.wings.mig.simulated import profiles
+from jouletrace.wings.mig.split import divided, factors_alone, slice_factors
 
 pytestmark = pytest.mark.thorough
 

@@ -14,7 +14,7 @@ from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
-from jouletrace.analysis.serving.slices import Found, divide
+from jouletrace.analysis.serving.shared import Found, divided
 from jouletrace.analysis.serving.steady import (
     LEAST_REQUESTS,
     Requests,
@@ -26,7 +26,6 @@ from jouletrace.analysis.serving.steady import (
     steady_window,
     weights_in,
 )
-from jouletrace.analysis.slices import METHOD
 from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.run.figures import Figures
@@ -113,21 +112,20 @@ def add_serving(run: Run, figures: Figures) -> None:
     found = [one for one in found if len(one[2])]
     if not found:
         return
-    servers = serving.get("servers") or []
-    divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else None
-    if divided is not None:
-        windows = [(*one.window, one.is_steady) for one in divided]
-        whole = [Measured(replace(one.total, flags=(METHOD,)), None) for one in divided]
+    parts = divided(run, serving, found)
+    if parts is not None:
+        windows = [(*one.window, one.is_steady) for one in parts]
+        whole = [Measured(one.total, None) for one in parts]
     else:
         windows = [steady_window(requests) for *_, requests in found]
         edges = [(r.nanoseconds(a), r.nanoseconds(b)) for (*_, r), (a, b, _) in zip(found, windows, strict=True)]
         whole = measured(run, edges, [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found])
     each = zip(found, windows, whole, strict=True)
     steady = [_add_level(run, figures, one, window, drawn) for one, window, drawn in each]
-    if divided is None:
+    if parts is None:
         add_energies(run, figures, steady, doubts)
     else:  # bills need the power of a server, of which only the GPU's sum is measured
-        for level, own in zip(steady, divided, strict=True):
+        for level, own in zip(steady, parts, strict=True):
             figures.add(level.unit, "energy_active_j", own.active, level.flags)
             figures.add_each(level.unit, own.beside)
     for level, drawn in zip(steady, whole, strict=True):

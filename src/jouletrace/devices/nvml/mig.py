@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source
+from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.nvml.api import Nvml, text
-from jouletrace.devices.nvml.gpm import GpmSource, gpm_sources
+from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.devices.nvml.identity import find_board, list_processes, uuid_of
 from jouletrace.errors import BadInputError
@@ -114,37 +114,3 @@ def _find(nvml: Nvml, uuid: str) -> tuple[Any, str]:
             if uuid_of(nvml, handle) == uuid:
                 return handle, uuid_of(nvml, board)
     raise BadInputError(f"there is no MIG instance {uuid} here")
-
-
-class InstanceActivity:
-    """One instance; its readings carry its UUID."""
-
-    def __init__(self, uuid: str, source: GpmSource) -> None:
-        self.interval_s = source.interval_s
-        self._uuid = uuid
-        self._source = source
-
-    def poll(self) -> list[tuple[str, Samples]]:
-        """Readings since the last call.
-
-        Raises:
-            NotPossibleError: If the GPU is gone.
-        """
-        return [(self._uuid, samples) for samples in self._source.poll()]
-
-
-def instance_activity(
-    board: str, instances: Mapping[str, int], nvml: Nvml | None = None, clock: Clock | None = None
-) -> list[InstanceActivity]:
-    """A source for each instance (its number by UUID) of a GPU that has GPM counters; empty before Hopper.
-
-    ``nvml`` is kept open as long as the sources live; None opens it. ``clock`` is the source of the stamps.
-    """
-    library = nvml if nvml is not None else Nvml()
-    handle = find_board(library, board)
-    devices: dict[str, Any] = {uuid_of(library, one): one for one in mig_handles(library, handle)}
-    found = []
-    for uuid, number in instances.items():
-        sources = gpm_sources(library, handle, uuid, clock or RealClock(), number, devices.get(uuid))
-        found += [InstanceActivity(uuid, source) for source in sources]
-    return found

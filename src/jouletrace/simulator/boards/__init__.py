@@ -5,9 +5,9 @@ parameters of a GPU, and they stay hidden: its sensors have to be calibrated as 
 """
 
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.device import SimulatedGpu, open_simulated
+from jouletrace.simulator.boards.device import SimulatedGpu
 from jouletrace.simulator.boards.kernels import Schedule, SimKernel
 from jouletrace.simulator.boards.presets import PRESETS
 from jouletrace.simulator.boards.truth import Truth
 
-__all__ = ["PRESETS", "Board", "Schedule", "SimKernel", "SimulatedGpu", "Truth", "open_simulated"]
+__all__ = ["PRESETS", "Board", "Schedule", "SimKernel", "SimulatedGpu", "Truth"]

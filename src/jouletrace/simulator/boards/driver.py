@@ -25,7 +25,6 @@ from jouletrace.simulator.boards.instruments import (
     SmoothResponse,
     smoothed,
 )
-from jouletrace.simulator.boards.mig_state import profiles
 from jouletrace.simulator.boards.presets import CLOCK_LOWEST_MHZ, CLOCK_STEP_MHZ, Parameters, Preset, generator
 from jouletrace.simulator.boards.set_values import CLOCK, LIMIT, SetValues, SimulatedNvmlError, limit_w
 from jouletrace.simulator.boards.spec import SimSpec
@@ -41,6 +40,9 @@ _POWER_CAP_BIT = 0x4
 _NOT_SUPPORTED, _NOT_FOUND = 3, 6
 _UNSIGNED_INT = 1
 _SM, _INSTANT = 1, 186
+_DIVISIBLE = ((8, 0), (9, 0))
+"""Compute capabilities of presets that MIG can divide: those of the A100, and of the H100 and H200."""
+
 _FUNCTIONS = ("nvmlInit", "nvmlShutdown", "nvmlSystem", "nvmlDevice", "nvmlGpm", "nvmlGpuInstance")
 
 
@@ -94,7 +96,7 @@ class SimulatedNvml:
                 self._answers[name] = lambda _: round(1e3 * limit_w(uuid, spec, named_w))
         if spec.cap is None:  # a limit that its name states stays
             self._answers["nvmlDeviceSetPowerManagementLimit"] = lambda _, mw: self._set.put(LIMIT, mw / 1e3)
-        if profiles(preset.name):
+        if preset.capability in _DIVISIBLE:
             self._answers["nvmlDeviceGetMigMode"] = lambda _: (0, 0)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

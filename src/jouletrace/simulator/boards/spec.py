@@ -34,7 +34,6 @@ class SimSpec:
     gain: bool = False  # whether its power sensors have a gain error of up to 5 %
     # Hidden parameters given by name instead of drawn, such as those of a calibrated GPU
     given: tuple[tuple[str, float], ...] = ()
-    mig: str = ""  # profile of the MIG instance, "" for the whole GPU
     # Faults of its driver when a power limit or a clock is set
     refuses: bool = False  # whether users may not set them
     rounds: float = CLOCK_STEP_MHZ  # step in MHz to which it rounds a clock, whatever it lists
@@ -175,7 +174,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "sensor": _sensor,
     "gain": _flag,
     "given": _given,
-    "mig": str,
     "refuses": _flag,
     "rounds": _step,
     "lags": _number,

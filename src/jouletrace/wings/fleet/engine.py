@@ -24,7 +24,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.scratch import Scratch
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Task, busy, find_gpus, rounds
-from jouletrace.wings.fleet.power_step import power_step
+from jouletrace.wings.fleet.power_step import in_words, power_step
 from jouletrace.workloads import resolve
 from jouletrace.workloads.kernels import AUTO, GEMMS, whole
 
@@ -242,7 +242,8 @@ class Node:
             run.devices[0].host = task.gpu.node
         step = power_step(run)
         if step["step_settled_w"] is not None:  # for ``doctor``, which applies no load
-            facts = {**step, "load": run.workload.get("name", ""), "time_ns": time.time_ns()}
+            name = run.workload.get("name", "")
+            facts = {**step, "load": name, "time_ns": time.time_ns(), "text": in_words(step, name)}
             board_store.remember(run.devices[0].id, power_step=facts)
         self._store.add(task, run)
 

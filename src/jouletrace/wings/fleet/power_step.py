@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow.compute as pc
 
@@ -62,3 +64,15 @@ def power_step(run: Run) -> dict[str, float | None]:
         back = drawn[top:] <= high
         found["step_return_s"] = float(then[top:][back][0]) if back.any() else None
     return found
+
+
+def in_words(step: Mapping[str, float | None], load: str) -> str:
+    """A step that was resolved, as ``doctor`` shows it."""
+    text = f"power step at the start of a load ({load}): {step['step_rest_w']:.0f} to {step['step_settled_w']:.0f} W"
+    if (rise_s := step["step_rise_s"]) is not None:
+        text += f", 90 % after {rise_s * 1e3:.3g} ms"
+    if (peak_w := step["step_peak_w"]) is not None:
+        text += f", peak {peak_w:.0f} W"
+    if (return_s := step["step_return_s"]) is not None:
+        text += f", back after {return_s * 1e3:.3g} ms"
+    return text

@@ -4,4 +4,6 @@ from jouletrace.wing import Wing
 
 WING = Wing(
     commands={"mig": "jouletrace.wings.mig.command"},
+    divisions={"slice": "jouletrace.wings.mig.divide"},
+    devices=("jouletrace.wings.mig.vendor",),
 )

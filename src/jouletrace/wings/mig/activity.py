@@ -8,12 +8,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.devices.base import Samples, one_sample
+from jouletrace.devices.base import Clock, RealClock, Samples, one_sample
+from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml.gpm import GpmSource, gpm_sources
+from jouletrace.devices.nvml.identity import find_board, uuid_of
+from jouletrace.devices.nvml.mig import mig_handles
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.web import SlowError, fetch
 
@@ -92,6 +96,40 @@ class Activity:
                     self.failures.append(str(error))
                     self._sources.remove(source)
             self._end.wait(min((source.interval_s for source in self._sources), default=0.1))
+
+
+class InstanceActivity:
+    """One instance; its readings carry its UUID."""
+
+    def __init__(self, uuid: str, source: GpmSource) -> None:
+        self.interval_s = source.interval_s
+        self._uuid = uuid
+        self._source = source
+
+    def poll(self) -> list[tuple[str, Samples]]:
+        """Readings since the last call.
+
+        Raises:
+            NotPossibleError: If the GPU is gone.
+        """
+        return [(self._uuid, samples) for samples in self._source.poll()]
+
+
+def instance_activity(
+    board: str, instances: Mapping[str, int], nvml: Nvml | None = None, clock: Clock | None = None
+) -> list[InstanceActivity]:
+    """A source for each instance (its number by UUID) of a GPU that has GPM counters; empty before Hopper.
+
+    ``nvml`` is kept open as long as the sources live; None opens it. ``clock`` is the source of the stamps.
+    """
+    library = nvml if nvml is not None else Nvml()
+    handle = find_board(library, board)
+    devices: dict[str, Any] = {uuid_of(library, one): one for one in mig_handles(library, handle)}
+    found = []
+    for uuid, number in instances.items():
+        sources = gpm_sources(library, handle, uuid, clock or RealClock(), number, devices.get(uuid))
+        found += [InstanceActivity(uuid, source) for source in sources]
+    return found
 
 
 FIELDS: dict[str, tuple[str, float]] = {

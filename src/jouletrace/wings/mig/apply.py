@@ -8,13 +8,13 @@ from typing import Any
 
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Process
-from jouletrace.devices.mig import MigBackend, MigRefusedError
-from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
 from jouletrace.run import DeviceInfo
-from jouletrace.simulator.boards.mig_state import stored
+from jouletrace.wings.mig.driver import NvmlMigBackend
+from jouletrace.wings.mig.partition import MigBackend, MigRefusedError
 from jouletrace.wings.mig.plan import Layout, Part, Plan, layout_of
+from jouletrace.wings.mig.simulated import stored
 
 
 def open_backend(device: str) -> MigBackend:
@@ -28,8 +28,6 @@ def open_backend(device: str) -> MigBackend:
         BadInputError: If the device doesn't exist, or is a CPU.
         NotPossibleError: If the driver is missing, or the GPU has no MIG.
     """
-    if device.startswith("sim:"):
-        return stored(device)
     with closing(open_device(device)) as opened:
         info = opened.info
         board = str(getattr(opened, "parent", info.id))

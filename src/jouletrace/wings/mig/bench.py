@@ -14,17 +14,16 @@ import numpy as np
 from jouletrace.campaign.worker import VANISHED, Worker, listen, reason_of
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
-from jouletrace.devices.mig import MigBackend
-from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.execution.steps.base import schedule_of
 from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.simulator.boards import Schedule
-from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
+from jouletrace.simulator.boards import Schedule, SimulatedGpu
 from jouletrace.simulator.boards.load import Iterations, Together
-from jouletrace.wings.mig.activity import Activity, ActivitySource, DcgmExporter
+from jouletrace.wings.mig.activity import Activity, ActivitySource, DcgmExporter, instance_activity
 from jouletrace.wings.mig.jobs import Job, JobFailedError, Served, Slice
+from jouletrace.wings.mig.partition import MigBackend
+from jouletrace.wings.mig.slices import SimulatedSlice
 from jouletrace.workloads import resolve
 
 _LOAD_S = 300.0

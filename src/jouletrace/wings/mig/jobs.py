@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jouletrace.arrays import Floats
-from jouletrace.devices.mig import Profile
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.wings.mig.partition import Profile
 from jouletrace.workloads import resolve
 
 _MODELS = {

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, Self
 
-from jouletrace.devices.mig import GpuInstance, MigBackend, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.wings.mig.partition import GpuInstance, MigBackend, Placement, Profile
 
 _FORM = re.compile(
     r"(?:(?:(?P<times>\d+)x)?(?P<slices>\d+)c\.)?(?P<name>\d+g(?:\.\d+gb)?(?:[+-][a-z.]+)?)", re.I | re.A

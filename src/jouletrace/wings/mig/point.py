@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.power import tail_s
-from jouletrace.analysis.slices import METHOD, divided, factors_alone, mean_powers, shifted
 from jouletrace.arrays import Floats
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
@@ -22,6 +21,7 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.wings.mig.bench import Bench
 from jouletrace.wings.mig.jobs import Job, Served
+from jouletrace.wings.mig.split import METHOD, divided, factors_alone, mean_powers, shifted
 
 _ACTIVITIES = ("graphics_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "memory_active")
 _LEAST_P95, _LEAST_P99 = 20, 100

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from jouletrace import analysis
-from jouletrace.analysis.serving.slices import ACTIVITY
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
-from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.serving.bench import ClientProcess, pause, refuse, requests_of
 from jouletrace.profiler.serving.load import BenchSettings, Level
@@ -32,12 +30,15 @@ from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import Load, Server
-from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice, open_board
+from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.simulator.boards.load import Queue
 from jouletrace.wings.mig.activity import Activity
 from jouletrace.wings.mig.bench import activity_sources, slices_of
+from jouletrace.wings.mig.divide import ACTIVITY
 from jouletrace.wings.mig.jobs import Slice
+from jouletrace.wings.mig.partition import MigBackend, Profile
 from jouletrace.wings.mig.plan import make_plan
+from jouletrace.wings.mig.slices import SimulatedSlice, open_board
 
 ALONE = 0.4
 """Length of a load on one server alone, over that of the load on all."""

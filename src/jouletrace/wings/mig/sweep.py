@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jouletrace.campaign.loop import OUT_OF_MEMORY, Note, Outcome, Tally, Watch, carry_out, claimed
-from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, hold
 from jouletrace.report.table import Column, Table
 from jouletrace.run.files import shown, write_whole
-from jouletrace.simulator.boards.device import open_board
 from jouletrace.wings.mig.apply import Say, divide, restored_if_killed, return_to
 from jouletrace.wings.mig.bench import Bench, open_bench, slices_of
 from jouletrace.wings.mig.jobs import Job, JobFailedError
+from jouletrace.wings.mig.partition import MigBackend, Profile
 from jouletrace.wings.mig.plan import layout_of, make_plan, place, read_requests
 from jouletrace.wings.mig.point import PointSettings, measure_point
+from jouletrace.wings.mig.slices import open_board
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
 

@@ -1,6 +1,6 @@
 """Servers on several slices of one GPU: the GPU's energy divided among them, by the activity of each.
 
-The rule is that of ``analysis.slices``. Idle power is that of the pauses before and after, and goes to the slices by
+The rule is that of ``split``. Idle power is that of the pauses before and after, and goes to the slices by
 their size. Loads on several slices at the same time share one window, in which all are steady, so that their energies
 and the rest add up to the GPU's.
 """
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from jouletrace.analysis.serving.measured import Record
+from jouletrace.analysis.serving.shared import Division, Found
 from jouletrace.analysis.serving.steady import Requests, steady_window
-from jouletrace.analysis.slices import METHOD, divided, mean_powers, shifted, slice_factors
 from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
-from jouletrace.run.forms import Load, Server
+from jouletrace.run.forms import Server, Serving
 from jouletrace.run.model import SampleIndex
 from jouletrace.run.spans import spans_of
+from jouletrace.wings.mig.split import METHOD, divided, mean_powers, shifted, slice_factors
 
 ACTIVITY = "graphics_active"
 _PIECE_S = 0.5
@@ -29,38 +30,14 @@ _PIECE_S = 0.5
 _SETTLE_S = 0.5
 """Of a pause, until its power is that of idle."""
 
-Found = tuple[int, Load, Requests]
-"""A load's number, what was offered, and its requests."""
 
+def divide(run: Run, serving: Serving, found: Sequence[Found]) -> list[Division]:
+    """The part of each load in the energy of the Run's first device, the GPU; see ``analysis.serving.shared.Divider``.
 
-@dataclass(frozen=True)
-class Division:
-    """The energy and activity of a load on one slice in its window.
-
-    Attributes:
-        window: Start and end in seconds, of its requests' origin.
-        is_steady: Whether all loads of that time are steady.
-        total: Energy with the slice's share of idle, J.
-        active: Energy above idle, J.
-        beside: By metric its activity, and measured power and idle power of the whole GPU then, W.
+    Its slices are devices of activity channels. Divisions have as ``beside`` the slice's activity, and measured power
+    and idle power of the whole GPU, W.
     """
-
-    window: tuple[float, float]
-    is_steady: bool
-    total: Estimate
-    active: Estimate
-    beside: dict[str, Estimate]
-
-
-def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Found]) -> list[Division]:
-    """The part of each load in the GPU's energy.
-
-    Args:
-        run: The Run; its first device is the GPU, whose slices are devices of activity channels.
-        servers: The servers with their slices.
-        whole: Compute slices of the GPU.
-        found: The loads; those of the same ``group`` ran at the same time.
-    """
+    servers, whole = serving["servers"], serving.get("slices", 0)
     groups: dict[int, list[Requests]] = {}
     for number, load, requests in found:
         groups.setdefault(load.get("group", number), []).append(requests)
@@ -94,7 +71,7 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
         if idle:
             beside["baseline_context_idle_w"] = Estimate(idle_w, method="windows")
         window = (start_ns - r.origin_ns) / 1e9, (end_ns - r.origin_ns) / 1e9
-        total = shifted(active, own_idle_w).scaled(seconds)
+        total = replace(shifted(active, own_idle_w).scaled(seconds), flags=(METHOD,))
         divisions.append(Division(window, is_steady, total, active.scaled(seconds), beside))
     return divisions
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from fake_nvml import NO_PERMISSION, NOT_FOUND, NOT_SUPPORTED, FakeBoard, FakeNvml, NVMLError, h100
-from jouletrace.devices.mig import MigRefusedError, Placement
-from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.wings.mig.partition import MigRefusedError, Placement
+from jouletrace.wings.mig.simulated import SimulatedMig
 
 IN_USE, INSUFFICIENT_RESOURCES, UNKNOWN = 19, 23, 999
 CODES = {

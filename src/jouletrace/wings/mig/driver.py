@@ -7,11 +7,11 @@ from ctypes import byref, c_uint
 from typing import Any
 
 from jouletrace.devices.base import Process
-from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
 from jouletrace.devices.nvml.identity import describe, find_board, list_processes, uuid_of
 from jouletrace.devices.nvml.mig import mig_handles
 from jouletrace.errors import NotPossibleError
+from jouletrace.wings.mig.partition import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 
 _PROFILES = 24
 """Profiles are numbered from 0; this is more than any driver has."""
@@ -29,7 +29,7 @@ _ADVICE = {
 
 
 class NvmlMigBackend:
-    """A GPU's partitioning; implements ``devices.mig.MigBackend``.
+    """A GPU's partitioning; implements ``wings.mig.partition.MigBackend``.
 
     Args:
         uuid: UUID of the GPU.

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jouletrace.devices.base import Process
-from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 from jouletrace.run.files import cache_folder, write_whole
 from jouletrace.simulator.boards.presets import find
 from jouletrace.simulator.boards.spec import PREFIX, parse
+from jouletrace.wings.mig.partition import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 
 _STATE = "-mig-state.json"
 
@@ -36,7 +36,7 @@ class MigFailures:
 
 
 class SimulatedMig:
-    """A simulated GPU's partitioning; implements ``devices.mig.MigBackend``.
+    """A simulated GPU's partitioning; implements ``wings.mig.partition.MigBackend``.
 
     Args:
         spec: ``sim:NAME[?...]``; only the name and the seed matter here.

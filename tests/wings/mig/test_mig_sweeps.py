@@ -9,7 +9,7 @@ import pytest
 from commands import command, done
 from jouletrace.devices.base import Process
 from jouletrace.run import load
-from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.wings.mig.simulated import SimulatedMig
 
 pytest.importorskip("torch")
 
