@@ -15,7 +15,7 @@ import numpy as np
 
 import judging  # noqa: F401  # makes scheduled_runs importable
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.streams import Stream, add_streams
+from jouletrace.analysis.serving.streams import AnswerStream, add_streams
 from jouletrace.run import Run, load, tables
 from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
@@ -31,7 +31,7 @@ def prefill_j(run: Run) -> float:
     return sum(load.get("energy_prefill_j").value or 0.0 for load in results.units("load"))
 
 
-def row(name: str, run: Run, streams: list[Stream] | None) -> None:
+def row(name: str, run: Run, streams: list[AnswerStream] | None) -> None:
     """Print a line: bills by these answers, or by the timeline of requests, over those by the run's steps."""
     true, found = analyse(deepcopy(run)), deepcopy(run)
     found.steps = tables.empty("steps")

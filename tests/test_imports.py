@@ -113,7 +113,7 @@ def test_a_wing_imports_no_other_but_those_of_the_table():
 
 OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}
 LEVELS = {"CARE", "NO", "NONE", "YES", "rule"}
-FACTS = {"Conditions", "Facts", "Spread", "Untouched", "facts_of"}
+FACTS = {"ClockSpread", "Conditions", "Facts", "Untouched", "facts_of"}
 DATA = {*OUTCOMES, *LEVELS, *FACTS, "Advice", "advice_of", "Budget", "absolute", "Waveform", "waveform_of"}
 
 
@@ -198,6 +198,15 @@ def test_no_modules_import_one_another_in_a_circle():
     while free := {name for name, others in left.items() if not others & set(left)}:
         left = {name: others for name, others in left.items() if name not in free}
     assert not left, f"in a circle, or above one: {sorted(left)}"
+
+
+def test_the_name_of_a_class_is_defined_once():
+    homes: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 def test_only_nvml_imports_pynvml():

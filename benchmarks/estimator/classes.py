@@ -278,7 +278,7 @@ def samplers(rate_hz: float, count: int, readings: float) -> Callable[[np.random
             value = seen[: len(seen) // count * count].reshape(-1, count).mean(axis=1)
         else:
             scene = sensors.Power(ORIGIN_NS, np.round(1e9 * edges).astype(np.int64), levels)
-            states = BlockMeans(count).apply(sensors.SampleResponse.draw(rng).see(scene, 1e9 * at))
+            states = BlockMeans(count).apply(sensors.SimulatedResponse.draw(rng).see(scene, 1e9 * at))
             value = states[count - 1 :: count][: len(at) // count]
         stamps_s = at[count - 1 :: count][: len(value)] + 0.5 / rate
         value = np.round(value + NOISE_W * rng.standard_normal(len(value)), 2)

@@ -9,7 +9,7 @@ from energy_tables import IDLE, Rows
 from jouletrace.analysis.kernel_powers import pools
 from jouletrace.analysis.kernel_times import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.program import Rows as Energies
+from jouletrace.attribution.program import ProgramEnergies as Energies
 from jouletrace.attribution.solve import Energies as Joint
 
 US = 1000

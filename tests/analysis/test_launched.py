@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis.imported_recording import take_for_samples
-from jouletrace.analysis.launched import Work, steps_of
+from jouletrace.analysis.launched import LaunchedWork, steps_of
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
 US = 1000
@@ -37,7 +37,7 @@ class Timeline:
     def work(self):
         run = Run(kind="import")
         run.spans = tables.from_rows(self.rows, "spans")
-        return Work.from_run(run, "GPU")
+        return LaunchedWork.from_run(run, "GPU")
 
 
 def loop(name, each=3, steps=4, kind="range", around=None):

@@ -8,7 +8,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steps import TOGETHER
-from jouletrace.analysis.serving.streams import Stream, add_streams, steps_of
+from jouletrace.analysis.serving.streams import AnswerStream, add_streams, steps_of
 from jouletrace.run import tables
 from jouletrace.run.parts import Parts
 from jouletrace.run.sound import check
@@ -109,7 +109,7 @@ def test_answers_that_dont_show_the_steps_are_billed_by_the_timeline(in_parts, c
 def test_an_answer_that_gets_several_chunks_at_once_makes_no_steps_of_its_own():
     ends = np.arange(1, 41) * 10_000_000
     stalled = np.where((ends > 1e8) & (ends < 2e8), 200_000_000, ends)
-    streams = [Stream(START_NS, 10, 40, START_NS + one) for one in (ends, stalled, stalled)]
+    streams = [AnswerStream(START_NS, 10, 40, START_NS + one) for one in (ends, stalled, stalled)]
     steps, together = steps_of(streams)
     check(steps, "steps")
     assert len(steps) == 40
@@ -118,7 +118,7 @@ def test_an_answer_that_gets_several_chunks_at_once_makes_no_steps_of_its_own():
 
 
 def test_a_single_answer_of_one_chunk_is_a_step():
-    steps, together = steps_of([Stream(START_NS, 10, 5, np.array([START_NS + 1_000_000]))])
+    steps, together = steps_of([AnswerStream(START_NS, 10, 5, np.array([START_NS + 1_000_000]))])
     check(steps, "steps")
     assert together == 0.2, "four of its five tokens are not seen"
     assert steps.to_pylist()[0] | {"traced_j": None} == {
@@ -135,5 +135,5 @@ def test_a_single_answer_of_one_chunk_is_a_step():
 def test_answers_that_come_as_a_whole_show_no_steps():
     at = START_NS + np.arange(1, 21) * 50_000_000
     for chunks in (1, 30):  # a server that doesn't stream, and one that sends all events together
-        _, together = steps_of([Stream(START_NS, 10, 30, np.full(chunks, one)) for one in at])
+        _, together = steps_of([AnswerStream(START_NS, 10, 30, np.full(chunks, one)) for one in at])
         assert together < 0.1

@@ -10,7 +10,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import EVIDENCE
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import SampleTimes, read_out
 from readings import taken
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
@@ -144,7 +144,7 @@ def recorded(rng, length_ns, pause_ns, above_w, rate_hz, one_s, noise_w=0.0):
     kinds = (Kind("a"), Kind("b"))
     activity = activity_of(start.astype(np.int64), (start + length_ns).astype(np.int64), kind, kinds, 0)
     above = np.array(above_w)[np.array([members[0] for members in activity.members])][activity.column]
-    at = Track.straight(activity.begin_s, activity.finish_s, rate_hz, one_s).instants()
+    at = SampleTimes.straight(activity.begin_s, activity.finish_s, rate_hz, one_s).instants()
     _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
     time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
     watts = 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0] + noise_w * rng.standard_normal(len(time))

@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts, trusted
-from jouletrace.attribution.lock import EVIDENCE, Known
+from jouletrace.attribution.lock import EVIDENCE, Attempts
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 
@@ -117,7 +117,7 @@ def test_a_place_without_the_evidence_that_it_needs_has_no_other_phases(begun):
 
 
 def test_a_place_is_tried_once_in_all_ranges(begun):
-    known = Known()
+    known = Attempts()
     assert len(list(attempts(None, "again", None, known))) == 2
     assert list(attempts(None, "again", None, known)) == []
     assert begun == [False, True] * 2

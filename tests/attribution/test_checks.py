@@ -18,7 +18,7 @@ from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.sampler import SampleTimes
 from readings import taken
 
 
@@ -130,7 +130,7 @@ def test_readings_of_two_blocks_of_2_s_are_needed_to_hold_some_out(good, span, p
 
 @pytest.mark.parametrize(("ratio", "passed"), [(1.15, False), (1.16, True)])
 def test_samples_half_a_period_later_must_leave_15_percent_more(monkeypatch, ratio, passed):
-    track = Track(1.0, 1250.0, 9, np.zeros(4))
+    track = SampleTimes(1.0, 1250.0, 9, np.zeros(4))
     fitted = SimpleNamespace(observer=Sampled(HOPPER_SENSOR, track), activity=None, residual_rms_w=2.0)
     later = []
 

@@ -17,7 +17,7 @@ from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.sampler import SampleTimes
 from readings import taken
 
 WATTS = {"a": 400.0, "b": 700.0, "": 130.0}
@@ -176,7 +176,7 @@ def test_the_prior_of_powers_is_never_narrower_than_30_w():
 
 
 def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area():
-    _, prior = Sampled(HOPPER_SENSOR, Track.straight(0.0, 1.0, 1224.0, 0.0)).unknowns(shape=True)
+    _, prior = Sampled(HOPPER_SENSOR, SampleTimes.straight(0.0, 1.0, 1224.0, 0.0)).unknowns(shape=True)
     information = (prior.rows.T @ prior.rows)[-46:, -46:]
 
     def sds(change):
@@ -194,7 +194,7 @@ def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area(
 
 def sampler(activity, off_s=0.0):
     """A sampler, readings of it, and the same sampler with samples that are off their places."""
-    true = Sampled(HOPPER_SENSOR, Track.straight(activity.begin_s, activity.finish_s, 1225.0, 1.0))
+    true = Sampled(HOPPER_SENSOR, SampleTimes.straight(activity.begin_s, activity.finish_s, 1225.0, 1.0))
     time = np.arange(0.1, activity.finish_s, 0.02)
     above = np.array([WATTS[activity.kinds[members[0]].name] for members in activity.members])[activity.column]
     watts = WATTS[""] + true.observe(activity, time, above - WATTS[""], above).value

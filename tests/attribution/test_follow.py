@@ -7,7 +7,7 @@ from jouletrace.attribution import lock as following
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import BINS, _cheapest, follow
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import SampleTimes, read_out
 from readings import taken
 
 
@@ -62,7 +62,7 @@ def recorded():
         start[keep].astype(np.int64), (start + length)[keep].astype(np.int64), rng.integers(0, 2, 6000)[keep], kinds, 0
     )
     above = np.array([250.0, 600.0])[np.array([members[0] for members in activity.members])][activity.column]
-    straight = Track.straight(activity.begin_s, activity.finish_s, 1225.0, activity.begin_s)
+    straight = SampleTimes.straight(activity.begin_s, activity.finish_s, 1225.0, activity.begin_s)
     number = np.arange(0, straight.count, 200.0)
     true = straight.through(number, straight.start_s + number / 1225.0 + 2e-4 * np.sin(number / 4000))
     time = np.arange(activity.begin_s + 0.2, activity.finish_s - 0.05, 0.02)

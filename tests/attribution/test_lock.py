@@ -9,11 +9,11 @@ import pytest
 from jouletrace.attribution import lock as locking
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import Known, Lock, _averagings, _delayed, _tuned, lock, rephased
+from jouletrace.attribution.lock import Attempts, Lock, _averagings, _delayed, _tuned, lock, rephased
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import SampleTimes, read_out
 from readings import taken
 
 pytestmark = pytest.mark.thorough
@@ -33,7 +33,7 @@ def timeline(seconds, seed=5):
 
 def sampled(activity, sensor, noise_w=0.3, rate_hz=1225.0, one_s=1.0002):
     """The sampler with its true track, and its readings."""
-    track = Track.straight(activity.begin_s, activity.finish_s, rate_hz, one_s)
+    track = SampleTimes.straight(activity.begin_s, activity.finish_s, rate_hz, one_s)
     at, above = track.instants(), (WATTS - 120.0)[activity.column]
     _, seen, _ = activity.seen(at, sensor.response, above, above)
     time = np.arange(activity.begin_s + 0.2, activity.finish_s - 0.01, 0.02)
@@ -129,7 +129,7 @@ def sixteen(monkeypatch):
 @pytest.mark.usefixtures("sixteen")
 def test_a_recording_is_locked_from_nothing_but_the_range_of_rates(long):
     activity, _, readings = long
-    known = Known()
+    known = Attempts()
     found = lock(activity, SEARCHED, readings, known=known)
     assert found.search.rate_hz == pytest.approx(1225.0, abs=0.1)
     assert found.fit.residual_rms_w < 0.4

@@ -9,7 +9,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.observer import DELAY_UNIT_S, STRETCH_UNIT, TRACK_UNIT_S, Averaged, Sampled
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import SampleTimes, read_out
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_place_of_a_mean_is_in_units_of_its_scatter(averaged):
 
 @pytest.fixture
 def sampled():
-    track = Track.straight(0.5, 9.5, 1225.0, 2.0)
+    track = SampleTimes.straight(0.5, 9.5, 1225.0, 2.0)
     shift = 2e-5 * np.sin(np.arange(len(track.shift_s)))
     change = 0.01 * np.cos(np.arange(46))
     return Sampled(HOPPER_SENSOR, replace(track, shift_s=shift), change - change.mean())

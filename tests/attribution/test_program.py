@@ -15,7 +15,7 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.program import attribute_program
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.sampler import SampleTimes
 from simulated_sampler import IDLE_W, Load
 
 POINT = replace(HOPPER_SENSOR, response=SampleResponse(0.0, np.ones(1)))
@@ -42,7 +42,7 @@ def estimated(load, activity, rng, spans=(), averages=16, samples=False, **given
     sampled = None
     if samples:
         rate = 1 / (load.sample_s[1] - load.sample_s[0])
-        track = Track.straight(activity.begin_s, activity.finish_s, rate, load.sample_s[0])
+        track = SampleTimes.straight(activity.begin_s, activity.finish_s, rate, load.sample_s[0])
         sampled = Sampled(replace(POINT, delay_s=response.delay_s), track)
     inside = (times_s - response.delay_s > activity.begin_s) & (times_s - response.delay_s < activity.finish_s)
     response = replace(response, width_sd=0.02)

@@ -11,7 +11,7 @@ from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import attribute_program
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.sampler import SampleTimes
 from simulated_sampler import IDLE_W, Load
 
 POINT = SampleResponse(0.0, np.ones(1))
@@ -42,7 +42,7 @@ class Program:
         """The sensor with the times of its samples."""
         sensor = replace(HOPPER_SENSOR, response=sample, delay_s=self.response.delay_s)
         rate, begin = 1 / np.diff(self.load.sample_s[:2])[0], self.activity.begin_s
-        return Sampled(sensor, Track.straight(begin, self.activity.finish_s, rate, self.load.sample_s[0]))
+        return Sampled(sensor, SampleTimes.straight(begin, self.activity.finish_s, rate, self.load.sample_s[0]))
 
     def rows(self, spans=(), some=slice(None), **given):
         """The estimate from some of the readings."""

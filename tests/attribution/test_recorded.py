@@ -18,7 +18,7 @@ from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import attempts, checks, trusted
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import EVIDENCE, Known, lock, rephased
+from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
@@ -244,7 +244,7 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
 
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
-    asked, known = [], Known()
+    asked, known = [], Attempts()
     compute = acquire.designs
 
     def designs(sensor, seen, first, rates, offsets, places):

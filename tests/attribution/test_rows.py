@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.attribution.checks import check_powers, check_rest, resolved
-from jouletrace.attribution.program import Rows
+from jouletrace.attribution.program import ProgramEnergies
 from jouletrace.attribution.solve import Energies
 
 
@@ -13,7 +13,7 @@ def rows(mean_j, covariance, seconds=None, before=None):
     mean, size = np.append(100.0, mean_j)[None], len(mean_j)
     joint = np.zeros((size + 1, size + 1))
     joint[0, 0], joint[1:, 1:] = 1.0, covariance
-    return Rows(
+    return ProgramEnergies(
         Energies(np.ones(1), mean, joint[None]),
         np.ones(size) if seconds is None else np.array(seconds),
         np.eye(size) * 1e6 if before is None else np.array(before),

@@ -14,7 +14,7 @@ from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.campaign import servers
 from jouletrace.campaign.limits import OF_REQUESTS, joint, parse_limits
-from jouletrace.campaign.servers import Requests, ServerTarget, Started, check_free
+from jouletrace.campaign.servers import BenchRequests, ServerTarget, Started, check_free
 from jouletrace.campaign.targets import parse_over
 from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
@@ -63,7 +63,9 @@ def starts(spent):
 def tuned(folder, words, over, limit="", settings=REAL_TIME, seconds=20.0, **options):
     limits = parse_limits(limit or None, shares=OF_REQUESTS)
     dimensions = parse_over(over)
-    target = target_of(words, settings, limits, options.pop("limit_s", 30.0), dimensions, Requests(seconds, "64", "32"))
+    target = target_of(
+        words, settings, limits, options.pop("limit_s", 30.0), dimensions, BenchRequests(seconds, "64", "32")
+    )
     return run_tune(target, dimensions, folder, limits=limits, **options)
 
 
@@ -156,7 +158,7 @@ def test_a_request_must_meet_all_limits_together(tmp_path, measured):
 
     limits = parse_limits("tpot<25ms,e2e<0.66", shares=OF_REQUESTS)
     with answering(Server()) as server:
-        target = ServerTarget(server.url, [], REAL_TIME, 10.0, Requests(), joint(limits))
+        target = ServerTarget(server.url, [], REAL_TIME, 10.0, BenchRequests(), joint(limits))
         target.measure({"rate": "4"}, 1.0, tmp_path / "run", 0)
     figures = target.figures(load(tmp_path / "run"))
     assert figures.limited == pytest.approx(figures.latencies_s / 0.66, rel=1e-6)
@@ -204,7 +206,9 @@ def test_a_server_that_never_answers_is_ended_at_the_deadline(spent):
 @pytest.mark.thorough
 def test_a_server_that_dies_under_a_load_is_why_that_fails(tmp_path, spent, monkeypatch):
     port = served_program.free_port()
-    target = ServerTarget(f"http://127.0.0.1:{port}", served_program.command(port, spent), REAL_TIME, 30.0, Requests())
+    target = ServerTarget(
+        f"http://127.0.0.1:{port}", served_program.command(port, spent), REAL_TIME, 30.0, BenchRequests()
+    )
 
     def bench(settings, devices, *, folder):
         os.kill(int(spent.with_name("spent.pids").read_text().split()[0]), 9)

@@ -16,7 +16,7 @@ from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
 from jouletrace.campaign.limits import judge, parse_limits
-from jouletrace.campaign.sweep import Grid, _settings_of, run_sweep, varied
+from jouletrace.campaign.sweep import SweepGrid, _settings_of, run_sweep, varied
 from jouletrace.devices import open_device
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpu import NvmlGpu
@@ -34,7 +34,7 @@ from records import DEVICE, iterations, make_run, phases, readings, windows
 
 HERE = SUPPORT
 SETTINGS = ProfileSettings(device="sim:h100")
-GRID = Grid(("deit-t",), batch=(1, 8, 64))
+GRID = SweepGrid(("deit-t",), batch=(1, 8, 64))
 
 TOY = """
 import torch
@@ -137,7 +137,7 @@ class Repeated(Runner):
 
 
 def test_repeats_go_through_the_grid_in_turn_and_give_each_point_the_spread_of_its_runs(tmp_path):
-    grid, first = Grid(("deit-t",), batch=(1, 2)), Repeated(b2=NotPossibleError("lost"))
+    grid, first = SweepGrid(("deit-t",), batch=(1, 2)), Repeated(b2=NotPossibleError("lost"))
     found, tally = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=first)
     assert first.ran == [(1, "1"), (2, "1"), (1, "2"), (1, "3")], "what failed is not tried twice"
     assert [(entry.outcome, entry.run is not None) for entry in found] == [("done", True), ("not_possible", False)]
@@ -162,7 +162,7 @@ def test_repeats_of_a_sweep_that_is_interrupted_go_on_with_the_next_run(tmp_path
                 raise KeyboardInterrupt
             super().__call__(*given)
 
-    grid = Grid(("deit-t",), batch=(1, 2))
+    grid = SweepGrid(("deit-t",), batch=(1, 2))
     found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=2, runner=Breaks())
     assert [entry.outcome for entry in found] == ["done", "interrupted"]
     assert not found[1].run.complete
@@ -186,7 +186,7 @@ def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
 def test_a_grid_can_grow(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     again = Runner()
-    found, _ = run_sweep(Grid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
+    found, _ = run_sweep(SweepGrid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
     assert [batch for batch, _ in again.ran] == [128]
     assert len(found) == 4
 
@@ -194,20 +194,20 @@ def test_a_grid_can_grow(tmp_path):
 def test_where_nothing_could_be_measured_the_reasons_are_reported(tmp_path):
     runner = Runner(b1=BadInputError("it is broken"))
     with pytest.raises(BadInputError, match="none of 1 points could be measured: it is broken"):
-        run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
+        run_sweep(SweepGrid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
 
 
 @pytest.mark.parametrize(
     ("grid", "settings", "said"),
     [
-        (Grid(()), SETTINGS, "no workload"),
-        (Grid(("nothing-like-it",)), SETTINGS, "unknown workload"),
-        (Grid(("deit-t",), batch=(0,)), SETTINGS, "--batch 0"),
-        (Grid(("deit-t",), dtype=("int3",)), SETTINGS, "--dtype int3"),
-        (Grid(("deit-t",), batch=(1, 1)), SETTINGS, "occurs twice"),
-        (Grid(("deit-t",), power_limit_w=(300.0,)), SETTINGS, "add --yes"),
-        (Grid(("deit-t",), power_limit_w=(50.0,)), SETTINGS, "allows 200 to 700 W"),
-        (Grid(("deit-t",), power_limit_w=(300.0,)), ProfileSettings(device="cpu"), "only a whole GPU"),
+        (SweepGrid(()), SETTINGS, "no workload"),
+        (SweepGrid(("nothing-like-it",)), SETTINGS, "unknown workload"),
+        (SweepGrid(("deit-t",), batch=(0,)), SETTINGS, "--batch 0"),
+        (SweepGrid(("deit-t",), dtype=("int3",)), SETTINGS, "--dtype int3"),
+        (SweepGrid(("deit-t",), batch=(1, 1)), SETTINGS, "occurs twice"),
+        (SweepGrid(("deit-t",), power_limit_w=(300.0,)), SETTINGS, "add --yes"),
+        (SweepGrid(("deit-t",), power_limit_w=(50.0,)), SETTINGS, "allows 200 to 700 W"),
+        (SweepGrid(("deit-t",), power_limit_w=(300.0,)), ProfileSettings(device="cpu"), "only a whole GPU"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, grid, settings, said):
@@ -294,7 +294,7 @@ LIMIT, CLOCK = {"power_limit": [300.0]}, {"clock": [1200.0]}
 
 
 def limited(tmp_path, runner, limits=(300.0, 400.0)):
-    grid = Grid(("deit-t",), batch=(1,), power_limit_w=limits)
+    grid = SweepGrid(("deit-t",), batch=(1,), power_limit_w=limits)
     return run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
 
 
@@ -319,7 +319,7 @@ def test_a_point_whose_clock_is_not_in_force_is_a_row_that_is_not_recommended(tm
             run.windows = tables.from_rows([{**one, "counted_mhz": mhz} for one in windows([(0, 1)])], "windows")
             save(run, folder)
 
-    grid = Grid(("deit-t",), batch=(1,), clock_mhz=(1700.0, 1500.0))
+    grid = SweepGrid(("deit-t",), batch=(1,), clock_mhz=(1700.0, 1500.0))
     runner = Locked()
     found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
     assert runner.ran == [1695.0, 1500.0]
@@ -479,8 +479,8 @@ def test_values_of_a_configuration_are_points_of_a_grid():
     fixed, config = varied({"size": "1024, 4096", "iterations": "2", "alpha": [1, 2]})
     assert fixed == {"iterations": "2"}
     assert config[0] == "size=1024,alpha=1"
-    assert [point["config"] for point in Grid(("gemm",), config=config).points()] == list(config)
-    given = _settings_of(Grid(("gemm",), config=config).points()[-1], ProfileSettings(config=fixed))
+    assert [point["config"] for point in SweepGrid(("gemm",), config=config).points()] == list(config)
+    given = _settings_of(SweepGrid(("gemm",), config=config).points()[-1], ProfileSettings(config=fixed))
     assert given.config == {"iterations": "2", "size": "4096", "alpha": "2"}
 
 
@@ -604,7 +604,7 @@ def test_points_whose_long_names_begin_alike_are_two(tmp_path):
     folder.mkdir()
     for name in "ab":
         (folder / f"{name}.py").write_text("def make(): pass")
-    grid = Grid(tuple(f"{folder}/{name}.py:make" for name in "ab"), batch=(1,))
+    grid = SweepGrid(tuple(f"{folder}/{name}.py:make" for name in "ab"), batch=(1,))
     found, _ = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner())
     assert len({entry.place for entry in found}) == 2
 

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from commands import PATIENCE_S, children_of, command, only_run, start, wait_for
 from jouletrace import load
-from jouletrace.cli.monitor import Stream, _plain_line
+from jouletrace.cli.monitor import CsvStream, _plain_line
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.report.contract import json_schema
 from jouletrace.run import DeviceInfo
@@ -84,7 +84,7 @@ def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place):
 
 def test_the_stream_has_each_reading_once_however_fast_it_ticks(capsys):
     found = [Reading(name, name, DeviceInfo(name, name), 10**18, {"power_w": 300.0}) for name in ("GPU-1", "GPU-2")]
-    stream = Stream()
+    stream = CsvStream()
     for later_ns in (0, 0, 10**8, 0):
         found[0].time_ns += later_ns
         stream.show(found, None)

@@ -10,7 +10,7 @@ import pytest
 
 import jouletrace as jt
 from commands import command, wait_for
-from jouletrace.cli.output import Place
+from jouletrace.cli.output import Destination
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.rows import layer_rows, write_files
@@ -56,7 +56,7 @@ def test_a_recording_is_saved_where_it_began(workspace, name):
 
 
 def test_the_command_that_shows_more_can_be_pasted_into_a_shell(capsys, workspace):
-    with Place(Path("my folder/run"), "toy") as place:
+    with Destination(Path("my folder/run"), "toy") as place:
         place.done(profile_run(), more=True)
     assert capsys.readouterr().err == "saved my folder/run · more: jouletrace show 'my folder/run' -v\n"
 

@@ -16,7 +16,7 @@ from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
 from jouletrace.execution import operator_marks, torch_programs  # noqa: E402
 from jouletrace.execution.calls import UNKNOWN  # noqa: E402
 from jouletrace.execution.excitation import Excitation, variants  # noqa: E402
-from jouletrace.execution.marks import Marks  # noqa: E402
+from jouletrace.execution.marks import CallMarks  # noqa: E402
 from jouletrace.execution.operator_marks import repeated  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
 from jouletrace.execution.torch_programs import CpuTraceable, GpuTraceable  # noqa: E402
@@ -117,7 +117,7 @@ def traced(call):
 
 
 def silent():
-    return Marks(Everything())
+    return CallMarks(Everything())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from jouletrace.recording import open_recorder
 from jouletrace.recording.collector import Collector, SampleStream, fresh_part
 from jouletrace.recording.in_process import InProcessRecorder
 from jouletrace.recording.process import ProcessRecorder
-from jouletrace.recording.worker import Schedule
+from jouletrace.recording.worker import Deadlines
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.tables import SAMPLES
 
@@ -76,7 +76,7 @@ class Every:
 
 def test_equal_paces_come_together_and_a_late_one_skips_what_it_missed():
     fast, slow = Every(0.1), Every(1.0)
-    schedule = Schedule([fast, slow], 0)
+    schedule = Deadlines([fast, slow], 0)
     assert schedule.wake_ns() == 100_000_000
     assert schedule.due(99_999_999) == []
     schedule.advance(950_000_000, [fast, slow])
@@ -89,7 +89,7 @@ def test_equal_paces_come_together_and_a_late_one_skips_what_it_missed():
 
 def test_a_source_that_changes_its_pace_is_asked_at_the_new_one():
     source = Every(0.015)
-    schedule = Schedule([source], 0)
+    schedule = Deadlines([source], 0)
     source.interval_s = 5.0
     schedule.advance(20_000_000, [source])
     assert schedule.wake_ns() == 5_000_000_000

@@ -7,7 +7,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import load, save, tables
 from jouletrace.run.division import Division, Powers, divisions_of
-from jouletrace.run.paths import Step
+from jouletrace.run.paths import PathStep
 from make_runs import GPU, profile_run
 
 ROOT = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
@@ -43,8 +43,8 @@ def divided(*rows):
 
 def division(count=12, **changes):
     """Equal layers of 10 ms each, whose kernels are all of one kind; then another kernel, and idle."""
-    paths = [(Step("module", "layer"), Step("module", str(i)), Step("op", "mm")) for i in range(count)]
-    paths += [(Step("op", "add"),), (Step("idle", "idle"),)]
+    paths = [(PathStep("module", "layer"), PathStep("module", str(i)), PathStep("op", "mm")) for i in range(count)]
+    paths += [(PathStep("op", "add"),), (PathStep("idle", "idle"),)]
     table = divided(*count * [(1, 0, 0.01)], (2, 1, 0.02), (3, 2, 0.03))
     return Division("gpu", powers(**changes), "not_resolved", table, paths)
 

@@ -8,7 +8,7 @@ import pytest
 
 from jouletrace.sensor.kinds import HOPPER, HOPPER_SENSOR
 from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, ReadingSeries, designs, responded
 from jouletrace.sensor.sampler import read_out
 
 FIRST, START, END = 0.999, 1.0, 3.0
@@ -61,7 +61,7 @@ def test_readings_are_those_of_a_recursive_average_at_any_phase(averages, rate, 
     sensor = replace(HOPPER_SENSOR, averages=averages)
     time = readings(missing)
     phases = np.array([0.0, 0.3, 0.85])
-    found = designs(sensor, seen(), FIRST, np.array([1230.0, rate]), phases, Places.from_times(time, START))[1]
+    found = designs(sensor, seen(), FIRST, np.array([1230.0, rate]), phases, ReadingSeries.from_times(time, START))[1]
     assert found.shape == (3, len(time), 2)
     # what was before the start is forgotten by e^-4.6 at least
     settled = time > START + SETTLE_S + (0.1 if averages == 32 else 0.0)
@@ -84,7 +84,9 @@ def test_a_long_record_is_averaged_in_pieces_without_a_seam():
     values = (np.sin(edges[:-1] * 40) > 0).astype(float)[:, None]
     table = responded(HOPPER, values)
     time = 1.0071 + 0.02 * np.arange(400)
-    found = designs(HOPPER_SENSOR, table, 0.999, np.array([1225.0]), np.zeros(1), Places.from_times(time, 1.0))[0, 0]
+    found = designs(HOPPER_SENSOR, table, 0.999, np.array([1225.0]), np.zeros(1), ReadingSeries.from_times(time, 1.0))[
+        0, 0
+    ]
     at = 1.0 + np.arange(int(8.05 * 1225) - 1) / 1225.0
     read = read_out(HOPPER_SENSOR, table[((at - 0.999) / GRID_S).astype(int)].astype(float), at, time)
     near = np.abs((time - HOPPER_SENSOR.delay_s)[:, None] - at).min(axis=1) < 20e-6
@@ -95,6 +97,11 @@ def test_readings_before_the_first_sample_have_that_sample():
     values = np.ones((len(EDGES) - 1, 1))
     time = 0.99 + 0.02 * np.arange(20)
     found = designs(
-        HOPPER_SENSOR, responded(HOPPER, values), FIRST, np.array([1225.0]), np.zeros(2), Places.from_times(time, START)
+        HOPPER_SENSOR,
+        responded(HOPPER, values),
+        FIRST,
+        np.array([1225.0]),
+        np.zeros(2),
+        ReadingSeries.from_times(time, START),
     )
     assert found[0, :, 2:] == pytest.approx(np.ones((2, 18, 1)), abs=1e-4)

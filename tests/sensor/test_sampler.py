@@ -3,7 +3,7 @@ import pytest
 
 from jouletrace.sensor.kinds import HOPPER
 from jouletrace.sensor.models import BINS_S, SampleResponse, Sensor
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import SampleTimes, read_out
 
 
 def test_a_response_sums_to_one_and_its_density_is_its_change():
@@ -27,7 +27,7 @@ def test_a_change_of_a_response_moves_weight_between_bins():
 
 
 def test_samples_lie_where_the_track_says():
-    track = Track.straight(1.0, 11.0, 1225.0, 4.0)
+    track = SampleTimes.straight(1.0, 11.0, 1225.0, 4.0)
     at = track.instants()
     assert np.diff(at) == pytest.approx(np.full(len(at) - 1, 1 / 1225.0))
     assert np.abs((at - 4.0) * 1225.0 % 1 - 0.5).min() > 0.499  # one at 4.0
@@ -36,7 +36,7 @@ def test_samples_lie_where_the_track_says():
 
 
 def test_a_track_passes_through_given_samples():
-    track = Track.straight(0.0, 20.0, 1225.0, 0.0)
+    track = SampleTimes.straight(0.0, 20.0, 1225.0, 0.0)
     number = np.arange(600, 24_000, 1225.0)
     shift = 2e-4 * np.sin(number / 8000)
     near = track.through(number, track.start_s + number / 1225.0 + shift)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.sensors import BIN_NS, Power, SampleResponse, SamplingSensor
+from jouletrace.simulator.sensors import BIN_NS, Power, SamplingSensor, SimulatedResponse
 from simulated_power import Board, play
 from simulated_programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
 from simulated_sensors import SHAPES, other_response
@@ -55,7 +55,7 @@ def test_two_lobes_are_those_of_an_h100():
     sizes = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        weights = SampleResponse.draw(rng).behind(Board.draw(rng, 1, 1.0).poles_ns).weights
+        weights = SimulatedResponse.draw(rng).behind(Board.draw(rng, 1, 1.0).poles_ns).weights
         pulse = np.convolve(weights, np.ones(int(48e3 / BIN_NS)))
         lag = np.arange(len(weights)) * BIN_NS * 1e-3
         peak = [i for i in range(1, 90) if weights[i] > max(weights[i - 1], weights[i + 1])]

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from jouletrace.stats.regression import Prior, equivalent_noise, solve
+from jouletrace.stats.regression import LinearPrior, equivalent_noise, solve
 
 
 def weak(n):
-    return Prior.independent(np.zeros(n), np.full(n, 1e6))
+    return LinearPrior.independent(np.zeros(n), np.full(n, 1e6))
 
 
 def test_a_solution_is_the_truth_where_there_is_no_noise():
@@ -18,14 +18,14 @@ def test_a_solution_is_the_truth_where_there_is_no_noise():
 
 def test_a_prior_by_its_covariance_is_that_of_its_rows():
     covariance = np.array([[4.0, 1.0], [1.0, 9.0]])
-    prior = Prior.by(np.array([1.0, 2.0]), covariance)
+    prior = LinearPrior.by(np.array([1.0, 2.0]), covariance)
     assert np.linalg.inv(prior.rows.T @ prior.rows) == pytest.approx(covariance)
     assert np.linalg.solve(prior.rows, prior.target) == pytest.approx([1.0, 2.0])
 
 
 def test_priors_beside_each_other_stay_apart():
-    both = Prior.independent(np.array([1.0]), np.array([2.0])).beside(
-        Prior.independent(np.array([3.0]), np.array([4.0]))
+    both = LinearPrior.independent(np.array([1.0]), np.array([2.0])).beside(
+        LinearPrior.independent(np.array([3.0]), np.array([4.0]))
     )
     assert both.rows == pytest.approx(np.diag([0.5, 0.25]))
     assert both.target == pytest.approx([0.5, 0.75])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.analysis.kernel_powers import Recorded, placed, pools, powers_of_kinds
+from jouletrace.analysis.kernel_powers import RecordedKernels, placed, pools, powers_of_kinds
 from jouletrace.attribution.checks import check_rest
 from jouletrace.run import Estimate
 from jouletrace.run.division import METHOD
@@ -43,7 +43,7 @@ def recorded_of(fit, idle_w=(130.0, 30.0)):
     if hasattr(sensor, "window_s"):
         width_sd, period_s = max(sensor.stretch_spread, 1e-4), float(np.median(np.diff(fit.time_s)))
         known = Response(0.0, width_sd, 0.0, sensor.delay_spread_s, 0.0, 1.0, period_s, sensor.window_s)
-    return Recorded(fit.activity, taken(fit.time_s, fit.watts), placed(fit, known), idle_w, fit)
+    return RecordedKernels(fit.activity, taken(fit.time_s, fit.watts), placed(fit, known), idle_w, fit)
 
 
 def rest_of(fit):

@@ -106,7 +106,7 @@ def _as_imported():
 
 def _add(digest, value):
     """Everything that a value holds; what earlier attempts have computed (``Known``) saves time and changes nothing."""
-    if isinstance(value, locks.Known):
+    if isinstance(value, locks.Attempts):
         return
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape} ".encode() + np.ascontiguousarray(value).tobytes())

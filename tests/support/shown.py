@@ -9,7 +9,7 @@ from jouletrace.analysis.facts import facts_of
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.cost import Tariff
-from jouletrace.report.tree import Node, tree
+from jouletrace.report.tree import TreeNode, tree
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
 
@@ -69,7 +69,7 @@ def methods_of(run: Run) -> str:
     return render([run], "markdown").replace("\u00a0", " ").replace("\\", "")
 
 
-def nodes_of(run: Run) -> list[Node]:
+def nodes_of(run: Run) -> list[TreeNode]:
     """Where its energy and time go, as its page draws it."""
     parts = Parts(run)
     return tree(run, parts, facts_of(run, parts).together)

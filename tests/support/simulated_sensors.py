@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.simulator.sensors import BIN_NS, Averaging, Power, SampleResponse, bump, rows
+from jouletrace.simulator.sensors import BIN_NS, Averaging, Power, SimulatedResponse, bump, rows
 
 SHAPES = ("box", "raised_cosine", "exponential", "triangle")
 
@@ -21,7 +21,7 @@ class Sensor(Protocol):
         ...
 
 
-def other_response(rng: np.random.Generator, shape: str) -> SampleResponse:
+def other_response(rng: np.random.Generator, shape: str) -> SimulatedResponse:
     """A response of one of ``SHAPES``, with its widths varied by about 7 % and its centre by 10 µs."""
     lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
     us = lag / 1e3 / rng.uniform(0.93, 1.07)
@@ -34,7 +34,7 @@ def other_response(rng: np.random.Generator, shape: str) -> SampleResponse:
     else:
         weights = np.clip(np.minimum(us / 30, (150 - us) / 120), 0, None)
     weights /= weights.sum()
-    return SampleResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+    return SimulatedResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
 
 @dataclass(frozen=True)

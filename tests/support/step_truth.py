@@ -10,7 +10,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.run.channels import POWER
 from jouletrace.simulator.boards import Schedule, SimulatedGpu
 from jouletrace.simulator.boards import engine as columns
-from jouletrace.simulator.boards.kernels import Timeline
+from jouletrace.simulator.boards.kernels import SteadyTimeline
 from jouletrace.simulator.boards.presets import find
 
 _HALVINGS = 40
@@ -88,7 +88,7 @@ def _power_w(gpu: SimulatedGpu, schedule: Schedule, clock_mhz: float, idle_w: fl
     return idle_w + line.active_j / line.period_s
 
 
-def _line(gpu: SimulatedGpu, schedule: Schedule, clock_mhz: float) -> Timeline:
+def _line(gpu: SimulatedGpu, schedule: Schedule, clock_mhz: float) -> SteadyTimeline:
     ratio = clock_mhz / find(str(gpu.info.details["preset"])).clock_max_mhz
     return schedule.timeline(ratio, gpu.truth.parameters().voltage_squared(ratio))
 

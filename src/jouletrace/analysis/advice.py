@@ -19,7 +19,7 @@ from jouletrace.analysis.divided import added, divided, summed
 from jouletrace.analysis.rules import NO
 from jouletrace.run import Estimate, Run
 from jouletrace.run.division import divisions_of
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.metrics import BEST, WORK
 from jouletrace.run.parts import ABSENT, CAUSES, Part, Parts
 from jouletrace.run.paths import Path, names_of
@@ -113,7 +113,7 @@ def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
 def _last(run: Run, checks: Outcomes) -> tuple[str, bool]:
     """The GPU that comes last in most collectives, and whether its power cap holds it, but not the others."""
 
-    def held(one: Recording) -> float:
+    def held(one: RecordingFacts) -> float:
         known = checks.conditions.get(one.get("device", ""))
         return ((known and known["throttle_reasons"]) or {}).get("sw_power_cap", 0.0)
 

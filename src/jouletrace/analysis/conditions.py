@@ -26,7 +26,7 @@ ACTIVITY = {
 """Activities in a device's counters: name and channel."""
 
 
-class Spread(TypedDict):
+class ClockSpread(TypedDict):
     """Of a clock, in MHz."""
 
     mean: float
@@ -34,7 +34,7 @@ class Spread(TypedDict):
     max: float
 
 
-class Course(TypedDict):
+class TemperatureCourse(TypedDict):
     """Of a temperature, in °C."""
 
     start: float
@@ -49,9 +49,9 @@ class Clocks(TypedDict):
     The measured clock is the real one where the driver reports the requested one.
     """
 
-    sm_reported: Spread | None
-    sm_measured: Spread | None
-    memory: Spread | None
+    sm_reported: ClockSpread | None
+    sm_measured: ClockSpread | None
+    memory: ClockSpread | None
 
 
 class Conditions(TypedDict):
@@ -60,7 +60,7 @@ class Conditions(TypedDict):
     # Mean share of time (0 to 1) of each of ``ACTIVITY``, where the device has such counters
     activity: NotRequired[dict[str, float]]
     clocks_mhz: Clocks
-    temperature_c: Course | None
+    temperature_c: TemperatureCourse | None
     throttle_reasons: dict[str, float] | None  # share of the readings (0 to 1) by name, empty if there were none
     power_limit_w: float | None  # enforced limit in watts
 
@@ -166,13 +166,13 @@ def _readings(run: Run, device: str, channel: str) -> Floats:
     return np.asarray(ordered[np.isfinite(ordered)])
 
 
-def _spread(values: Floats) -> Spread | None:
+def _spread(values: Floats) -> ClockSpread | None:
     return (
         {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())} if len(values) else None
     )
 
 
-def _course(values: Floats) -> Course | None:
+def _course(values: Floats) -> TemperatureCourse | None:
     if not len(values):
         return None
     first, last, mean, most = (float(one) for one in (values[0], values[-1], values.mean(), values.max()))

@@ -22,7 +22,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import RESPONSE, Division, divisions_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import ABSENT, Row
-from jouletrace.run.paths import Path, Step
+from jouletrace.run.paths import Path, PathStep
 from jouletrace.run.recording_names import BEFORE, IN_NO_PART, OUTSIDE, RECORDINGS, of_equal_layers
 from jouletrace.run.sums import ENERGY, TIME
 from jouletrace.stats.interval import Z95, total
@@ -98,7 +98,7 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
                 energies.append(division.energy(of_kinds, remainder=remainder))
         path, energy = next(iter(paths)), summed(energies, alike=alike)
         if len(paths) > 1:
-            return _row((Step("pool", f"{len(paths)} more, together"),), seconds, energy, whole, len(paths))
+            return _row((PathStep("pool", f"{len(paths)} more, together"),), seconds, energy, whole, len(paths))
         own = [units[id] for id in sites[path] if id is not None]
         used = {formats.get(row["parent"], "") for row in own if row["flops"]}
         number_format = used.pop() if len(used) == 1 else ""
@@ -118,8 +118,8 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
     for device, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in (ENERGY, TIME))
         budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
-        step = [Step("device", names.get(device, device))] if "device" in kinds else []
-        path = (*step, Step("idle", name))
+        step = [PathStep("device", names.get(device, device))] if "device" in kinds else []
+        path = (*step, PathStep("idle", name))
         unrecorded.setdefault(path, []).append((time.value or 0.0, replace(energy, budget=budget)))
     rows = [
         *listed,
@@ -141,7 +141,7 @@ def _in_no_part(whole: Estimate, rows: Sequence[Row], every: Estimate) -> list[R
         return []
     half = math.hypot(whole.half_width or 0.0, every.half_width or 0.0)
     energy = Estimate(left, left - half, left + half, every.n, every.method)
-    return [_row((Step("rest", IN_NO_PART),), 0.0, energy, whole.value)]
+    return [_row((PathStep("rest", IN_NO_PART),), 0.0, energy, whole.value)]
 
 
 def _instead(run: Run) -> str:
@@ -201,10 +201,10 @@ def _row(path: Path, seconds: float, energy: Estimate, whole: float | None, coun
 
 def _reduced(device: str, kinds: Sequence[str], below: Path) -> tuple[Path]:
     """The path of a row, with a step for each kind; equal layers are one, as are shapes unless these are asked for."""
-    path, steps = (Step("device", device), *below), []
+    path, steps = (PathStep("device", device), *below), []
     if any(step.kind == "idle" for step in path):
         return (path if "device" in kinds else below,)
     for kind in kinds:
         name = ".".join(step.name for step in path if step.kind == kind)
-        steps.append(Step(kind, (of_equal_layers(name) if kind == "module" else name) or _MISSING.get(kind, "")))
+        steps.append(PathStep(kind, (of_equal_layers(name) if kind == "module" else name) or _MISSING.get(kind, "")))
     return (tuple(steps),)

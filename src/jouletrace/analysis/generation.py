@@ -20,7 +20,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
-from jouletrace.run.forms import Generation, Segment
+from jouletrace.run.forms import GenerationFacts, SegmentFacts
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.readings import ALIASED
 from jouletrace.stats.interval import Z95, difference, mean_estimate
@@ -50,7 +50,7 @@ class _Rounds:
     each: dict[int, Floats]  # by unit, each of shape (2, rounds): s and J
     block: Ints  # process of each round, shape (rounds,)
 
-    def sum(self, pieces: list[Segment]) -> Floats:
+    def sum(self, pieces: list[SegmentFacts]) -> Floats:
         """Of pieces as often as they count in an iteration, shape (2, rounds)."""
         return np.asarray(np.sum([one["weight"] / one["times"] * self.each[one["unit"]] for one in pieces], axis=0))
 
@@ -111,7 +111,7 @@ class _Costs:
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         self._time, self._energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
 
-    def add(self, unit: int, pieces: list[Segment], tokens: float | None, *, share: bool = False) -> None:
+    def add(self, unit: int, pieces: list[SegmentFacts], tokens: float | None, *, share: bool = False) -> None:
         """Add the figures of a sum of pieces."""
         each = self._rounds.sum(pieces)
         time, energy = (self._rounds.mean(one) for one in each)
@@ -138,7 +138,7 @@ class _Costs:
         if share and of.value is not None and whole.value:
             self._figures.add(unit, "share", of.scaled(1 / whole.value))
 
-    def _shared_j(self, pieces: list[Segment]) -> float:
+    def _shared_j(self, pieces: list[SegmentFacts]) -> float:
         """Standard uncertainty that the windows of a sum of pieces share, J; pieces are alike in how they err."""
         relative = [math.hypot(*self._energies[SEGMENT, one["unit"]].sources().values()) for one in pieces]
         joules = [float(np.nanmean(self._rounds.sum([one])[_ENERGY])) for one in pieces]
@@ -150,7 +150,7 @@ class _Costs:
         return difference(energy, self._idle.scaled(time.value), METHOD)
 
 
-def _rounds(run: Run, stated: Generation) -> _Rounds:
+def _rounds(run: Run, stated: GenerationFacts) -> _Rounds:
     """The n-th window of the whole and of each piece in a process make its n-th round."""
     windows = run.windows.sort_by("order")
     values = np.stack([windows[name].to_numpy().astype(np.float64) for name in ("time_s", "energy_j")])

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.launched import STEPS, Steps, Work, steps_of
+from jouletrace.analysis.launched import STEPS, LaunchedWork, MarkedIterations, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.span_energies import power_device
 from jouletrace.analysis.unrecorded import launches_of
@@ -20,7 +20,7 @@ from jouletrace.arrays import Ints, Mask
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.run.spans import union_ns
 from jouletrace.run.units import Units
@@ -131,7 +131,7 @@ def add_recording(run: Run, units: Units) -> bool:
     if found is None:
         return False
     device, source = found
-    work = Work.from_run(run, device)
+    work = LaunchedWork.from_run(run, device)
     steps = steps_of(work)
     own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
     unit = _units(units, work, own, max(steps.count, 1))
@@ -140,7 +140,7 @@ def add_recording(run: Run, units: Units) -> bool:
         pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
     )
     first, last, count = _whole(work, steps)
-    about: Recording = {
+    about: RecordingFacts = {
         "device": source,
         "iterations": max(steps.count, 1),
         "iterations_by": steps.name or None,
@@ -159,7 +159,7 @@ def add_recording(run: Run, units: Units) -> bool:
     return True
 
 
-def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
+def _warn(run: Run, work: LaunchedWork, own: Mask, steps: MarkedIterations) -> None:
     """Say what of the kernels' time the tables leave out or share equally."""
     length = (work.end - work.start).astype(float)
     outside = float(length[~own].sum() / max(length.sum(), 1.0))
@@ -221,7 +221,7 @@ def _apart(run: Run, device: str | None, source: str) -> str:
     return f"kernels ran from {span_text(*ran)}, the power record is from {span_text(*recorded)}"
 
 
-def _whole(work: Work, steps: Steps) -> tuple[int, int, int]:
+def _whole(work: LaunchedWork, steps: MarkedIterations) -> tuple[int, int, int]:
     """From when to when how many iterations ran: between the first kernels of two of them, else from first to last."""
     if steps.count >= STEPS:
         first = work.start[np.flatnonzero(steps.of == 0)[0]]
@@ -231,7 +231,7 @@ def _whole(work: Work, steps: Steps) -> tuple[int, int, int]:
     return int(work.start.min()), int(work.end.max()), 1
 
 
-def _units(units: Units, work: Work, own: Mask, iterations: int) -> Ints:
+def _units(units: Units, work: LaunchedWork, own: Mask, iterations: int) -> Ints:
     """Add operators by name and launch shape, their kernels, and idle; returns the unit of each kernel, shape (n,)."""
     shape = np.where(_few(work, np.where(work.op >= 0, work.op_name, -2 - work.name)), work.shape, -1)
     keys, first, code = np.unique(
@@ -258,7 +258,7 @@ def _units(units: Units, work: Work, own: Mask, iterations: int) -> Ints:
     return ids[code]
 
 
-def _few(work: Work, what: Ints) -> Mask:
+def _few(work: LaunchedWork, what: Ints) -> Mask:
     """True if a kernel's launcher has several launch shapes, and so few that each may have a row of its own."""
     _, of = np.unique(what, return_inverse=True)
     pairs = np.unique(np.column_stack([of.reshape(-1), work.shape]), axis=0)

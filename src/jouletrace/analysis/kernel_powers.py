@@ -28,7 +28,7 @@ from jouletrace.attribution.fit import LEAD_S, Fit, enough, explained
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.program import Rows, attribute_program
+from jouletrace.attribution.program import ProgramEnergies, attribute_program
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -82,7 +82,7 @@ _NEAR = 0.1
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedKernels:
     """Kernels that ran and the readings beside them, with the sensor's place in time."""
 
     activity: Activity  # the kernels, with their times
@@ -95,7 +95,7 @@ class Recorded:
     alike: bool = False  # whether readings don't show one kernel's power apart from another's
 
     @one_thread
-    def rows(self, spans_ns: ArrayLike = ()) -> Rows:
+    def rows(self, spans_ns: ArrayLike = ()) -> ProgramEnergies:
         """Energies of all that was recorded, of these spans, shape (s, 2), and of kinds of kernels."""
         activity, observer = self.activity, None if self.fit is None else self.fit.observer
         every = np.vstack([[[activity.begin_s, activity.finish_s]], self.readings.seconds(spans_ns).reshape(-1, 2)])
@@ -115,7 +115,7 @@ class Recorded:
         return of_each(rows, activity.seconds[:-1] @ activity.shares, prior.power_w[1]) if self.alike else rows
 
 
-def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
+def recorded(run: Run, times: KernelTimes, rest: Estimate) -> RecordedKernels:
     """A recording whose rows can be trusted, or whose readings may count as averages, or don't distinguish kernels.
 
     ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
@@ -150,11 +150,11 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> Recorded:
         fit, failed = locked.fit, next((check for check in asked if not check.passed), None)
         if failed is None:
             used = readings.take(np.searchsorted(readings.time_s, fit.time_s))
-            return Recorded(fit.activity, used, placed(fit, known), idle_w, fit)
+            return RecordedKernels(fit.activity, used, placed(fit, known), idle_w, fit)
     if failed.code in REFUSED or not known.width_s:
         raise BadInputError(doubt([failed]))
     alike = sampler is None or failed.code not in OF_PLACE
-    return Recorded(activity, used, known, idle_w, None, sampler, failed, alike)
+    return RecordedKernels(activity, used, known, idle_w, None, sampler, failed, alike)
 
 
 def _trust(checks: Sequence[Outcome]) -> None:
@@ -203,7 +203,7 @@ class KernelPowers:
         possible: The check that the GPU can draw the powers.
     """
 
-    recorded: Recorded
+    recorded: RecordedKernels
     of_kinds: Powers
     place: Mapping[int, int]
     rests: bool
@@ -211,7 +211,7 @@ class KernelPowers:
     possible: Outcome
 
     @classmethod
-    def from_recorded(cls, recording: Recorded, times: KernelTimes, most_w: float) -> KernelPowers:
+    def from_recorded(cls, recording: RecordedKernels, times: KernelTimes, most_w: float) -> KernelPowers:
         """The powers of a recording, none of which is above ``most_w``.
 
         Raises:
@@ -335,7 +335,9 @@ def pools(
     return [tuple(name for name in groups if name in pool) for pool in good]
 
 
-def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Floats, most_w: float) -> tuple[Powers, dict[int, int]]:
+def powers_of_kinds(
+    recording: RecordedKernels, rows: ProgramEnergies, total_s: Floats, most_w: float
+) -> tuple[Powers, dict[int, int]]:
     """Powers of kinds of kernels but repeats, idle last, and the place of each kind in them.
 
     A kernel's energy is the power of its kind times its time; kernels that run at once share the power equally. What

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.spans import union_ns
 from jouletrace.run.tables import UnitRow
@@ -40,7 +40,7 @@ class KernelTimes:
         parts: What an untouched iteration consists of, by site: rows of ``divided``, with these kinds.
     """
 
-    about: Recording
+    about: RecordingFacts
     device: str
     top: int
     units: dict[int, UnitRow]
@@ -68,7 +68,7 @@ class KernelTimes:
         return own_s * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
 
 
-def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
+def times_of(run: Run, about: RecordingFacts | None = None) -> KernelTimes:
     """The kernels of a Run's recording; of that of one device, where there are several.
 
     Raises:

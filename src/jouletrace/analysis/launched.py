@@ -24,7 +24,7 @@ _FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
 
 
 @dataclass(frozen=True)
-class Work:
+class LaunchedWork:
     """Kernels and copies of a device in order of their starts."""
 
     spans: Spans  # all, with times of -1 where unknown
@@ -39,7 +39,7 @@ class Work:
     shapes: list[str]  # as CUDA writes them; "" where unknown
 
     @classmethod
-    def from_run(cls, run: Run, device: str | None) -> Work:
+    def from_run(cls, run: Run, device: str | None) -> LaunchedWork:
         """The work on a device, as spans name it."""
         spans = Spans.from_table(run.spans, timed=False)
         wanted = spans.texts["device"].index(device) if device is not None else -1
@@ -72,7 +72,7 @@ def _axes(numbers: Ints) -> str:
 
 
 @dataclass(frozen=True)
-class Steps:
+class MarkedIterations:
     """Iterations that annotations mark."""
 
     name: str  # what they are called; "" if there are none
@@ -80,7 +80,7 @@ class Steps:
     of: Ints  # number of the iteration that launched each kernel, in order of their starts; -1 outside of all
 
 
-def steps_of(work: Work) -> Steps:
+def steps_of(work: LaunchedWork) -> MarkedIterations:
     """The profiler's steps, else ranges of one name (but for a number) that together launched most of the time."""
     spans = work.spans
     steps, ranges = (np.flatnonzero(spans.those("kind", (kind,))) for kind in ("iteration", "range"))
@@ -103,10 +103,10 @@ def steps_of(work: Work) -> Steps:
         if apart and share > (_MOST if called else _ALL) and len(marks) >= (1 if name == _STEP else STEPS):
             found.append((name, marks))
     if not found:
-        return Steps("", 0, np.full(len(work.start), -1, np.int64))
+        return MarkedIterations("", 0, np.full(len(work.start), -1, np.int64))
     # The profiler's own come first; of ranges those that are called so, and the outermost, of which there are fewest.
     name, marks = min(found, key=lambda one: (one[0] != _STEP, not _ITERATION.search(one[0]), len(one[1])))
     number = np.full(len(spans.kind), -1, np.int64)
     number[marks] = np.arange(len(marks))
     mark = spans.innermost(work.row, number >= 0)
-    return Steps(name, len(marks), np.where(mark >= 0, number[mark], -1))
+    return MarkedIterations(name, len(marks), np.where(mark >= 0, number[mark], -1))

@@ -25,7 +25,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.division import METHOD, Division, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.layers import calls_of, layers_of
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
@@ -45,7 +45,7 @@ TRACED = 0.006
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
 
-def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> RecordedParts:
+def recorded_of(run: Run, figures: Figures, about: RecordingFacts | None = None) -> RecordedParts:
     """The recording of a Run, or that of one device, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
@@ -66,7 +66,7 @@ class RecordedParts:
         powers: Of its kernels; None if the readings say nothing of them, with ``reason``.
     """
 
-    def __init__(self, run: Run, figures: Figures, about: Recording | None = None) -> None:
+    def __init__(self, run: Run, figures: Figures, about: RecordingFacts | None = None) -> None:
         self.run, self.figures = run, figures
         self.times = times_of(run, about)
         self.top = self.times.top

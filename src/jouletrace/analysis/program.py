@@ -10,7 +10,7 @@ from jouletrace.analysis.kernel_times import recorded_units
 from jouletrace.analysis.power import window_estimate
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.figures import Figures
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import BEFORE, has_recording
 from jouletrace.stats.interval import ratio, total
@@ -66,7 +66,9 @@ def add_program(run: Run, figures: Figures) -> None:
         figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
 
 
-def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_ns: int) -> tuple[Estimate, Estimate]:
+def _add_parts(
+    run: Run, figures: Figures, about: RecordingFacts, begin_ns: int, end_ns: int
+) -> tuple[Estimate, Estimate]:
     """Add what ran on a GPU from its first kernel on, and what was before it, when it draws less without a context.
 
     Returns:

@@ -14,7 +14,7 @@ from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import LEAD_S, enough
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, ReadingSeries, designs, responded
 
 WINDOWS, WINDOW_S, BUSY_STEP_S = 3, 3.0, 0.1
 """Parts of a recording that are searched separately, and steps in which they may lie; a rate must hold in all."""
@@ -165,7 +165,7 @@ class Window:
 
     def fitted(self, rates_hz: Floats, phases: int) -> list[_Fit]:
         """The best fit of each rate among so many phases."""
-        rates, places = rates_hz.tolist(), Places.from_times(self._time, self.start_s)
+        rates, places = rates_hz.tolist(), ReadingSeries.from_times(self._time, self.start_s)
         offsets = np.arange(phases) / phases
         new = [rate for rate in rates if (rate, phases) not in self._known]
         for some in (new[first : first + TOGETHER] for first in range(0, len(new), TOGETHER)):

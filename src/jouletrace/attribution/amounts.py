@@ -37,7 +37,7 @@ within two minutes of four loads (serving-rates-a-h200). All else that lasts is 
 
 
 @dataclass(frozen=True)
-class Units:
+class AmountEnergies:
     """Idle power and energies of a unit of each kind of amount, with their joint covariance; all but idle at least 0.
 
     The covariance is that without the limit: near 0 it is too wide, never too narrow.
@@ -48,10 +48,10 @@ class Units:
     shown: Floats  # shape (n, 1 + kinds): what each reading shows of 1, and of each kind
     residual_w: float  # root mean square of what the readings have beside it
 
-    def __add__(self, other: Units) -> Units:
+    def __add__(self, other: AmountEnergies) -> AmountEnergies:
         """Of two devices with the same load together."""
         both = self.value + other.value, self.covariance + other.covariance
-        return Units(*both, self.shown, float(np.hypot(self.residual_w, other.residual_w)))
+        return AmountEnergies(*both, self.shown, float(np.hypot(self.residual_w, other.residual_w)))
 
 
 @one_thread
@@ -63,7 +63,7 @@ def attribute_amounts(
     response: Response,
     bursts: ArrayLike,
     before: tuple[Floats, Floats] | None = None,
-) -> Units:
+) -> AmountEnergies:
     """Idle power and energies of a unit of each kind.
 
     Args:
@@ -112,7 +112,7 @@ def attribute_amounts(
     value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
-    return Units(value, found.around(around), every, residual_w)
+    return AmountEnergies(value, found.around(around), every, residual_w)
 
 
 def _size(columns: Floats) -> Floats:

@@ -21,7 +21,7 @@ from jouletrace.attribution.chains import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing, unlike
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
-from jouletrace.attribution.prior import Known, Prior
+from jouletrace.attribution.prior import KnownSegments, Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.attribution.swing import CHANCES, swing_prior
 from jouletrace.sensor.shares import Response, Timeline, shares
@@ -50,7 +50,7 @@ def attribute(
     prior: Prior = Prior(),  # noqa: B008  # frozen
     period_s: float | None = None,
     times_sd_s: Floats | None = None,
-    known: Known | None = None,
+    known: KnownSegments | None = None,
 ) -> Energies:
     """Energies of spans from the readings of any sensor.
 
@@ -80,7 +80,7 @@ def attribute(
     response = replace(response, period_s=response.period_s * response.stride)
     unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s
     delays = response.delays(float(np.median(np.diff(bursts))))
-    known = known or Known(np.empty((0, 2)), np.empty(0), np.empty(0))
+    known = known or KnownSegments(np.empty((0, 2)), np.empty(0), np.empty(0))
     readings = times_s[some], values_w[some], unsure_s[some]
     cases = [_Case.from_readings(readings, spans, bursts, known, one, prior) for one, _ in delays]
     seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
@@ -101,7 +101,7 @@ class _Case:
     problem: Problem  # readings and spans, above the base
     base_w: float
     seconds: Floats  # shape (spans,), without what is known
-    known: Known
+    known: KnownSegments
     holds: Floats  # shape (spans, known): 1 where a span holds a known segment
     unsure_s: Floats  # shape (readings,)
     look: Look
@@ -112,7 +112,7 @@ class _Case:
         readings: tuple[Floats, Floats, Floats],
         spans: Floats,
         bursts: Floats,
-        known: Known,
+        known: KnownSegments,
         response: Response,
         prior: Prior,
     ) -> _Case:

@@ -19,13 +19,13 @@ from scipy.special import chdtrc
 from jouletrace.arrays import Floats, Mask
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, drift_of, fit
-from jouletrace.attribution.lock import EVIDENCE, Known, Lock, lock, rephased
+from jouletrace.attribution.lock import EVIDENCE, Attempts, Lock, lock, rephased
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.outcome import IMPROBABLE, Outcome
-from jouletrace.attribution.program import Rows
+from jouletrace.attribution.program import ProgramEnergies
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.sampler import Track
+from jouletrace.sensor.sampler import SampleTimes
 from jouletrace.sensor.shares import Response, Timeline, shares
 
 UNSEEN = 0.03
@@ -78,7 +78,7 @@ def trusted(
     or lacks kernels is refused at any rate, and searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
-    known, ranges = Known(), list(sensors)
+    known, ranges = Attempts(), list(sensors)
     while ranges:
         sensor = ranges.pop(0)
         for locked in attempts(activity, sensor, readings, known):
@@ -99,13 +99,13 @@ def trusted(
 
 
 def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
+    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Attempts | None = None
 ) -> Iterator[Lock]:
     """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
 
     None begins where one did that is ``known``. Args, Raises: As for ``lock``.
     """
-    known = known or Known()
+    known = known or Attempts()
     for inner in (False, True):
         before = list(known.locks)
         locked = lock(activity, sensor, readings, inner, known)
@@ -206,7 +206,7 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
 
 
-def resolved(rows: Rows, amounts: ArrayLike) -> Mask:
+def resolved(rows: ProgramEnergies, amounts: ArrayLike) -> Mask:
     """True for sums of kinds that the readings determine, and not the prior alone; shape (r,).
 
     A row is a sum of one kind, a pool one of several: kernels that always follow each other may be resolved together
@@ -218,7 +218,7 @@ def resolved(rows: Rows, amounts: ArrayLike) -> Mask:
     return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))
 
 
-def of_each(rows: Rows, seconds: Floats, sd_w: float) -> Rows:
+def of_each(rows: ProgramEnergies, seconds: Floats, sd_w: float) -> ProgramEnergies:
     """Rows of kinds that run for ``seconds``, shape (kinds,), by that of all as one kind (``Activity.as_one``).
 
     Each kind draws what all draw in the mean, and differs from it by ``sd_w`` independently of others, but for their
@@ -230,7 +230,7 @@ def of_each(rows: Rows, seconds: Floats, sd_w: float) -> Rows:
     seen = WIDER**2 * (made @ rows.energies.covariance @ made.T)
     seen[:, spans:, spans:] += apart
     common = np.outer(share, share)
-    return Rows(
+    return ProgramEnergies(
         energies=replace(rows.energies, mean_j=rows.energies.mean_j @ made.T, covariance=seen),
         seconds=rows.seconds[0] * share,
         before=common * rows.before[0, 0] + np.diag(variance),
@@ -239,7 +239,7 @@ def of_each(rows: Rows, seconds: Floats, sd_w: float) -> Rows:
     )
 
 
-def check_rest(rows: Rows, rest_s: float) -> Outcome:
+def check_rest(rows: ProgramEnergies, rest_s: float) -> Outcome:
     """The check that between kernels, for ``rest_s`` of the first span, the GPU draws what one does that rests.
 
     Its estimate is that power in W. Where more is drawn, kernels are missing, or another process runs.
@@ -252,7 +252,7 @@ def check_rest(rows: Rows, rest_s: float) -> Outcome:
 
 
 def check_averages(
-    rows: Rows, activity: Activity, readings: Readings, idle_w: float, response: Response, sensor: Sensor
+    rows: ProgramEnergies, activity: Activity, readings: Readings, idle_w: float, response: Response, sensor: Sensor
 ) -> Outcome:
     """The check that readings scatter about averages of all time as samples of these powers do, wherever they lie.
 
@@ -275,7 +275,7 @@ def check_averages(
 
     least, most = np.inf, 0.0
     for rate_hz, phase in product(np.linspace(*sensor.rates_hz, 6).tolist(), (0.0, 0.5)):
-        track = Track.straight(from_s, activity.finish_s, rate_hz, from_s + phase / rate_hz)
+        track = SampleTimes.straight(from_s, activity.finish_s, rate_hz, from_s + phase / rate_hz)
         sampled = Sampled(sensor, track.over(float(time_s[0]) - 10 * response.rise_s, float(time_s[-1])))
         tried = scatter(sampled.observe(activity, time_s, none, none).shares[:, :-1] @ column_w)
         least, most = min(least, tried), max(most, tried)
@@ -284,7 +284,7 @@ def check_averages(
     return Outcome.without_interval("averages", beside["least"] <= value <= beside["most"], value, **beside)
 
 
-def check_powers(rows: Rows, most_w: float) -> Outcome:
+def check_powers(rows: ProgramEnergies, most_w: float) -> Outcome:
     """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between.
 
     Its estimate is of the kind that is farthest beyond a bound: by how much, in W; below 0 if none is.

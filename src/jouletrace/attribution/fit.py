@@ -18,7 +18,7 @@ from jouletrace.attribution.prior import Prior as Beliefs
 from jouletrace.attribution.program import Columns
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
-from jouletrace.stats.regression import Prior, equivalent_noise, solve
+from jouletrace.stats.regression import LinearPrior, equivalent_noise, solve
 
 LEAD_S = 0.35
 """Readings this soon after the start contain what ran before it, and the ramp of the power."""
@@ -37,7 +37,7 @@ LEAST_W, DRIFT_W = 30.0, 50.0
 ENDS, ALIKE = 0.4, 1e-3
 """Heads and tails from the middle of their kernels over the power above idle, and a little that keeps it regular."""
 
-BELIEFS, NOWHERE = Beliefs(), (np.zeros(0), Prior(np.zeros((0, 0)), np.zeros(0)))
+BELIEFS, NOWHERE = Beliefs(), (np.zeros(0), LinearPrior(np.zeros((0, 0)), np.zeros(0)))
 """What is believed of powers otherwise, and the unknowns of a place that isn't fitted."""
 
 
@@ -101,7 +101,7 @@ def fit(
     above_w, powers = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
     seen = replace(seen, value=above_w * seen.value, shift=above_w * seen.shift)
     drift, noise_w = drift_of(time), float(np.std(watts))
-    powers = powers.beside(Prior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_W)))
+    powers = powers.beside(LinearPrior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_W)))
     found, moved = None, observer
     for round_ in range(rounds):
         before, observer = found, moved
@@ -147,14 +147,16 @@ def enough(activity: Activity, readings: int, columns: bool = True) -> None:
         )
 
 
-def _start(activity: Activity, idle: Floats, watts: Floats, rest_w: tuple[float, float]) -> tuple[float, Prior]:
+def _start(activity: Activity, idle: Floats, watts: Floats, rest_w: tuple[float, float]) -> tuple[float, LinearPrior]:
     """Power above idle, one for all kernels, and a prior of powers and clock about it that is as wide."""
-    prior = Prior.independent(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
+    prior = LinearPrior.independent(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy_w, idle_w = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
     spread_w = max(float(busy_w - idle_w), LEAST_W)
     columns = Columns.from_activity(activity, (busy_w, spread_w), spread_w * np.array([ENDS, BELIEFS.repeats, ALIKE]))
     covariance = block_diag((columns.made * columns.sd_w**2) @ columns.made.T, rest_w[1] ** 2, BELIEFS.clock**2)
-    return float(busy_w - idle_w), Prior.by(np.append(columns.made @ columns.mean_w, [rest_w[0], 0.0]), covariance)
+    return float(busy_w - idle_w), LinearPrior.by(
+        np.append(columns.made @ columns.mean_w, [rest_w[0], 0.0]), covariance
+    )
 
 
 def drift_of(time: Floats) -> Floats:

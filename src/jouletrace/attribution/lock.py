@@ -13,8 +13,8 @@ from jouletrace.attribution.fit import ROUNDS, Fit, enough, explained, fit
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, ReadingSeries, designs, responded
+from jouletrace.sensor.sampler import SampleTimes, read_out
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
@@ -36,7 +36,7 @@ class Lock:
 
 
 @dataclass
-class Known:
+class Attempts:
     """Results of attempts with other ranges of rates on the same recording."""
 
     windows: dict[bool, list[Window]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
 
 
 def lock(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Known | None = None
+    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Attempts | None = None
 ) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
@@ -70,15 +70,15 @@ def lock(
     enough(activity, int(explained(activity, readings).sum()))
     if isinstance(sensor, Means):
         return Lock(None, _delayed(activity.whole(), sensor, readings))  # a shift from heads to tails would be a delay
-    known = known or Known()
+    known = known or Attempts()
     found = search(sensor, activity, readings, inner, known.windows)
     if found.evidence < EVIDENCE:
-        whole = Track.straight(activity.begin_s, activity.finish_s, found.rate_hz, found.one_s)
+        whole = SampleTimes.straight(activity.begin_s, activity.finish_s, found.rate_hz, found.one_s)
         return Lock(found, fit(activity, Sampled(sensor, whole), readings, fit_place=False, rounds=1))
     for before in known.locks:
         if before.search is not None and before.search.place == found.place:
             return replace(before, search=found)
-    near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
+    near = SampleTimes.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
     expected, *others = _averagings(part, Sampled(sensor, near), readings)
     chosen = _followed(activity, expected, readings, found.rate_hz)
@@ -147,7 +147,7 @@ def _tuned(fitted: Fit) -> Sampled:
 
 def follow(
     sensor: Sensor, activity: Activity, readings: Readings, rate_hz: float, idle_w: float, above_w: Floats
-) -> Track:
+) -> SampleTimes:
     """The track through a recording of roughly known powers, whose blocks of ``BLOCK_S`` fit the readings best.
 
     It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
@@ -166,11 +166,11 @@ def follow(
         edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[0][:, None])
         times = readings.time_s[mine]
-        places = Places.from_times(times, float(zero))
+        places = ReadingSeries.from_times(times, float(zero))
         wrong = designs(sensor, seen, edges[0], np.array([rate_hz]), phases, places)[0, :, :, 0] - readings.value[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)
-    straight = Track.straight(start, end, rate_hz, start)
+    straight = SampleTimes.straight(start, end, rate_hz, start)
     number = (begins + BLOCK_S / 2 - start) * rate_hz
     taken = straight.start_s + (number + path / BINS) / rate_hz
     return straight.through(number, np.asarray(taken, np.float64))

@@ -9,9 +9,9 @@ import numpy as np
 from jouletrace.arrays import Floats
 from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
-from jouletrace.sensor.sampler import Readout, Track
+from jouletrace.sensor.sampler import Readout, SampleTimes
 from jouletrace.sensor.shares import Shape
-from jouletrace.stats.regression import Prior
+from jouletrace.stats.regression import LinearPrior
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
@@ -34,7 +34,7 @@ class Sampled:
     """A sensor that takes momentary samples, with their times."""
 
     sensor: Sensor  # the nominal sensor
-    track: Track  # times of its samples
+    track: SampleTimes  # times of its samples
     # Difference of the response from the nominal one in the bins of ``BINS_S``
     change: Floats = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
     reach_s = 0.0  # time before a reading on which it depends; the average doesn't count
@@ -64,7 +64,7 @@ class Sampled:
         read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
         return Observed(readout.readings(sums, last), read[:, 0], read[:, 1:])
 
-    def unknowns(self, shape: bool = False) -> tuple[Floats, Prior]:
+    def unknowns(self, shape: bool = False) -> tuple[Floats, LinearPrior]:
         """Place in time in units in which steps of about 1 are linear, and its prior; then the response's change.
 
         The place are the coefficients of the track, in ``TRACK_UNIT_S``: the rate changes slowly. A response is smooth
@@ -96,9 +96,9 @@ def _bends(count: int) -> Floats:
     return np.diff(np.eye(count), 2, axis=0)
 
 
-def _zero(*rows: Floats) -> Prior:
+def _zero(*rows: Floats) -> LinearPrior:
     """A prior by which each of these sums of unknowns is 0 ± 1."""
-    return Prior(np.vstack(rows), np.zeros(sum(map(len, rows))))
+    return LinearPrior(np.vstack(rows), np.zeros(sum(map(len, rows))))
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ class Averaged:
         """Time before a reading on which it depends."""
         return self.sensor.window_s * (1 + self.stretch) + self.delay_s
 
-    def unknowns(self, shape: bool = False) -> tuple[Floats, Prior]:
+    def unknowns(self, shape: bool = False) -> tuple[Floats, LinearPrior]:
         """Delay and excess length, in their units, and their scatter between GPUs."""
         sensor, unit = self.sensor, np.array([DELAY_UNIT_S, STRETCH_UNIT])
         spread = np.array([sensor.delay_spread_s, sensor.stretch_spread]) / unit
-        prior = Prior.independent(np.array([sensor.delay_s, 0.0]) / unit, spread)
+        prior = LinearPrior.independent(np.array([sensor.delay_s, 0.0]) / unit, spread)
         return np.array([self.delay_s, self.stretch]) / unit, prior
 
     def moved(self, unknowns: Floats) -> Averaged:

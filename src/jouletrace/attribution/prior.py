@@ -77,7 +77,7 @@ were placed where readings show them, readings at peaks would weigh more than th
 of a server (serving-rates-a-h200) were 0.2 to 1.9 % above the sum of their readings."""
 
 
-class Known(NamedTuple):
+class KnownSegments(NamedTuple):
     """Segments whose energies are those of their readings: no edge of a span or a burst is near."""
 
     segments_s: Floats  # starts and ends, disjoint, shape (m, 2)

@@ -33,7 +33,7 @@ _ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Rows:
+class ProgramEnergies:
     """Energies of a program's spans, and then of its kinds of kernels, with their joint distribution."""
 
     energies: Energies  # of the spans, then of the kinds, in J
@@ -58,7 +58,7 @@ def attribute_program(
     sampled: Sampled | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
     times_sd_s: Floats | None = None,
-) -> Rows:
+) -> ProgramEnergies:
     """Energies of spans and of kinds of kernels.
 
     Args:
@@ -127,7 +127,7 @@ def attribute_program(
     by = seen.inverse[:, -shared:]
     settled = seen.inverse - by @ np.linalg.solve(by[-shared:], by.T)
     after, apart = (one[len(spans) :, len(spans) :] for one in (seen.covariance, seen.around(settled)))
-    return Rows(
+    return ProgramEnergies(
         energies=replace(found, mean_j=found.mean_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from jouletrace.arrays import Floats, Indices, Ints, Mask
 from jouletrace.attribution.outcome import ALIASED_LOG, READINGS, SWINGS
-from jouletrace.attribution.prior import Known, Prior
+from jouletrace.attribution.prior import KnownSegments, Prior
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
@@ -252,7 +252,7 @@ def _segments(bursts: Floats, holes: Floats) -> Floats:
     return np.stack([edges[:-1], edges[1:]], axis=1)[_within(edges[:-1], bursts)]
 
 
-def _far(record: Readings, response: Response, spans: Floats, bursts: Floats) -> tuple[Known, Floats, Mask]:
+def _far(record: Readings, response: Response, spans: Floats, bursts: Floats) -> tuple[KnownSegments, Floats, Mask]:
     """Segments of bursts that are far from all edges, with their energies; what is left of bursts; and of readings.
 
     The readings that are left, shape (n,), show power in bursts and spans or next to them. A burst goes on before the
@@ -291,7 +291,7 @@ def _within(time_s: Floats, segments: Floats) -> Mask:
     return np.searchsorted(begun, time_s, side="right") > np.searchsorted(ended, time_s, side="right")
 
 
-def _summed(record: Readings, response: Response, far: Floats) -> Known:
+def _summed(record: Readings, response: Response, far: Floats) -> KnownSegments:
     """Energies of segments by the sum of readings.
 
     A change between two of them may lie anywhere, but for a counter; between two windows where these meet.
@@ -306,7 +306,7 @@ def _summed(record: Readings, response: Response, far: Floats) -> Known:
     energies, variance = (
         np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
     )
-    return Known(far, energies, variance)
+    return KnownSegments(far, energies, variance)
 
 
 def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -> list[tuple[Indices, Energies]]:

@@ -31,7 +31,7 @@ _THEIRS = ("bad_input", "disk_full")
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[Point]):
+class PointOutcome(Generic[Point]):
     """Why a point has no result, as a code and a sentence; "" if it has one.
 
     Codes are those of ``worker.reason_of``, "interrupted", and those of the campaign.
@@ -42,7 +42,7 @@ class Outcome(Generic[Point]):
     text: str = ""
 
 
-Note = Callable[[Outcome[Point]], None]
+Note = Callable[[PointOutcome[Point]], None]
 """Receives each outcome at once."""
 
 
@@ -50,7 +50,7 @@ class DamagedError(BadInputError):
     """A result is there and can't be read."""
 
 
-class Watch(Generic[Point]):
+class PointObserver(Generic[Point]):
     """An observer that reports "point 3 of 12" as a phase; subclasses display more."""
 
     def __init__(self, progress: Progress | None = None, what: str = "point") -> None:
@@ -69,7 +69,7 @@ class Watch(Generic[Point]):
         """State what the user should know, in a line."""
         self._phases.note(text)
 
-    def outcome(self, found: Outcome[Point]) -> None:
+    def outcome(self, found: PointOutcome[Point]) -> None:
         """Receive an outcome."""
         self._done = min(self._done + 1, self._total)  # points that run together may be measured again
 
@@ -78,12 +78,12 @@ class Watch(Generic[Point]):
 class Tally(Generic[Point]):
     """The outcomes of all points of a campaign, the number that existed ``before``, and what broke it off."""
 
-    outcomes: dict[Point, Outcome[Point]]
+    outcomes: dict[Point, PointOutcome[Point]]
     before: int
     ended_by: BaseException | None = None
 
     @property
-    def missing(self) -> list[Outcome[Point]]:
+    def missing(self) -> list[PointOutcome[Point]]:
         """The points without a result."""
         return [found for found in self.outcomes.values() if found.reason]
 
@@ -92,7 +92,7 @@ def carry_out(
     groups: Sequence[Sequence[Point]],
     is_there: Callable[[Point], bool],
     measure: Callable[[Sequence[Point], Note[Point]], None],
-    watch: Watch[Point],
+    watch: PointObserver[Point],
     what: str = "points",
 ) -> Tally[Point]:
     """Measure the groups of points that aren't all there, one after the other; a line states those that are damaged.
@@ -111,11 +111,11 @@ def carry_out(
             there |= {point} if is_there(point) else set()
         except DamagedError as error:
             watch.note(f"{point} is measured again: {error}")
-    missed = {point: Outcome(point, NOT_REACHED, "not all of it was measured") for point in points}
-    tally = Tally({**missed, **{point: Outcome(point) for point in there}}, len(there))
+    missed = {point: PointOutcome(point, NOT_REACHED, "not all of it was measured") for point in points}
+    tally = Tally({**missed, **{point: PointOutcome(point) for point in there}}, len(there))
     watch.begin(len(points), len(there))
 
-    def note(found: Outcome[Point]) -> None:
+    def note(found: PointOutcome[Point]) -> None:
         tally.outcomes[found.point] = found
         watch.outcome(found)
 

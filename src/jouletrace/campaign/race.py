@@ -113,7 +113,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _State:
+class _RaceState:
     """State of knowledge by the visits; flags (K) of limits that are surely met, may be met, remain undecided."""
 
     energy: Posterior
@@ -158,7 +158,7 @@ class Race:
         self._bad = np.zeros(len(candidates), bool)
         self._finalists: tuple[int, ...] = ()  # winner and runner-up
         self._since = 0  # the first process after they were chosen
-        self._known: _State | None = None
+        self._known: _RaceState | None = None
 
     def plan(self) -> list[tuple[int, float]]:
         """Visits of the next process in their order, as (candidate, seconds); empty when the race is decided."""
@@ -261,7 +261,7 @@ class Race:
             seconds = max(seconds, 1.3 * self._limit.iterations * iteration_s)
         return float(np.clip(ceil(seconds), *VISIT_S))
 
-    def _state(self) -> _State:
+    def _state(self) -> _RaceState:
         """State of knowledge by the visits so far, computed once."""
         if self._known is not None:
             return self._known
@@ -287,7 +287,7 @@ class Race:
         least_votes = 0 if best is None else ALPHA * DRAWS / 4
         contenders = [int(k) for k in np.argsort(-votes)[:CONTENDERS] if votes[k] > least_votes]
         contenders += [best] if best is not None and best not in contenders else []
-        self._known = _State(energy, time, sure, maybe, open_, best, regret, contenders)
+        self._known = _RaceState(energy, time, sure, maybe, open_, best, regret, contenders)
         return self._known
 
     def _fit(self, value: Sequence[float], sd: Sequence[float]) -> Posterior:

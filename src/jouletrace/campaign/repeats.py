@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.campaign.loop import DamagedError, Note, Outcome, Tally, Watch, carry_out, claimed
+from jouletrace.campaign.loop import DamagedError, Note, PointObserver, PointOutcome, Tally, carry_out, claimed
 from jouletrace.campaign.worker import profile_in_child
 from jouletrace.devices import is_simulated
 from jouletrace.errors import BadInputError
@@ -57,12 +57,15 @@ def profile_repeats(
         (place,) = places
         shutil.rmtree(folder / place, ignore_errors=True)
         profile_in_child(workload, numbered(settings, int(place.name)), folder / place)
-        note(Outcome(place))
+        note(PointOutcome(place))
 
     with claimed(folder / CLAIM, "repeated profile", {"workload": workload, **settings.to_dict()}):
         groups = [[Path(FOLDER, str(number))] for number in range(1, repeats + 1)]
         tally = carry_out(
-            groups, lambda place: is_measured(folder / place, workload, settings), measure, Watch(progress, "run")
+            groups,
+            lambda place: is_measured(folder / place, workload, settings),
+            measure,
+            PointObserver(progress, "run"),
         )
         run = gathered(folder, repeats, settings, command, interrupted=isinstance(tally.ended_by, KeyboardInterrupt))
     if run is not None:

@@ -30,14 +30,14 @@ from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Joint
 from jouletrace.campaign.race import MOST_PROCESSES
 from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.targets import Figures, ProgramTarget, filled, names_in, variables
+from jouletrace.campaign.targets import ProgramTarget, VisitFigures, filled, names_in, variables
 from jouletrace.devices import is_simulated, open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
 from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.serving.bench import bench, in_use, refuse
 from jouletrace.profiler.serving.client import KEY
-from jouletrace.profiler.serving.load import BenchSettings, Level, load_levels
+from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad, load_levels
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.reasons import reason
@@ -70,7 +70,7 @@ _SAME_SERVER = (
 
 
 @dataclass(frozen=True)
-class Requests:
+class BenchRequests:
     """Requests that visits send, as options of ``bench`` state them."""
 
     duration_s: float = 30.0
@@ -201,7 +201,7 @@ class ServerTarget(ProgramTarget):
         command: Sequence[str],
         settings: ProfileSettings,
         limit_s: float,
-        requests: Requests,
+        requests: BenchRequests,
         limit: Joint | None = None,
     ) -> None:
         self._simulated = "://" not in url
@@ -310,7 +310,7 @@ class ServerTarget(ProgramTarget):
         spec = numbered(self._settings, process + 1).device
         return "visible" if spec == "auto" else spec
 
-    def _level(self, setting: Setting, seed: int) -> Level:
+    def _level(self, setting: Setting, seed: int) -> OfferedLoad:
         """The load of a setting.
 
         Raises:
@@ -332,7 +332,7 @@ class ServerTarget(ProgramTarget):
         """See ``Target``."""
         self.end_process()
 
-    def figures(self, run: Run) -> Figures:
+    def figures(self, run: Run) -> VisitFigures:
         """See ``Target``: energy and time per output token of the steady state; latencies are of its requests."""
         name, energy = _name(run), _cost(run)
         codes = doubts(run, name)
@@ -347,7 +347,7 @@ class ServerTarget(ProgramTarget):
         latencies = {name: np.asarray(getattr(asked, name)[inside]) for name in LATENCIES}
         took = Estimate(1 / (unit.get("tokens_per_s").value or np.nan))
         judged = self._judged(latencies)
-        return Figures(energy, took, end - start, latencies.pop("e2e"), judged=judged, beside=latencies)
+        return VisitFigures(energy, took, end - start, latencies.pop("e2e"), judged=judged, beside=latencies)
 
     def _judged(self, latencies: Mapping[str, Floats]) -> Floats:
         """Of each request the largest of its limited quantities over their bounds; an answer of a token has no TPOT."""

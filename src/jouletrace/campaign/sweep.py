@@ -13,7 +13,16 @@ from typing import Any, NamedTuple, cast
 
 from jouletrace.analysis.conditions import not_taken, read_back
 from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out, claimed, folder_of, keep_result
+from jouletrace.campaign.loop import (
+    Note,
+    PointObserver,
+    PointOutcome,
+    Tally,
+    carry_out,
+    claimed,
+    folder_of,
+    keep_result,
+)
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import last_line, profile_in_child, reason_of
 from jouletrace.devices import open_device
@@ -45,7 +54,7 @@ class Repeat(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grid:
+class SweepGrid:
     """The varied options; an empty axis keeps the option's value. Power limits are in watts, clocks in MHz."""
 
     workloads: tuple[str, ...]
@@ -94,7 +103,7 @@ def varied(config: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def run_sweep(
-    grid: Grid,
+    grid: SweepGrid,
     settings: ProfileSettings,
     folder: Path,
     *,
@@ -150,13 +159,13 @@ def run_sweep(
                 own = numbered(_settings_of(point, settings), runs.index(run) + 1)
                 runner(point["workload"], own, place, limit_s)
                 gpu.record(place)
-                note(Outcome(run))
+                note(PointOutcome(run))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 failed[run.slug] = error
-                note(Outcome(run, reason_of(error), last_line(error)))
+                note(PointOutcome(run, reason_of(error), last_line(error)))
 
         what = "points" if repeats == 1 else "runs"
-        watch = Watch[Repeat](progress, what[:-1])
+        watch = PointObserver[Repeat](progress, what[:-1])
         with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
             tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
@@ -218,7 +227,7 @@ def sweep(
     settings = ProfileSettings(**{**given, "config": fixed})
     with folder_of(Path(folder) if folder is not None else None, "sweep") as place, reported(progress) as receiver:
         found, tally = run_sweep(
-            replace(Grid(workloads, *axes), config=config),
+            replace(SweepGrid(workloads, *axes), config=config),
             settings,
             place,
             limits=limits,

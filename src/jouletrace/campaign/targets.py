@@ -30,7 +30,7 @@ from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.headline import ENERGY
 from jouletrace.report.reasons import reason
-from jouletrace.report.tune import Row, Setting
+from jouletrace.report.tune import Setting, SettingRow
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.parts import Parts
 from jouletrace.workloads import resolve
@@ -69,7 +69,7 @@ _NAMED = re.compile(r"\{([\w-]+)\}")
 
 
 @dataclass(frozen=True)
-class Figures:
+class VisitFigures:
     """Figures of a visit.
 
     Attributes:
@@ -152,7 +152,7 @@ class Target(Protocol):
     def close(self) -> None:
         """End all processes."""
 
-    def figures(self, run: Run) -> Figures:
+    def figures(self, run: Run) -> VisitFigures:
         """The figures of a visit.
 
         Raises:
@@ -282,7 +282,7 @@ class WorkloadTarget:
         while self._ready:
             self._ready.pop().close()
 
-    def figures(self, run: Run) -> Figures:
+    def figures(self, run: Run) -> VisitFigures:
         """See ``Target``."""
         parts, items = Parts(run), run.workload.get("items") or 1
         energy, took = parts.get(ENERGY), parts.get("iteration_time_s")
@@ -290,7 +290,7 @@ class WorkloadTarget:
             raise NotPossibleError(f"no energy per sample: {reason(energy.reason or took.reason or '')}")
         of_host = parts.get("energy_work_j").value is not None
         seconds = float(np.sum(run.windows["time_s"].to_numpy())) if len(run.windows) else 1.0
-        return Figures(energy.scaled(1 / items), took.scaled(1 / items), seconds, latencies_s(run), of_host)
+        return VisitFigures(energy.scaled(1 / items), took.scaled(1 / items), seconds, latencies_s(run), of_host)
 
     def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
         """See ``Target``: of each combination of what may change them, with all else as in the reference."""
@@ -405,13 +405,13 @@ class ProgramTarget:
     def close(self) -> None:
         """See ``Target``: none is left."""
 
-    def figures(self, run: Run) -> Figures:
+    def figures(self, run: Run) -> VisitFigures:
         """See ``Target``."""
         whole = Parts(run).stated
         energy, took = whole.get("energy_total_j"), whole.get("time_s")
         if energy.value is None or took.value is None:
             raise NotPossibleError(f"no energy of the program: {reason(energy.reason or took.reason or '')}")
-        return Figures(energy, took, took.value, np.empty(0))
+        return VisitFigures(energy, took, took.value, np.empty(0))
 
     def outputs(self, reference: Setting, settings: Sequence[Setting]) -> tuple[list[float | None], str]:
         """See ``Target``."""
@@ -544,4 +544,4 @@ def stated_by(over: Mapping[str, Sequence[Any]], against: Mapping[str, str]) -> 
 
 def words_of(setting: Setting) -> str:
     """A setting in words, which is also the name of its visits' folders."""
-    return Row(setting).words
+    return SettingRow(setting).words

@@ -23,14 +23,14 @@ from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
-from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of, keep_result
+from jouletrace.campaign.loop import Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep_result
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
-from jouletrace.campaign.servers import Requests, ServerTarget, is_served
+from jouletrace.campaign.servers import BenchRequests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
     FIRST_S,
-    Figures,
     ProgramTarget,
     Target,
+    VisitFigures,
     WorkloadTarget,
     parse_over,
     words_of,
@@ -41,7 +41,7 @@ from jouletrace.option import named
 from jouletrace.profiler.gpu_settings import NAMES, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning, render
+from jouletrace.report.tune import OBJECTIVES, Setting, SettingRow, Tuning, render
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import safe_name
 from jouletrace.stats.interval import percentile
@@ -59,7 +59,7 @@ MOST_SETTINGS = 200
 """Settings beyond which the user is asked: a first visit of each would take a quarter of an hour and more."""
 
 
-class Planned(NamedTuple):
+class PlannedVisit(NamedTuple):
     """A visit: in which process, as which of its visits, of which setting, for how long in seconds."""
 
     process: int
@@ -83,8 +83,8 @@ class _Campaign:
         self._target, self._gpu, self._folder = target, gpu, folder
         self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
-        self._read: dict[Planned, tuple[Run, Figures]] = {}
-        self._failed: dict[int, Outcome[Planned]] = {}
+        self._read: dict[PlannedVisit, tuple[Run, VisitFigures]] = {}
+        self._failed: dict[int, PointOutcome[PlannedVisit]] = {}
         self._reference = 0
         self._began_s, self._stopped = time.monotonic(), ""
         self._raced: Race | None = None
@@ -96,7 +96,9 @@ class _Campaign:
     def _spent_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def race(self, reference: Setting, combined: list[Setting], budget_s: float, watch: Watch[Planned]) -> None:
+    def race(
+        self, reference: Setting, combined: list[Setting], budget_s: float, watch: PointObserver[PlannedVisit]
+    ) -> None:
         """Visit the reference, then what the race plans.
 
         Raises:
@@ -126,7 +128,7 @@ class _Campaign:
             starts = [self._target.start_of(self._settings[number]) for number, _ in plan]
             plan = [plan[i] for i in sorted(range(len(plan)), key=lambda i: starts.index(starts[i]))]
             visits = [
-                Planned(process, order, number, words_of(self._settings[number]), seconds)
+                PlannedVisit(process, order, number, words_of(self._settings[number]), seconds)
                 for order, (number, seconds) in enumerate(plan, 1)
             ]
             self._visit(visits, watch)
@@ -144,14 +146,14 @@ class _Campaign:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
 
-    def _visit_reference(self, reference: Setting, watch: Watch[Planned]) -> Planned:
+    def _visit_reference(self, reference: Setting, watch: PointObserver[PlannedVisit]) -> PlannedVisit:
         """Visit the reference alone.
 
         Raises:
             BadInputError, NotPossibleError: If it can't be measured.
         """
         self._settings = [reference]
-        first = Planned(0, 0, 0, words_of(reference), FIRST_S)
+        first = PlannedVisit(0, 0, 0, words_of(reference), FIRST_S)
         try:
             self._visit([first], watch)
             if 0 in self._failed:  # its Run is there, but not as it was asked for
@@ -170,17 +172,17 @@ class _Campaign:
         self._differ, self._why_not = self._target.outputs(reference, self._settings)
         for number, differs in enumerate(self._differ):
             if differs == math.inf:
-                visit = Planned(0, 0, number, words_of(self._settings[number]), 0.0)
+                visit = PlannedVisit(0, 0, number, words_of(self._settings[number]), 0.0)
                 text = "its outputs aren't finite where the reference's are"
-                self._failed[number] = Outcome(visit, "not_finite", text)
+                self._failed[number] = PointOutcome(visit, "not_finite", text)
 
-    def _visit(self, visits: Sequence[Planned], watch: Watch[Planned]) -> None:
+    def _visit(self, visits: Sequence[PlannedVisit], watch: PointObserver[PlannedVisit]) -> None:
         """Measure those visits of a process whose Runs aren't there; one that fails is not visited again."""
 
-        def is_there(visit: Planned) -> bool:
+        def is_there(visit: PlannedVisit) -> bool:
             return self._target.is_there(self._settings[visit.number], self._place(visit))
 
-        def measure(group: Sequence[Planned], note: Note[Planned]) -> None:
+        def measure(group: Sequence[PlannedVisit], note: Note[PlannedVisit]) -> None:
             (visit,) = group
             if visit.number in self._failed:
                 note(self._failed[visit.number])
@@ -192,12 +194,12 @@ class _Campaign:
                 self._target.measure(self._settings[visit.number], visit.seconds, place, visit.process)
                 self._gpu.record(place)
                 self._take(visit)
-                note(self._failed.get(visit.number, Outcome(visit)))
+                note(self._failed.get(visit.number, PointOutcome(visit)))
             except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
                 shutil.rmtree(place, ignore_errors=True)  # what fails is tried again when the campaign is resumed
                 if reason_of(error) in _OF_THE_MACHINE:
                     raise
-                self._failed[visit.number] = Outcome(visit, reason_of(error), last_line(error))
+                self._failed[visit.number] = PointOutcome(visit, reason_of(error), last_line(error))
                 note(self._failed[visit.number])
 
         allowed = (BadInputError, NotPossibleError) if visits[0].order else ()
@@ -207,17 +209,17 @@ class _Campaign:
             if visit not in self._read and visit.number not in self._failed and is_there(visit):
                 self._take(visit)
 
-    def _take(self, visit: Planned) -> None:
+    def _take(self, visit: PlannedVisit) -> None:
         """Read the Run of a visit; a setting of the GPU that wasn't in force is no choice."""
         run = load(self._place(visit))
         self._read[visit] = run, self._target.figures(run)
         if why := not_taken(run):
-            self._failed[visit.number] = Outcome(visit, NOT_TAKEN, why)
+            self._failed[visit.number] = PointOutcome(visit, NOT_TAKEN, why)
 
-    def _place(self, visit: Planned) -> Path:
+    def _place(self, visit: PlannedVisit) -> Path:
         return self._folder / VISITS / str(visit.process) / f"{visit.order:02d}-{safe_name(visit.words)}"
 
-    def _visited(self, visit: Planned) -> Visit:
+    def _visited(self, visit: PlannedVisit) -> Visit:
         """A visit as the race takes it."""
         figures = self._read[visit][1]
         energy, took = figures.energy, figures.time
@@ -284,19 +286,19 @@ class _Campaign:
             folder=self._folder,
         )
 
-    def _row(self, number: int, race: Race, visits: Sequence[Planned]) -> Row:
+    def _row(self, number: int, race: Race, visits: Sequence[PlannedVisit]) -> SettingRow:
         """The figures of a setting, over all its visits."""
         setting = self._settings[number]
         if number in self._failed:
             outcome = self._failed[number]
-            return Row(setting, outcome.reason, outcome.text, read=self._read_back(visits))
+            return SettingRow(setting, outcome.reason, outcome.text, read=self._read_back(visits))
         if not visits:
-            return Row(setting)
+            return SettingRow(setting)
         cost, took = (estimate_of(*figure) for figure in race.figures(number))
         each = [self._read[visit][1] for visit in visits]
         seconds = np.concatenate([one.latencies_s for one in each])
         beside = {name: np.concatenate([one.beside[name] for one in each]) for name in each[0].beside}
-        row = Row(
+        row = SettingRow(
             setting,
             processes=len({visit.process for visit in visits}),
             cost=cost,
@@ -315,7 +317,7 @@ class _Campaign:
         far = share_over(*records, far=True).low
         return replace(row, over=share_over(*records), exceeds=far is not None and far > limit.share)
 
-    def _read_back(self, visits: Sequence[Planned]) -> dict[str, float]:
+    def _read_back(self, visits: Sequence[PlannedVisit]) -> dict[str, float]:
         """See ``read_back``: means over visits."""
         found = [read_back(self._read[visit][0]) for visit in visits]
         return {name: sum(one[name] for one in found) / len(found) for name in (found[0] if found else {})}
@@ -433,7 +435,7 @@ def run_tune(
         with claimed(folder / CLAIM, "tune", said):
             with gpu.changing():
                 try:
-                    campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
+                    campaign.race(reference, combined, budget_s, PointObserver(progress, "visit"))
                 finally:
                     target.close()
             if (found := campaign.result()) is not None:
@@ -469,14 +471,14 @@ def target_of(
     limits: Sequence[Limit],
     limit_s: float,
     over: Mapping[str, Any] | None = None,
-    requests: Requests | None = None,
+    requests: BenchRequests | None = None,
 ) -> Target:
     """The workload that words name, the program with its arguments, or the server with the command that starts it.
 
     Of the latter two ``settings`` say the device alone; ``requests`` are what visits of a server send.
     """
     if is_served(words, over or {}, settings.device):
-        return ServerTarget(words[0], words[1:], settings, limit_s, requests or Requests(), joint(limits))
+        return ServerTarget(words[0], words[1:], settings, limit_s, requests or BenchRequests(), joint(limits))
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:

@@ -11,7 +11,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
 from jouletrace.cli.compare import FailIf, Margin, Strict, check_expressions, conclude
-from jouletrace.cli.output import Place, check_form
+from jouletrace.cli.output import Destination, check_form
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -74,7 +74,7 @@ def ab(
         raise BadInputError(f"B: {said}") from None
     with quiet_output():
         one, other = resolve(a), resolve(b)
-    with Place(output, f"{one.name}-vs-{other.name}") as place:
+    with Destination(output, f"{one.name}-vs-{other.name}") as place:
         with ProgressLine() as progress, quiet_output():
             run, comparison = run_ab(
                 one,

@@ -10,7 +10,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Destination, check_form, print_runs, say
 from jouletrace.errors import BadInputError
 
 _MOST_S = 1e6
@@ -102,7 +102,7 @@ def bench(
             stack.callback(opened.close)
         if not (monitor or device):
             devices = in_use(devices, say)
-        place = stack.enter_context(Place(output, "bench"))
+        place = stack.enter_context(Destination(output, "bench"))
         run = run_bench(settings, devices, folder=place.folder, command=command_line(), say=say)
         place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, verbose=verbose, tariff=given)

@@ -9,7 +9,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, print_runs
+from jouletrace.cli.output import Destination, check_form, print_runs
 
 
 def bill(
@@ -56,7 +56,7 @@ def bill(
         raise BadInputError(f"{run}{'' if steps is None else f' and {steps}'}: {error}") from None
     billed = analyse(joined)
     billed.command = command_line()
-    with Place(output, "bill") as place:
+    with Destination(output, "bill") as place:
         save(billed, place.folder)
         place.done(billed, more=form == "table" and not verbose)
         print_runs([billed], form=form, verbose=verbose, tariff=given)

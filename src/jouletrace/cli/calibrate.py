@@ -8,7 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, print_runs
+from jouletrace.cli.output import Destination, check_form, print_runs
 
 
 def calibrate(
@@ -33,7 +33,7 @@ def calibrate(
     form = check_form(form, json)
     if not 10 <= seconds <= 600:
         raise BadInputError(f"--seconds {seconds:g}: must be between 10 and 600 s")
-    with Place(output, "calibration") as place:
+    with Destination(output, "calibration") as place:
         with ProgressLine() as progress:
             run = run_calibration(
                 device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress

@@ -15,7 +15,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
 from jouletrace.cli.failures import CLOSED
-from jouletrace.cli.output import Place, check_form, launched, print_runs, say
+from jouletrace.cli.output import Destination, check_form, launched, print_runs, say
 from jouletrace.errors import BadInputError
 from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
@@ -86,7 +86,7 @@ def monitor(
     program = program_of(command, False) if command else None  # before what is imported next changes the environment
     from jouletrace.devices import open_devices
     from jouletrace.profiler.monitoring.monitor import monitor as record
-    from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
+    from jouletrace.profiler.monitoring.work_counter import FASTEST_S, CounterTarget, WorkCounter
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
     from jouletrace.run.masking import masked_arguments
@@ -96,7 +96,7 @@ def monitor(
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")
-    counter = WorkCounter(Target.parse(per), max(interval, FASTEST_S)) if per is not None else None
+    counter = WorkCounter(CounterTarget.parse(per), max(interval, FASTEST_S)) if per is not None else None
     streaming = form == "csv"
     if program is not None:
         program.check()
@@ -114,11 +114,11 @@ def monitor(
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
-        place = stack.enter_context(Place(output, "monitor"))
+        place = stack.enter_context(Destination(output, "monitor"))
         with ExitStack() as drawing:
             if streaming:
                 try:
-                    displays.append(Stream(counting=counter is not None).show)
+                    displays.append(CsvStream(counting=counter is not None).show)
                 except OSError as error:
                     if launcher is None:
                         raise
@@ -182,7 +182,7 @@ def _short(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-class Stream:
+class CsvStream:
     """CSV lines on stdout, one per device and tick that has a new reading; with ``counting``, each with the work."""
 
     def __init__(self, counting: bool = False) -> None:

@@ -26,7 +26,7 @@ from jouletrace.errors import (
 from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
-    from jouletrace.profiler.program.command import Command
+    from jouletrace.profiler.program.command import ProgramCommand
     from jouletrace.profiler.program.launcher import Launcher
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
@@ -108,7 +108,7 @@ def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:
     return "json" if json else form
 
 
-class Place:
+class Destination:
     """The place of a new Run: the requested one, or a fresh folder under ``runs/``.
 
     A Run is always recorded into a folder, which survives a crash; a ``.zip`` is packed at the end. If nothing was
@@ -207,7 +207,7 @@ class Place:
 
 
 @contextmanager
-def launched(program: Command) -> Iterator[Launcher]:
+def launched(program: ProgramCommand) -> Iterator[Launcher]:
     """A launcher for a program, whose exit code is that of the command: what fails of ours is a line on stderr.
 
     Raises:

@@ -10,7 +10,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Destination, check_form, print_runs, say
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.wing import added
 
@@ -49,7 +49,7 @@ def profile(
     form, advised = check_form(form, json), options.is_advised(advice)
     if settings.backend in (engines := added("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
-        with Place(output, workload.rpartition("/")[2]) as place:
+        with Destination(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
             place.done(run, more=form == "table" and not verbose)
             print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
@@ -60,7 +60,7 @@ def profile(
         hide_pandas_from_pyarrow()
     name = f"{found.name}-b{settings.batch}" if settings.batch else found.name
     resumes = repeats > 1 and output is not None and can_resume(output)
-    with Place(output, name, resumes=resumes) as place:
+    with Destination(output, name, resumes=resumes) as place:
         tally = None
         with ProgressLine() as progress, quiet_output():
             folder, typed = place.folder, command_line()

@@ -8,7 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, launched, print_runs
+from jouletrace.cli.output import Destination, check_form, launched, print_runs
 from jouletrace.option import number
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(
     from jouletrace.profiler.program.program import run_program
 
     traced = _duty(duty)
-    with launched(chosen) as launcher, Place(output, chosen.name.removesuffix(".py")) as place:
+    with launched(chosen) as launcher, Destination(output, chosen.name.removesuffix(".py")) as place:
         made = run_program(
             launcher,
             device=device or ["visible"],

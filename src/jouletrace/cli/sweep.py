@@ -58,7 +58,7 @@ def sweep(
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import POINTS, Grid, run_sweep, varied
+    from jouletrace.campaign.sweep import POINTS, SweepGrid, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.gpu_settings import restore as restored
     from jouletrace.report.sweep import render
@@ -71,7 +71,7 @@ def sweep(
     form, limits = check_form(form, json), parse_limits(limit)
     fixed, config = varied(settings.config)
     settings = replace(settings, config=fixed)
-    grid = Grid(
+    grid = SweepGrid(
         tuple(workloads or []),
         options.parse_values(batch, "--batch", whole),
         options.parse_values(seq_len, "--seq-len", whole),

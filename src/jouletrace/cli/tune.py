@@ -77,7 +77,7 @@ def tune(
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of
-    from jouletrace.campaign.servers import Requests
+    from jouletrace.campaign.servers import BenchRequests
     from jouletrace.campaign.targets import parse_over
     from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, shares_of, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
@@ -87,7 +87,7 @@ def tune(
 
     form, dimensions = check_form(form, json), parse_over(over or [])
     limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
-    requests = Requests(duration, input_tokens, output_tokens, model)
+    requests = BenchRequests(duration, input_tokens, output_tokens, model)
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
             target = target_of(what, settings, limits, point_limit, dimensions, requests)

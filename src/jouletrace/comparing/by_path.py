@@ -13,7 +13,7 @@ from jouletrace.comparing.sides import metrics_of
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.parts import Part, Parts
-from jouletrace.run.paths import Path, Step
+from jouletrace.run.paths import Path, PathStep
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 
@@ -57,7 +57,7 @@ def _parts(side: Side) -> dict[Ident, list[Part | None]]:
                     continue
                 path = part.path
                 if level == "phase" and part.shapes:  # the lengths of a phase distinguish it, too
-                    path = (*path, Step("shapes", part.shapes))
+                    path = (*path, PathStep("shapes", part.shapes))
                 elif path and path[-1].kind == "pool":  # as do the members of a pool, which is named by their number
                     inside = sorted(one.path for one in parts.all() if one.parent == part.id)
                     path = (*path, *(step for one in inside for step in one))

@@ -26,9 +26,9 @@ from jouletrace.comparing.pairs import (
     UNJUDGED,
     UNMEASURED,
     Check,
+    ComparedRow,
     Comparison,
     Note,
-    Row,
 )
 from jouletrace.comparing.setup import other_things
 from jouletrace.comparing.source import Side
@@ -126,7 +126,7 @@ def _hindrance(found: Comparison) -> Note | None:
     return Note("not_trusted", (doubt,)) if doubt else None
 
 
-def _meant(check: Check, rows: Sequence[Row], sides: Sequence[Side]) -> list[Row]:
+def _meant(check: Check, rows: Sequence[ComparedRow], sides: Sequence[Side]) -> list[ComparedRow]:
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
@@ -149,7 +149,7 @@ def _lacking(level: str, sides: Sequence[Side]) -> str:
     return f"{said}: profile with --detail {level}" if profiled else said
 
 
-def _fits(row: Row, pattern: str) -> bool:
+def _fits(row: ComparedRow, pattern: str) -> bool:
     """True if a pattern with ``*`` and ``?`` matches a part: its name, operator (also without "aten."), or module."""
     printed = (row.part.op or row.name).removeprefix("aten.")
     texts = (row.name, row.part.op, printed, row.part.module, row.called)

@@ -21,10 +21,10 @@ from jouletrace.comparing.pairs import (
     ONE_RUN,
     SAME,
     WORSE,
+    ComparedRow,
     Comparison,
-    Group,
     Note,
-    Row,
+    SideMetric,
 )
 from jouletrace.comparing.setup import differences, response, warnings
 from jouletrace.comparing.sides import (
@@ -141,7 +141,7 @@ def _rows(
     sides: Sequence[Sequence[Part | None]],
     scale: tuple[float, float],
     flags: tuple[str, ...] = (),
-) -> list[Row]:
+) -> list[ComparedRow]:
     """A row per metric of one part, from its figures in each run of A and of B.
 
     ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them.
@@ -151,10 +151,10 @@ def _rows(
     for metric in metrics_of(level, of_b):
         factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (
-            Group(tuple(_figure(part, metric).scaled(factor) for part in side))
+            SideMetric(tuple(_figure(part, metric).scaled(factor) for part in side))
             for side, factor in zip(sides, factors, strict=True)
         )
-        found.append(Row(level, of_b, metric, (a, b), flags))
+        found.append(ComparedRow(level, of_b, metric, (a, b), flags))
     return [row for row in found if row.stated and (row.measured or row.metric != WORK)]
 
 
@@ -202,7 +202,7 @@ def _doubts(*sides: Side) -> list[Note]:
     return found
 
 
-def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
+def _method(a: Side, b: Side, rows: Sequence[ComparedRow]) -> Note:
     """How the differences came about."""
     if a.count + b.count > 2:
         return Note("runs", (a.count, b.count))
@@ -211,7 +211,7 @@ def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
-def judge(rows: Sequence[Row], margin: float, unknown: str, scale: tuple[float, float]) -> list[Row]:
+def judge(rows: Sequence[ComparedRow], margin: float, unknown: str, scale: tuple[float, float]) -> list[ComparedRow]:
     """The rows with verdicts.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
@@ -235,7 +235,7 @@ def judge(rows: Sequence[Row], margin: float, unknown: str, scale: tuple[float, 
     ]
 
 
-def _neutral(rows: Sequence[Row], scale: tuple[float, float]) -> tuple[str, ...]:
+def _neutral(rows: Sequence[ComparedRow], scale: tuple[float, float]) -> tuple[str, ...]:
     """Metrics of which less isn't necessarily better.
 
     That is power; latency of iterations that hold other numbers of samples; and anything of devices that were watched,
@@ -246,7 +246,9 @@ def _neutral(rows: Sequence[Row], scale: tuple[float, float]) -> tuple[str, ...]
     return ("power_w",) if scale[0] == scale[1] else ("power_w", "latency_s")
 
 
-def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
+def _judged(
+    row: ComparedRow, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]
+) -> ComparedRow:
     row = replace(row, alpha=alpha)
     if row.contrast is None:
         reason = row.reason or unknown if row.measured else row.a.reason or row.b.reason

@@ -12,7 +12,7 @@ import numpy as np
 from jouletrace.analysis.analyse import analysed
 from jouletrace.analysis.divided import added, beside, summed
 from jouletrace.arrays import Floats
-from jouletrace.comparing.source import Side, Source
+from jouletrace.comparing.source import Side, SourceRun
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Estimate, Run
 from jouletrace.run.division import Division, divisions_of
@@ -202,7 +202,7 @@ def _at(path: Path) -> Leaf:
     return Leaf(names["phase"], module, op, names["shapes"], names["kernel"], idle="idle" in names)
 
 
-def _floor(source: Source, energy: Estimate, time: Estimate, weight: float) -> list[Leaf]:
+def _floor(source: SourceRun, energy: Estimate, time: Estimate, weight: float) -> list[Leaf]:
     """The two leaves of a Run without kernels: the power of a GPU that waits, all of the time, and what is above.
 
     There are none where that power wasn't measured.

@@ -10,15 +10,15 @@ import numpy as np
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.measured import measured
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
-from jouletrace.comparing.pairs import LOAD, Row
+from jouletrace.comparing.pairs import LOAD, ComparedRow
 from jouletrace.run import Run
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 
 _SAME_S = 1e-3
 """Times of arrival that differ by less are those of one plan."""
 
 
-def pair(rows: Sequence[Row], a: Run, b: Run) -> list[Row]:
+def pair(rows: Sequence[ComparedRow], a: Run, b: Run) -> list[ComparedRow]:
     """The rows, where both runs were sent the same requests with the scatter of a load's paired parts in energies."""
     numbers = [
         {load["name"]: k for k, load in enumerate((run.workload.get("serving") or {"levels": []})["levels"])}
@@ -30,7 +30,7 @@ def pair(rows: Sequence[Row], a: Run, b: Run) -> list[Row]:
     return [_paired(row, known.get(row.name)) if row.level == LOAD else row for row in rows]
 
 
-def _paired(row: Row, both: tuple[Blocks, Blocks] | None) -> Row:
+def _paired(row: ComparedRow, both: tuple[Blocks, Blocks] | None) -> ComparedRow:
     """The row with the scatter of paired parts, if its contrast can have it."""
     k = CHANCES.get(row.metric)
     if both is None or k is None or row.contrast is None:
@@ -58,7 +58,7 @@ def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks]
     return None if of_a is None or of_b is None or of_a.method != of_b.method else (of_a, of_b)
 
 
-def _of(run: Run, requests: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
+def _of(run: Run, requests: Requests, load: LoadFacts, window: tuple[float, float]) -> Blocks | None:
     """The parts of a window of one side."""
     start_ns, end_ns, last_ns = (requests.nanoseconds(edge) for edge in (*window, float(np.nanmax(requests.last))))
     drawn = measured(run, [(start_ns, end_ns)], [(requests.origin_ns, last_ns)])[0]

@@ -22,7 +22,7 @@ _WHOLE_ROLES = ("product", "convolution", "attention")
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class MatchedLeaves:
     """Leaves of A and of B that do the same, and how they correspond; one side may have none."""
 
     how: str
@@ -64,20 +64,20 @@ _LAST: tuple[tuple[str, Key], ...] = ((OPERATOR, lambda leaf: leaf.role if leaf.
 """What is left then does the same in another number format."""
 
 
-def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
+def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[MatchedLeaves]:
     """Groups of leaves that correspond, those of one side only, and those without a kernel by name."""
     left = [[leaf for leaf in side if not leaf.idle] for side in (a, b)]
     idle = [[leaf for leaf in side if leaf.idle] for side in (a, b)]
-    groups: list[Group] = []
+    groups: list[MatchedLeaves] = []
 
-    def take(found: list[Group]) -> None:
+    def take(found: list[MatchedLeaves]) -> None:
         groups.extend(found)
         left[0] = _without(left[0], (leaf for group in found for leaf in group.a))
         left[1] = _without(left[1], (leaf for group in found for leaf in group.b))
 
     def by(how: str, key: Key) -> None:
         of_a, of_b = _keyed(left[0], key), _keyed(left[1], key)
-        take([Group(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
+        take([MatchedLeaves(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
 
     without = any(side and not any("." in leaf.module for leaf in side) for side in left)
     for how, key in (*_BY_PLACE[:3], *(_BY_NAME if without else _BY_PLACE[3:])):
@@ -86,14 +86,14 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[Group]:
     for depth in range(max((len(leaf.module.split(".")) for side in left for leaf in side), default=0), 0, -1):
         by(REPLACED, partial(_around, depth))
     if without and all(left) and all(some := _in_each_layer(left)):
-        take([Group(REPLACED, *some)])
+        take([MatchedLeaves(REPLACED, *some)])
     for how, key in (*_BY_NAME, *_LAST):
         by(how, key)
     for n, how in enumerate((GONE, NEW)):
         alone = _keyed(left[n], lambda leaf: (leaf.module or leaf.role, leaf.op or leaf.kernel))
-        groups += [Group(how, [], some) if n else Group(how, some, []) for some in alone.values()]
+        groups += [MatchedLeaves(how, [], some) if n else MatchedLeaves(how, some, []) for some in alone.values()]
     names = dict.fromkeys(leaf.op for side in idle for leaf in side)
-    return [*groups, *(Group(IDLE, *([x for x in side if x.op == name] for side in idle)) for name in names)]
+    return [*groups, *(MatchedLeaves(IDLE, *([x for x in side if x.op == name] for side in idle)) for name in names)]
 
 
 def _around(depth: int, leaf: Leaf) -> Hashable | None:
@@ -115,7 +115,7 @@ def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
     return found
 
 
-def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
+def _with_fused(group: MatchedLeaves, left: list[list[Leaf]]) -> MatchedLeaves:
     """A group with the operators that a fused kernel of its other side holds beside its own; ``left`` loses these."""
     sides = [list(group.a), list(group.b)]
     for n, other in enumerate((group.b, group.a)):
@@ -126,7 +126,7 @@ def _with_fused(group: Group, left: list[list[Leaf]]) -> Group:
         if joined and sum(leaf.count for leaf in joined) <= 2 * sum(leaf.count for leaf in other):
             sides[n] += joined
             left[n] = _without(left[n], joined)
-            group = Group(FUSED, *sides)
+            group = MatchedLeaves(FUSED, *sides)
     return group
 
 

@@ -19,9 +19,9 @@ from jouletrace.analysis.power import no_power_reason
 from jouletrace.arrays import Floats
 from jouletrace.comparing.checks import evaluate, parse
 from jouletrace.comparing.compare import MARGIN, OF_NO_COUNT, judge
-from jouletrace.comparing.pairs import ALPHA, Comparison, Group, Note, Row
+from jouletrace.comparing.pairs import ALPHA, ComparedRow, Comparison, Note, SideMetric
 from jouletrace.comparing.setup import scaled
-from jouletrace.comparing.source import Side, Source
+from jouletrace.comparing.source import Side, SourceRun
 from jouletrace.comparing.why import why
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.figures import Figures
@@ -72,9 +72,11 @@ def blocks_of(run: Run) -> dict[str, list[Floats]]:
     return found
 
 
-def _group(values: Floats, reason: str) -> Group:
+def _group(values: Floats, reason: str) -> SideMetric:
     """The values of a side; NaN is missing for the reason."""
-    return Group(tuple(Estimate.null(reason) if math.isnan(value) else Estimate(value) for value in values.tolist()))
+    return SideMetric(
+        tuple(Estimate.null(reason) if math.isnan(value) else Estimate(value) for value in values.tolist())
+    )
 
 
 def _logs(a: Floats, b: Floats) -> Floats:
@@ -125,10 +127,10 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         per = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (_group(factor * one, reason) for one, factor in zip(both, per, strict=True))
         contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
-        rows.append(Row("model", whole, metric, (a, b), flags, contrast))
+        rows.append(ComparedRow("model", whole, metric, (a, b), flags, contrast))
     rows = judge(rows, margin, "few_blocks", scale)
     sides = [
-        Side(name, (Source(run, title, whole),), title)
+        Side(name, (SourceRun(run, title, whole),), title)
         for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
     ]
     found = Comparison(
@@ -171,7 +173,7 @@ def _recorded(run: Run, side: str, place: int, blocks: Mapping[str, Sequence[Flo
     figures.add_each(MODEL_UNIT, whole)
     recorded_of(own, figures).add(scaled=True)
     figures.become(own)
-    return Side(side.upper(), (Source(own, side, Part(MODEL_UNIT, None, "model", name, figures=whole)),))
+    return Side(side.upper(), (SourceRun(own, side, Part(MODEL_UNIT, None, "model", name, figures=whole)),))
 
 
 def own_sides(run: Run) -> Comparison | None:

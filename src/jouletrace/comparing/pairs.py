@@ -80,7 +80,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Group:
+class SideMetric:
     """A metric of a part in the runs of a side.
 
     Attributes:
@@ -127,7 +127,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Row(Listed):
+class ComparedRow(Listed):
     """One metric of one part on both sides: ``spread`` adds the contrast, then ``judge`` the verdict.
 
     Attributes:
@@ -141,7 +141,7 @@ class Row(Listed):
     """
 
     metric: str
-    groups: tuple[Group, Group] = field(repr=False)
+    groups: tuple[SideMetric, SideMetric] = field(repr=False)
     flags: tuple[str, ...] = ()
     contrast: Contrast | None = field(default=None, repr=False)
     alpha: float = ALPHA
@@ -233,7 +233,7 @@ class Check:
     change: float
     outcome: str = ""
     because: Note | None = None
-    deciding: tuple[Row, ...] = ()
+    deciding: tuple[ComparedRow, ...] = ()
     levels: tuple[float, ...] = ()
 
     @property
@@ -241,13 +241,13 @@ class Check:
         """True if a lower bound of the change decides it."""
         return self.above == (self.outcome == FAILED)
 
-    def bound(self, row: Row, level: float) -> float | None:
+    def bound(self, row: ComparedRow, level: float) -> float | None:
         """The one-sided bound of a row's change by which it failed or passed; None where the row leaves it open."""
         if row.contrast is None or self.outcome not in (FAILED, PASSED):
             return None
         return row.contrast.bound(level, lower=self.lower)
 
-    def fails_from(self, row: Row, level: float) -> float | None:
+    def fails_from(self, row: ComparedRow, level: float) -> float | None:
         """The change of a row that leaves it open from which on it would fail 9 times in 10; None where unknown."""
         if row.contrast is None or self.outcome != INCONCLUSIVE:
             return None
@@ -276,7 +276,7 @@ class Comparison(Shown):
 
     a: Side
     b: Side
-    rows: list[Row]
+    rows: list[ComparedRow]
     method: Note
     notes: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
@@ -288,7 +288,7 @@ class Comparison(Shown):
     doubts: list[Note] = field(default_factory=list)
     why: Why | None = field(default=None, repr=False)
 
-    def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
+    def row(self, metric: str, name: str | None = None, level: str = "model") -> ComparedRow:
         """A row by metric, and by name below the model.
 
         Raises:
@@ -306,7 +306,7 @@ class Comparison(Shown):
         raise unknown("metric", metric, (row.metric for row in named))
 
     @property
-    def whole(self) -> dict[str, Row]:
+    def whole(self) -> dict[str, ComparedRow]:
         """The rows of the model by metric."""
         return {row.metric: row for row in self.rows if row.level == "model"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.conditions import Spread, conditions
+from jouletrace.analysis.conditions import ClockSpread, conditions
 from jouletrace.comparing.pairs import PER_SAMPLE, PER_STEP, Note
 from jouletrace.comparing.source import Side
 from jouletrace.run import Run
@@ -170,7 +170,7 @@ def _clocks(a: Side, b: Side) -> list[Note]:
     return [Note("clocks_measured" if both else "clocks_reported", means)]
 
 
-def _mean_mhz(clock: Spread | None) -> float:
+def _mean_mhz(clock: ClockSpread | None) -> float:
     """Mean of a clock; 0 where it isn't known."""
     return clock["mean"] if clock and np.isfinite(clock["mean"]) else 0.0
 

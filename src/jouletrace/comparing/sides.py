@@ -16,7 +16,7 @@ from jouletrace.analysis.facts import of_devices
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.comparing.pairs import LOAD, REPEATED, SAME_RUN, SHARED_RUN, Note
-from jouletrace.comparing.source import Side, Source
+from jouletrace.comparing.source import Side, SourceRun
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
@@ -106,7 +106,7 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
     Raises:
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
     """
-    found: list[Source] = []
+    found: list[SourceRun] = []
     notes: list[Note] = []
     for run, place in runs:
         if run.kind in ("profile", "monitor", "record") and not len(run.results):
@@ -141,16 +141,16 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(name) if name.isdecimal() else 0, name)
 
 
-def _independent(run: Run, place: str) -> list[Source]:
+def _independent(run: Run, place: str) -> list[SourceRun]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     parts = Parts(run)
     figures = {name: one for name, one in parts.whole.figures.items() if name in MODEL_METRICS}
     whole = replace(parts.whole, name=run.workload.get("name") or run.kind, figures=figures)
     if not figures and parts.units("device"):
         figures = {name: of_devices(run, parts, name) for name in WATCHED_METRICS}
-        return [Source(run, place, replace(whole, figures=figures), watched=True)]
+        return [SourceRun(run, place, replace(whole, figures=figures), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
-        return [Source(run, place, whole)]
+        return [SourceRun(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
     found = []
@@ -165,8 +165,8 @@ def _independent(run: Run, place: str) -> list[Source]:
         }
         # Parts belong to the first process only.
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
-        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
-    return found or [Source(run, place, whole)]
+        found.append(SourceRun(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
+    return found or [SourceRun(run, place, whole)]
 
 
 def _mean(values: Any) -> Estimate:
@@ -176,7 +176,7 @@ def _mean(values: Any) -> Estimate:
     return Estimate(float(values[0]), n=1, method="windows") if len(values) else Estimate.null("not_measured")
 
 
-def _check_one_thing(found: Sequence[Source], name: str) -> None:
+def _check_one_thing(found: Sequence[SourceRun], name: str) -> None:
     """Refuse runs of different workloads, dtypes, ... as one side, with the first difference and its place."""
     first = found[0]
     for other in found[1:]:
@@ -220,7 +220,7 @@ def _repeats(one: Run, other: Run) -> bool:
     return _equal(one.samples.select(["value"]), other.samples.select(["value"]))
 
 
-def _check_no_doubles(found: Sequence[Source], name: str) -> None:
+def _check_no_doubles(found: Sequence[SourceRun], name: str) -> None:
     """Refuse a Run given twice, which would seem to have no spread."""
     for one, other in combinations(found, 2):
         if one.whole.figures == other.whole.figures and same_record(one.run, other.run):

@@ -43,7 +43,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceRun:
     """An independent run of a side.
 
     Attributes:
@@ -71,7 +71,7 @@ class Side:
     """
 
     name: str
-    sources: tuple[Source, ...] = field(repr=False)
+    sources: tuple[SourceRun, ...] = field(repr=False)
     title: str = ""
     only: tuple[Listed, ...] = field(default=(), repr=False)
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.comparing.pairs import LOAD, ONE_RUN, Row
+from jouletrace.comparing.pairs import LOAD, ONE_RUN, ComparedRow
 from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import satterthwaite
@@ -46,7 +46,7 @@ CHANCE_DF = 9.0
 _F_TEST = 0.05
 
 
-def solve(rows: Sequence[Row], gain: float, *, recorded: bool = False) -> list[Row]:
+def solve(rows: Sequence[ComparedRow], gain: float, *, recorded: bool = False) -> list[ComparedRow]:
     """The rows with contrasts from the means of independent runs.
 
     Single runs are compared by their intervals where these hold the scatter between runs, and loads by the chance
@@ -63,7 +63,7 @@ def solve(rows: Sequence[Row], gain: float, *, recorded: bool = False) -> list[R
     return found
 
 
-def _by_itself(row: Row, gain: float, recorded: bool) -> Row:
+def _by_itself(row: ComparedRow, gain: float, recorded: bool) -> ComparedRow:
     """A row with the contrast from its own figures, if they determine one."""
     contrast = _from_runs(row, gain)
     stored = row.level == "model" and all(group.stored for group in row.groups)
@@ -84,12 +84,12 @@ def _by_itself(row: Row, gain: float, recorded: bool) -> Row:
     return replace(row, contrast=contrast)
 
 
-def _complete(row: Row) -> bool:
+def _complete(row: ComparedRow) -> bool:
     """True if every run has the metric, and its means can be divisors."""
     return all(bool(np.isfinite(group.value).all()) and float(group.value.mean()) > 0 for group in row.groups)
 
 
-def _from_runs(row: Row, gain: float) -> Contrast | None:
+def _from_runs(row: ComparedRow, gain: float) -> Contrast | None:
     """The contrast from the runs of this row alone; None where no side has two runs."""
     a, b = (group.known for group in row.groups)
     groups = [group for group in (a, b) if len(group) > 1]
@@ -104,7 +104,7 @@ def _from_runs(row: Row, gain: float) -> Contrast | None:
     return _pooled(row, squares / df, df, gain)
 
 
-def _within_runs(row: Row, gain: float, scatter: float) -> Contrast | None:
+def _within_runs(row: ComparedRow, gain: float, scatter: float) -> Contrast | None:
     """The contrast of single runs, from the interval of each; None where a run doesn't state it.
 
     Runs may ``scatter`` by so much besides, relative, as a standard deviation. Of a load the intervals hold the chance
@@ -122,13 +122,13 @@ def _within_runs(row: Row, gain: float, scatter: float) -> Contrast | None:
     return _contrast(row, variances, df, gain)
 
 
-def _contrast(row: Row, variances: Sequence[float], df: float, gain: float) -> Contrast:
+def _contrast(row: ComparedRow, variances: Sequence[float], df: float, gain: float) -> Contrast:
     """The contrast from variances of both means; the gain of power sensors has no part in metrics in seconds."""
     a, b = (float(group.known.mean()) for group in row.groups)
     return Contrast(a, b, variances[0], variances[1], df, 0.0 if row.metric.endswith("_s") else gain)
 
 
-def _pooled(row: Row, variance: float, df: float, gain: float) -> Contrast:
+def _pooled(row: ComparedRow, variance: float, df: float, gain: float) -> Contrast:
     """The contrast from the relative variance of a run."""
     groups = [group.known for group in row.groups]
     scale = max(abs(float(group.mean())) for group in groups)
@@ -141,7 +141,7 @@ def _size(group: Floats, scale: float) -> float:
     return mean if mean > 0.1 * scale else scale
 
 
-def _of_parts(rows: Sequence[Row]) -> list[tuple[float, float]]:
+def _of_parts(rows: Sequence[ComparedRow]) -> list[tuple[float, float]]:
     """Relative variance between runs of each part, and its degrees of freedom; empty without repeated runs."""
     groups = [[group.value for group in row.groups] for row in rows]
     df = float(sum(len(group) - 1 for group in groups[0]))

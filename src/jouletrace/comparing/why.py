@@ -16,8 +16,8 @@ from typing import Any
 
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, TOGETHER, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.leaves import TIMES, WORK, Leaf, Leaves, leaves_of
-from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, Group, match
-from jouletrace.comparing.pairs import DIFFERENT, Note, Row
+from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED, SAME, MatchedLeaves, match
+from jouletrace.comparing.pairs import DIFFERENT, ComparedRow, Note
 from jouletrace.comparing.source import Side
 from jouletrace.comparing.spread import MOST_SCATTER, WAITS
 from jouletrace.run import Estimate
@@ -44,7 +44,7 @@ no larger share may be lost as they are summed."""
 
 
 def why(
-    a: Side, b: Side, rows: Mapping[str, Row], scale: tuple[float, float], gain: float, margin: float
+    a: Side, b: Side, rows: Mapping[str, ComparedRow], scale: tuple[float, float], gain: float, margin: float
 ) -> tuple[Why | None, list[Note]]:
     """The difference of two sides divided by its causes, and notes on what stands in the way or would show more.
 
@@ -93,7 +93,7 @@ def why(
     return replace(divided, first=first, stated=stated), notes if stated else []
 
 
-def _waiting_s(rows: Mapping[str, Row], a: Leaves, b: Leaves) -> float:
+def _waiting_s(rows: Mapping[str, ComparedRow], a: Leaves, b: Leaves) -> float:
     """Half-width of the difference of both times in s, which is that of waiting: kernels take the same in every run."""
     half = next((row.difference.half_width for name in TIMES if (row := rows.get(name)) is not None), None)
     return math.hypot(a.time_half_s, b.time_half_s) if half is None else half
@@ -109,7 +109,7 @@ class _Sides:
     waiting_s: float | None  # half-width of the difference of times; None where each wait is judged by itself
     each: bool  # figures of a sample: launches are of other things
 
-    def cause(self, group: Group) -> Cause:
+    def cause(self, group: MatchedLeaves) -> Cause:
         """The cause of a group, not judged."""
         ea, eb = self.a.energy(group.a), self.b.energy(group.b)
         value = (eb.value or 0.0) - (ea.value or 0.0)
@@ -145,7 +145,7 @@ class _Sides:
         )
 
 
-def _terms(group: Group, ea: float, eb: float, each: bool) -> dict[str, float]:
+def _terms(group: MatchedLeaves, ea: float, eb: float, each: bool) -> dict[str, float]:
     """Terms of the change of a group; one where these aren't of one thing on both sides."""
     (na, sa), (nb, sb) = ((sum(x.count for x in s), sum(x.seconds for x in s)) for s in (group.a, group.b))
     of_work = any(leaf.op == WORK for leaf in group.a)
@@ -215,14 +215,14 @@ def _joined(side: _Sides, how: str, some: Sequence[Cause], rows: int, margin: fl
         return some[0]
     hows = {row.how for row in some}
     how = some[0].how if how == TOGETHER and len(hows) == 1 else how
-    group = Group(how, [leaf for row in some for leaf in row.a], [leaf for row in some for leaf in row.b])
+    group = MatchedLeaves(how, [leaf for row in some for leaf in row.a], [leaf for row in some for leaf in row.b])
     names = dict.fromkeys(name for row in some for name in row.terms)
     terms = {name: sum(row.terms.get(name, 0.0) for row in some) for name in names}
     terms = {WHOLE: sum(terms.values())} if WHOLE in terms else terms
     return _judged(replace(side.cause(group), terms=terms), rows, margin)
 
 
-def _alike(groups: Sequence[Group]) -> float:
+def _alike(groups: Sequence[MatchedLeaves]) -> float:
     """Share of the joules of kernels that do the same on both sides, or that modules of one name launch.
 
     Of each group it is the smaller of its two shares, of modules that of both sides.
@@ -242,7 +242,7 @@ def _alike(groups: Sequence[Group]) -> float:
     return max(by_module, sum(shared(group.a, group.b) for group in same))
 
 
-def _in_common(groups: Sequence[Group]) -> tuple[str, ...]:
+def _in_common(groups: Sequence[MatchedLeaves]) -> tuple[str, ...]:
     """The roles that both sides have, the one with the most energy first."""
     sides = [leaf for group in groups for leaf in group.a], [leaf for group in groups for leaf in group.b]
     both = {leaf.role for leaf in sides[0] if not leaf.idle} & {leaf.role for leaf in sides[1] if not leaf.idle}

@@ -110,7 +110,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedLaunches:
     """The launches of a program while it was recorded.
 
     Attributes:

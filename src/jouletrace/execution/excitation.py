@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jouletrace.execution.calls import Call, Listing, Recorded
+from jouletrace.execution.calls import Call, Listing, RecordedLaunches
 
 PLACES = 3
 """Calls of each kind of operator (same shapes, same kernels) that are repeated: a single call may not be typical."""
@@ -115,7 +115,7 @@ class Traceable(Protocol):
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Recorded:
+    ) -> RecordedLaunches:
         """Run it under the tracer.
 
         Args:

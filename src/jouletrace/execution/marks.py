@@ -20,7 +20,7 @@ _ITERATION, _TURNS = "jouletrace iteration ", 4096
 """Begins the range of an iteration, and after how many their numbers repeat."""
 
 
-class Marks:
+class CallMarks:
     """Marks of iterations, and of operator calls by their numbers."""
 
     def __init__(self, tracer: InProcess) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from jouletrace.arrays import Ints
 from jouletrace.execution.calls import UNKNOWN, Call
-from jouletrace.execution.marks import Marks
+from jouletrace.execution.marks import CallMarks
 from jouletrace.execution.steps.counting import work_of
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, paths_of, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
@@ -142,7 +142,7 @@ class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in tor
             whether they launch or not. A different operator at that position, as in programs that branch, runs once.
     """
 
-    def __init__(self, device: torch.device, marks: Marks, calls: Mapping[int, tuple[Call, int]]) -> None:
+    def __init__(self, device: torch.device, marks: CallMarks, calls: Mapping[int, tuple[Call, int]]) -> None:
         super().__init__(device)
         self._marks, self._calls, self._at = marks, calls, 0
 
@@ -169,7 +169,7 @@ def repeated(
     iteration: Callable[[], Any],
     module: torch.nn.Module | None,
     device: torch.device,
-    marks: Marks,
+    marks: CallMarks,
     repeats: Sequence[tuple[Call, int]],
 ) -> Any:
     """One iteration in which some operator calls run several times, and are marked.

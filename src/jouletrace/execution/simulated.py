@@ -8,7 +8,7 @@ from itertools import repeat
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.execution.calls import Call, Listing, Recorded
+from jouletrace.execution.calls import Call, Listing, RecordedLaunches
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.module_names import CallSite, phase_of_step
@@ -55,7 +55,7 @@ class SimulatedTraceable:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Recorded:
+    ) -> RecordedLaunches:
         """See ``Traceable``."""
         board, log = self._device.board, list[Variant]()
         steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
@@ -89,7 +89,7 @@ class SimulatedTraceable:
         of = {variant: _owners(len(self._step.schedule.kernels), variant) for variant in steps}
         call, copy = (np.concatenate([of[variant][k] for variant in log]) for k in (0, 1))
         iteration = np.repeat(np.arange(len(log)), [len(of[variant][0]) for variant in log])
-        return Recorded(work, call, copy.astype(bool), iteration, len(log), Interval(start_ns, finish_ns))
+        return RecordedLaunches(work, call, copy.astype(bool), iteration, len(log), Interval(start_ns, finish_ns))
 
     @staticmethod
     def _next(draws: Iterator[Variant], steps: Mapping[Variant, SimulatedStep], seconds: float) -> list[Variant]:

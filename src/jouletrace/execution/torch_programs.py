@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from jouletrace.errors import BrokenOffError, NotPossibleError
-from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
+from jouletrace.execution.calls import UNKNOWN, Listing, RecordedLaunches
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
-from jouletrace.execution.marks import Marks, marked
+from jouletrace.execution.marks import CallMarks, marked
 from jouletrace.execution.operator_marks import Seen, calls_of, listing, repeated
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.cuda import CudaStep
@@ -52,7 +52,7 @@ class GpuTraceable:
         seen: list[Seen] = []
         note = "compiled code: kernels have the compiler's names" if self._step.mode == "compile" else ""
 
-        def listed(marks: Marks) -> None:
+        def listed(marks: CallMarks) -> None:
             nonlocal seen
             with (
                 plain_path() if self._step.mode == "graph" else nullcontext(),
@@ -60,7 +60,7 @@ class GpuTraceable:
             ):
                 self._built.call(0)
 
-        def once(marks: Marks) -> None:
+        def once(marks: CallMarks) -> None:
             for _ in range(_LISTED):
                 self._step.launch()
             marks.iteration(self._step.launch if note else partial(listed, marks))
@@ -69,7 +69,7 @@ class GpuTraceable:
                 time.sleep(_HOOKED_S)
 
         with torch.cuda.device(self._device), user_code(self._built, " while its operators were listed"):
-            traced = trace(lambda tracer: once(Marks(tracer)))
+            traced = trace(lambda tracer: once(CallMarks(tracer)))
         number, _, iteration = marked(traced.work)
         rows = np.flatnonzero(iteration == 0)
         work = traced.work.take(rows)
@@ -80,13 +80,13 @@ class GpuTraceable:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Recorded:
+    ) -> RecordedLaunches:
         """See ``Traceable``."""
         log: list[Variant] = []
         edges: list[int] = []
         ahead = max(1, round(_AHEAD_S / iteration_s))
 
-        def everything(marks: Marks) -> None:
+        def everything(marks: CallMarks) -> None:
             runs = self._made_ready(marks, listing, excitation)
             ready = replace(excitation, variants=tuple(one for one in excitation.variants if one in runs))
 
@@ -109,15 +109,17 @@ class GpuTraceable:
             edges.append(time.time_ns())
 
         with torch.cuda.device(self._device), user_code(self._built, failure=BrokenOffError):
-            traced = trace(lambda tracer: everything(Marks(tracer)))
+            traced = trace(lambda tracer: everything(CallMarks(tracer)))
         number, copy, iteration = marked(traced.work)
         rows = np.flatnonzero(iteration >= 0)
         work, copy, iteration = traced.work.take(rows), copy[rows], iteration[rows]
         call = listing.owners(work, listing.places(number[rows]), copy, iteration)
         interval = Interval(edges[0], edges[1])
-        return Recorded(work, call, copy, iteration, len(log), interval, traced.dropped, traced.notes)
+        return RecordedLaunches(work, call, copy, iteration, len(log), interval, traced.dropped, traced.notes)
 
-    def _made_ready(self, marks: Marks, listing: Listing, excitation: Excitation) -> dict[Variant, Callable[[], Any]]:
+    def _made_ready(
+        self, marks: CallMarks, listing: Listing, excitation: Excitation
+    ) -> dict[Variant, Callable[[], Any]]:
         """A function per variant that runs it; graphs are captured beforehand, and those that can't be are left out."""
         runs: dict[Variant, Callable[[], Any]] = {PLAIN: self._step.launch}
         if self._step.mode != "graph":
@@ -144,7 +146,7 @@ class GpuTraceable:
                 runs[variant] = captured(variant)
         return runs
 
-    def _repeat(self, marks: Marks, listing: Listing, variant: Variant, turns: Iterator[int]) -> Any:
+    def _repeat(self, marks: CallMarks, listing: Listing, variant: Variant, turns: Iterator[int]) -> Any:
         """Run a variant; input sets rotate."""
         repeats = [(listing.calls[place], times) for place, times in variant.repeats]
         return repeated(partial(self._built.call, next(turns)), self._built.module, self._device, marks, repeats)
@@ -169,7 +171,7 @@ class CpuTraceable:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Recorded:
+    ) -> RecordedLaunches:
         """See ``Traceable``; the program runs without excitation."""
         began, last = time.time_ns(), time.monotonic()
         end = last + excitation.plain_s + excitation.repeated_s
@@ -191,7 +193,7 @@ class CpuTraceable:
         work = Launched.from_columns(list(names), np.array([names[op] for op in ops], np.int64), start_ns, end_ns)
         unmarked, copy, turn = np.full(len(work), UNKNOWN), np.zeros(len(work), bool), np.array(iteration, np.int64)
         call = listing.owners(work, unmarked, copy, turn)
-        return Recorded(work, call, copy, turn, iterations, Interval(began, time.time_ns()))
+        return RecordedLaunches(work, call, copy, turn, iterations, Interval(began, time.time_ns()))
 
     def _once(self, *, counted: bool = True) -> tuple[list[Seen], list[tuple[int, int]]]:
         """The operator calls of an iteration, and when each ran, ns."""

@@ -115,8 +115,8 @@ class Hold:
             raise NotPossibleError(f"the journal {path} can't be removed: {error.strerror}") from None
 
     @contextmanager
-    def watched(self, task: str, by_hand: str, **facts: Any) -> Iterator[Watch]:
-        """Start a watcher process that runs ``task`` if this process ends or is killed before ``Watch.done``.
+    def watched(self, task: str, by_hand: str, **facts: Any) -> Iterator[Guard]:
+        """Start a watcher process that runs ``task`` if this process ends or is killed before ``Guard.done``.
 
         Args:
             task: "module:function", called with a ``Hold`` and ``facts``; returns what it did, or None.
@@ -128,14 +128,14 @@ class Hold:
         """
         gpu = {"id": self.gpu.id, "name": self.gpu.name, "simulated": self.gpu.simulated}
         order = {"gpu": gpu, "task": task, "facts": facts, "by_hand": by_hand, "handle": self.handle}
-        with Watch(order, self.handle) as watch:
+        with Guard(order, self.handle) as watch:
             try:
                 yield watch
             finally:
                 self.left = not watch.is_done
 
 
-class Watch:
+class Guard:
     """A process that survives a kill of this process and cleans up after it; used as a context.
 
     It removes temporary folders, and restores a GPU unless ``done`` was called.

@@ -26,7 +26,7 @@ from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
-from jouletrace.run.forms import Segment
+from jouletrace.run.forms import SegmentFacts
 from jouletrace.workloads.base import Segment as Piece
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
     session.save_header()
 
 
-def _stated(unit: int, segment: Piece) -> Segment:
+def _stated(unit: int, segment: Piece) -> SegmentFacts:
     """A piece as the Run states it."""
-    stated: Segment = {
+    stated: SegmentFacts = {
         "unit": unit,
         "phase": segment.phase,
         "weight": segment.weight,

@@ -32,7 +32,7 @@ from jouletrace.run.scratch import remove_left_behind
 from jouletrace.without_pandas import hide_pandas
 
 
-class Schedule:
+class Deadlines:
     """Deadlines of sources.
 
     All deadlines are integer multiples of a source's interval after ``start_ns``: sources with the
@@ -189,7 +189,7 @@ def _say_where(config: Config) -> None:
 
 
 def _record(collector: Collector, control: Control, start_ns: int) -> None:
-    schedule = Schedule(collector.sources, start_ns)
+    schedule = Deadlines(collector.sources, start_ns)
     flush_ns = start_ns + int(FLUSH_S * 1e9)
     end_ns: int | None = None
     reported = 0

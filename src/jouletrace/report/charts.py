@@ -16,7 +16,7 @@ from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import reasons, why
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import Node, depths, widths
+from jouletrace.report.tree import TreeNode, depths, widths
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
 
@@ -91,7 +91,7 @@ def _bins(values: NDArray[np.float64]) -> int:
     return int(np.clip(span / width if width > 0 else 10, 10, 120))
 
 
-def icicle(nodes: list[Node], by: str) -> Spec | None:
+def icicle(nodes: list[TreeNode], by: str) -> Spec | None:
     """Where energy or time goes, for ``flame.js``; None where fewer than two parts have any.
 
     Widths are drawn so that each part holds its own; what is written on them is what was measured.
@@ -175,7 +175,7 @@ def waterfall(found: Comparison) -> Spec | None:
 
 
 def _drawn(
-    nodes: Sequence[Node],
+    nodes: Sequence[TreeNode],
     width: Sequence[float],
     figures: Sequence[str],
     tips: Sequence[str],
@@ -204,12 +204,12 @@ def power(energy: Estimate, time: Estimate) -> float | None:
     return joules / seconds if joules is not None and seconds and joules > 0 and seconds > 0 else None
 
 
-def _brief(node: Node) -> str:
+def _brief(node: TreeNode) -> str:
     """A kernel's name without what it is a template of."""
     return short_name(node.label).partition("<")[0] or node.label if node.level == "kernel" else node.label
 
 
-def _tip(node: Node, root: Node) -> str:
+def _tip(node: TreeNode, root: TreeNode) -> str:
     """The text under a pointer, in lines: the name in full where it was cut, properties, figures, their methods."""
     name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
     lines = [*([name] if _brief(node) != node.label else []), *node.details]

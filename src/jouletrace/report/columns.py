@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, number, unit_for
+from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, figure, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import BEST, CLOSURES, EACH, OF_PARTS, metric
@@ -78,7 +78,7 @@ def rate(best: Estimate) -> str:
     return NBSP.join([number((best.value or 0.0) / unit.factor, 3), unit.name, best.method])
 
 
-def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
+def _figure(estimate: Estimate, unit: PrintedUnit, remarks: list[str], footnotes: Footnotes) -> Cell:
     """A figure with the marks of its remarks behind its interval, and how it came about on request."""
     if estimate.value is None:
         remarks.insert(0, reasons.reason(estimate.reason))
@@ -88,9 +88,9 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
     return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
 
 
-def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
+def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, PrintedUnit]:
     """A unit for each column; energies share one, and times, so that columns can be compared, but those of each."""
-    found: dict[str, Unit] = {}
+    found: dict[str, PrintedUnit] = {}
     for name in names:
         unit = metric(name).unit
         leads = () if name in EACH.values() else _LEADING

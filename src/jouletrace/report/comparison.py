@@ -19,8 +19,8 @@ from jouletrace.comparing.pairs import (
     ONE_RUN,
     WORSE,
     Check,
+    ComparedRow,
     Comparison,
-    Row,
 )
 from jouletrace.comparing.source import Listed
 from jouletrace.errors import BadInputError, check_format
@@ -271,7 +271,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     return section
 
 
-def _ranked(rows: Sequence[Row]) -> list[Row]:
+def _ranked(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     """Rows that differ first, each kind by the size of the difference over all units of the metric."""
     size = {id(row): abs(row.difference.value or 0.0) for row in rows}
     largest: dict[str, float] = {}
@@ -280,7 +280,7 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row.verdict not in DIFFERENT, -size[id(row)] / (largest[row.metric] or 1.0)))
 
 
-def _figures(row: Row, footnotes: Footnotes) -> list[str]:
+def _figures(row: ComparedRow, footnotes: Footnotes) -> list[str]:
     """The cells of ``_COLUMNS``."""
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
     of_row = (code for code in row.flags if code != ONE_RUN or row.verdict != INCONCLUSIVE)
@@ -300,7 +300,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     ]
 
 
-def _named(rows: Sequence[Row]) -> list[Cell]:
+def _named(rows: Sequence[ComparedRow]) -> list[Cell]:
     """Names of rows: kernels by short names that are unique within a table."""
     short = short_names(row.name for row in rows if row.level == "kernel")
     names = [printed(short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.")) for row in rows]

@@ -18,16 +18,16 @@ from jouletrace.comparing.pairs import (
     SAME,
     UNMEASURED,
     Check,
+    ComparedRow,
     Comparison,
     Note,
-    Row,
 )
 from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
-from jouletrace.report.scale import NBSP, NONE, PERCENT, Unit, cell, figure, fixed
+from jouletrace.report.scale import NBSP, NONE, PERCENT, PrintedUnit, cell, figure, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
 
@@ -169,7 +169,7 @@ def says(check: Check) -> str:
     return "; ".join(said) + more
 
 
-def _decides(row: Row, check: Check, level: float) -> str:
+def _decides(row: ComparedRow, check: Check, level: float) -> str:
     """The change of a row with the one-sided bound that was tested, and not with the interval, which is two-sided.
 
     Of a row that leaves the check open: why, or the change from which on the check would fail nine times in ten.
@@ -251,7 +251,7 @@ def each(found: Comparison) -> str:
     return "per sample" if found.per_sample else "in all" if found.watched or found.programs else PER_ITERATION
 
 
-def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
+def _said(row: ComparedRow, noun: str, found: Comparison, per: str = "") -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
     change = row.change
     per = per or (each(found) if row.metric != "latency_s" else PER_ITERATION)
@@ -274,7 +274,9 @@ def _size(change: Estimate, noun: str) -> str:
     value = change.value or 0.0
     if value >= _FOLD:
         low, high = (None if end is None else end + 1 for end in (change.low, change.high))
-        return f"{cell(replace(change, value=value + 1, low=low, high=high), Unit(1.0, ''))} times the {noun} of A"
+        return (
+            f"{cell(replace(change, value=value + 1, low=low, high=high), PrintedUnit(1.0, ''))} times the {noun} of A"
+        )
     shown = change.scaled(-1.0) if value < 0 else change
     size = percent(abs(value)) if shown.low is None else f"{cell(shown, PERCENT)}{NBSP}%"
     if shown.low is not None and shown.high is not None and shown.low > 0 and abs(value) <= (shown.half_width or 0.0):

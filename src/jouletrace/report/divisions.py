@@ -14,7 +14,7 @@ from typing import Any
 from jouletrace.run import Estimate, Run
 from jouletrace.run.layers import OWN
 from jouletrace.run.parts import Part, Parts, Row, costliest
-from jouletrace.run.paths import Path, Step
+from jouletrace.run.paths import Path, PathStep
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LEVELS = {
@@ -51,7 +51,9 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
         if division in found and not (division == "phase" and results.units("length")):
             found[division] += filter(_idle, outside)
     figures = results.whole.figures
-    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in BASELINES.items() if m in figures]:
+    if idle := [
+        Row((PathStep("level", name),), {"power_w": figures[m]}) for name, m in BASELINES.items() if m in figures
+    ]:
         found["idle"] = idle
     return {division: list(_unique(rows)) for division, rows in found.items()}
 
@@ -63,7 +65,7 @@ def _unique(rows: Sequence[Row]) -> Iterator[Row]:
         path = row.path
         while seen[row.path] and path in taken:
             seen[row.path] += 1
-            path = (*row.path[:-1], *(Step(kind, f"{name} ({seen[row.path]})") for kind, name in row.path[-1:]))
+            path = (*row.path[:-1], *(PathStep(kind, f"{name} ({seen[row.path]})") for kind, name in row.path[-1:]))
         seen[row.path] = max(seen[row.path], 1)
         taken.add(path)
         yield replace(row, path=path)
@@ -76,7 +78,7 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
     only = run.devices[0].id if len(run.devices) == 1 and not devices else None
     yield Row((), {"time_s": results.time, **figures}, None, only)
     for part in devices:
-        yield Row((Step("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
+        yield Row((PathStep("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
 
 
 def _paths(results: Parts) -> dict[int, Path]:
@@ -99,7 +101,7 @@ def with_own(row: Row) -> Iterator[Row]:
     own = {OWN[name]: one for name, one in row.figures.items() if name in OWN}
     yield replace(row, figures={name: one for name, one in row.figures.items() if name not in OWN})
     if own:
-        yield Row((*row.path, Step("own", "own operators")), own)
+        yield Row((*row.path, PathStep("own", "own operators")), own)
 
 
 def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:

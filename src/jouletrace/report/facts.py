@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from jouletrace.analysis.conditions import Conditions, Spread
+from jouletrace.analysis.conditions import ClockSpread, Conditions
 from jouletrace.analysis.facts import Facts, Untouched
 from jouletrace.report import reasons
 from jouletrace.report.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
@@ -222,7 +222,7 @@ def _condition_lines(found: Conditions) -> list[tuple[str, str]]:
     return lines
 
 
-def _range(spread: Spread) -> str:
+def _range(spread: ClockSpread) -> str:
     mean = f"{spread['mean']:.0f}{NBSP}MHz"
     if spread["max"] - spread["min"] < 1:
         return mean

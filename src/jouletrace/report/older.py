@@ -11,7 +11,7 @@ from jouletrace.report.contract import SCHEMA, figure
 from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, as_json, with_own
 from jouletrace.run import Estimate
 from jouletrace.run.parts import RUN, Part, Row
-from jouletrace.run.paths import Step
+from jouletrace.run.paths import PathStep
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LISTS = {
@@ -60,7 +60,7 @@ def _upgraded(found: dict[str, Any]) -> dict[str, Any]:
         if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
             parts.setdefault(LEVELS.get(level, "whole"), []).extend(_rows(level, old, ranks))
     levels = {name: Estimate.from_dict(now["model"]["baseline_w"][name.replace(" ", "_")]) for name in BASELINES}
-    idle = [Row((Step("level", n),), {"power_w": one}) for n, one in levels.items() if one.reason != "not_measured"]
+    idle = [Row((PathStep("level", n),), {"power_w": one}) for n, one in levels.items() if one.reason != "not_measured"]
     parts |= {"idle": [as_json(row, lambda one: figure(one, RUN)) for row in idle]} if idle else {}
     closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
     now |= {"comparison": found["comparison"]} if "comparison" in found else {}
@@ -79,7 +79,7 @@ def _rows(level: str, old: Mapping[str, Any], ranks: set[Any]) -> list[dict[str,
     own: dict[str, Any] = {key: old.get(key) for key in ("op", "shapes", "module", "count")}
     path = Part(0, None, "op" if name in (IDLE_NAME, BEFORE) else level, name, gpu=gpu, **own).path
     if level == "device" and (rank := name.partition(":")[0]) in ranks:
-        path = (Step("device", rank),)
+        path = (PathStep("device", rank),)
     stated = {**old.get("other", {}), **{metric: old[place] for metric, place in PLACES.items() if place in old}}
     stated["share"] = {"value": old.get("share"), "flags": ",".join(old.get("flags", []))}
     figures = {metric: Estimate.from_dict(one) for metric, one in stated.items()}

@@ -44,7 +44,7 @@ _PLAIN_DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Unit:
+class PrintedUnit:
     """A unit to print in.
 
     Attributes:
@@ -56,24 +56,26 @@ class Unit:
     name: str
 
 
-PERCENT = Unit(0.01, "%")
+PERCENT = PrintedUnit(0.01, "%")
 """Shares in print."""
 
 
-def unit_for(values: Iterable[float | None], unit: str) -> Unit:
+def unit_for(values: Iterable[float | None], unit: str) -> PrintedUnit:
     """The prefix that suits most of the values: their median reads between 1 and 1000 in it."""
     sizes = sorted(abs(value) for value in values if value)
     prefixes = _PREFIXES.get(unit, ((1.0, unit),))
     if not sizes:
-        return next((Unit(factor, name) for factor, name in prefixes if factor == 1.0), Unit(*prefixes[0]))
+        return next(
+            (PrintedUnit(factor, name) for factor, name in prefixes if factor == 1.0), PrintedUnit(*prefixes[0])
+        )
     size = sizes[len(sizes) // 2]
     for factor, name in prefixes:
         if size >= factor:
-            return Unit(factor, name)
-    return Unit(*prefixes[-1])
+            return PrintedUnit(factor, name)
+    return PrintedUnit(*prefixes[-1])
 
 
-def cell(estimate: Estimate, unit: Unit) -> str:
+def cell(estimate: Estimate, unit: PrintedUnit) -> str:
     """A figure without its unit, for a column that names it: "4.652 ± 0.021", "1.3 (0.7 to 4.8)", or "–"."""
     if estimate.value is None:
         return NONE

@@ -9,7 +9,7 @@ from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Run
-from jouletrace.run.forms import Load, Serving
+from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.run.parts import Part, Parts
 
 COST = "energy_per_output_token_j"
@@ -56,7 +56,7 @@ def budgeted(run: Run, known: Facts) -> bool:
     return not serving.get("servers") and any(load["name"] not in known.doubted for load in serving["levels"])
 
 
-def named(load: Load) -> str:
+def named(load: LoadFacts) -> str:
     """A load as the option that makes it, or by its name."""
     if load.get("arrivals") in ("trace", None) or load.get("rate_per_s") == load.get("concurrency"):
         return load["name"]
@@ -64,23 +64,25 @@ def named(load: Load) -> str:
     return f"--concurrency {load.get('concurrency')}" if rate is None else f"--rate {rate:g}"
 
 
-def loads(run: Run, results: Parts) -> list[tuple[Part, Load]]:
+def loads(run: Run, results: Parts) -> list[tuple[Part, LoadFacts]]:
     """Units of the loads with what was offered, without those of one server alone before the others."""
     by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
     return [(unit, by_name[unit.name]) for unit in results.units("load") if unit.name in by_name]
 
 
-def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
+def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, LoadFacts] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
     return _cheapest(run, results, known, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
+def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, LoadFacts] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
     return best(run, results, known, server) or _cheapest(run, results, known, server, in_slo=False)
 
 
-def _cheapest(run: Run, results: Parts, known: Facts, server: int | None, *, in_slo: bool) -> tuple[Part, Load] | None:
+def _cheapest(
+    run: Run, results: Parts, known: Facts, server: int | None, *, in_slo: bool
+) -> tuple[Part, LoadFacts] | None:
     found = []
     for unit, load in loads(run, results):
         cost, share = unit.get(COST).value, unit.get("share_within_slo").value

@@ -16,7 +16,7 @@ from typing import Any, Self
 from markupsafe import Markup, escape
 
 from jouletrace.report.document import printable
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, unit_for
+from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, unit_for
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_names
 from jouletrace.spreadsheets import csv_file
@@ -59,8 +59,8 @@ class Column:
         long: "middle" or "start": the part that long names lose rather than take several lines; "" for none.
         key: What it is called in files; "" for its name.
         secondary: Whether a page shows it on request only.
-        unit: SI unit of its numbers, shown in the prefix that suits most or, as a ``Unit``, in this one; the heading
-            states it. "1" for none, "" for text.
+        unit: SI unit of its numbers, shown in the prefix that suits most or, as a ``PrintedUnit``, in this one; the
+            heading states it. "1" for none, "" for text.
         ends: Whether CSV has two columns more, for the ends of intervals.
     """
 
@@ -71,7 +71,7 @@ class Column:
     long: str = ""
     key: str = ""
     secondary: bool = False
-    unit: str | Unit = ""
+    unit: str | PrintedUnit = ""
     ends: bool = False
 
 
@@ -205,26 +205,26 @@ def _tex_char(char: str) -> str:
     return _TEX.get(char) or (char if char.isascii() or latin else rf"\texttt{{U+{ord(char):04X}}}")
 
 
-def _headed(column: Column, values: Sequence[Any]) -> tuple[Column, Unit | None]:
+def _headed(column: Column, values: Sequence[Any]) -> tuple[Column, PrintedUnit | None]:
     """A column as it is read, and the unit of its numbers, which its heading states; its key has the SI unit."""
     name, unit = printable(column.name), column.unit
     if not unit:
         return replace(column, name=name, key=column.key or name or "name"), None
     numbers = [one.value if isinstance(one, Estimate) else one for one in values if not isinstance(one, str)]
     shown = unit_for(numbers, unit) if isinstance(unit, str) else unit
-    units = (shown.name, shown.name if isinstance(unit, Unit) or unit == "1" else unit)
+    units = (shown.name, shown.name if isinstance(unit, PrintedUnit) or unit == "1" else unit)
     heading, key = (f"{name} ({one})" if name and one else name or one for one in units)
     return replace(column, name=heading, numeric=True, key=column.key or key, unit=""), shown
 
 
-def _cell(value: Any, unit: Unit | None) -> Cell:
+def _cell(value: Any, unit: PrintedUnit | None) -> Cell:
     """A value as it is read, a number in the unit of its column; a missing one is a dash where there is a unit."""
     if value is None or isinstance(value, str):
         return value if isinstance(value, Cell) else Cell(value or ("" if unit is None or value == "" else NONE))
     if isinstance(value, int) and (unit is None or not unit.name):
         return Cell(str(value), float(value))
     found = value if isinstance(value, Estimate) else Estimate(float(value))
-    return Cell(cell(found, unit or Unit(1.0, "")), found.value, found.low, found.high)
+    return Cell(cell(found, unit or PrintedUnit(1.0, "")), found.value, found.low, found.high)
 
 
 def _plain(column: Column, value: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from jouletrace.report.facts import counted_devices
 from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts
-from jouletrace.run.paths import Path, Step
+from jouletrace.run.paths import Path, PathStep
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 
 _WITHIN = 1.02
@@ -44,7 +44,7 @@ _RUNNING = ("kernel", "memcpy")
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """A part of the whole.
 
     Attributes:
@@ -94,17 +94,17 @@ def _around(path: Path) -> Path:
     return path[: max(n for n, step in enumerate(path) if step.kind != _DETAIL)]
 
 
-def _step(path: Path) -> Step:
+def _step(path: Path) -> PathStep:
     """The step by which a node is named."""
     return path[len(_around(path))]
 
 
-def nested(rows: Sequence[Node]) -> list[Node]:
+def nested(rows: Sequence[TreeNode]) -> list[TreeNode]:
     """A tree of rows, the whole first: each node behind the one around it, in the order of the rows.
 
     Nodes that no row is of are sums of what is in them, as is the whole if it has no energy; rows of one path are one.
     """
-    own: dict[Path, list[Node]] = {}
+    own: dict[Path, list[TreeNode]] = {}
     for row in rows:
         own.setdefault(row.path, []).append(row)
     below: dict[Path, dict[Path, None]] = {}
@@ -121,17 +121,17 @@ def nested(rows: Sequence[Node]) -> list[Node]:
         if path == whole:
             inside.sort(key=lambda one: _LAST.get(_step(one).kind, 0))
         waiting += reversed(inside)
-    found: dict[Path, Node] = {}
+    found: dict[Path, TreeNode] = {}
     for path in reversed(order):
         several = own.get(path, [])
-        node = several[0] if len(several) == 1 else _summed(Node(path, how=_SUM), several)
+        node = several[0] if len(several) == 1 else _summed(TreeNode(path, how=_SUM), several)
         if not several or (path == whole and node.energy.value is None):
             node = _summed(node, [found[one] for one in reversed(below[path])] if path in below else [])
         found[path] = node
     return [found[path] for path in order]
 
 
-def _summed(node: Node, parts: Sequence[Node]) -> Node:
+def _summed(node: TreeNode, parts: Sequence[TreeNode]) -> TreeNode:
     """A node with sums over its parts in place of figures that it lacks."""
     joules = [one.energy.value for one in parts if one.energy.value is not None]
     seconds = [one.time.value for one in parts if one.time.value is not None]
@@ -140,7 +140,7 @@ def _summed(node: Node, parts: Sequence[Node]) -> Node:
     return replace(node, time=Estimate(sum(seconds), method="derived")) if seconds and node.time.value is None else node
 
 
-def widths(nodes: Sequence[Node], metric: str) -> list[float]:
+def widths(nodes: Sequence[TreeNode], metric: str) -> list[float]:
     """How wide each node is drawn: as its value, or as all in it if that is more; 0 where it is missing or negative.
 
     Parts that were measured one by one come to a little less or more than the whole.
@@ -158,7 +158,7 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
     return [width[node.path] for node in nodes]
 
 
-def depths(nodes: Sequence[Node]) -> dict[Path, int]:
+def depths(nodes: Sequence[TreeNode]) -> dict[Path, int]:
     """How deep each node of a tree lies, in its order; the whole at 1."""
     found: dict[Path, int] = {}
     for node in nodes:
@@ -166,7 +166,7 @@ def depths(nodes: Sequence[Node]) -> dict[Path, int]:
     return found
 
 
-def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
+def tree(run: Run, results: Parts, together: Estimate) -> list[TreeNode]:
     """All parts that have energy or time, each behind the one around it; the whole alone without parts.
 
     Args:
@@ -179,11 +179,11 @@ def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
     return nested([whole, *(replace(row, path=whole.path + row.path) for row in rows)])
 
 
-def _whole(run: Run, results: Parts, together: Estimate) -> Node:
+def _whole(run: Run, results: Parts, together: Estimate) -> TreeNode:
     """The model, or all that was recorded: what devices drew together, as long as the longest was watched."""
     name = str(results.whole.name or run.workload.get("name") or run.kind)
     energy, time = results.get(ENERGY), results.time
-    node = Node((Step("model", name),), energy, results.get(TIME) if time.value is None else time, energy.flags)
+    node = TreeNode((PathStep("model", name),), energy, results.get(TIME) if time.value is None else time, energy.flags)
     devices = results.units("device") if run.kind == "record" and results.units("range") else []
     if devices and energy.value is None and together.value is not None:
         node = replace(node, energy=together, how=f"sum over {counted_devices(results)}" if len(devices) > 1 else "")
@@ -192,7 +192,7 @@ def _whole(run: Run, results: Parts, together: Estimate) -> Node:
     return node if node.time.value is not None or not watched else replace(node, time=longest)
 
 
-def _dividing(run: Run, results: Parts, whole: Node) -> list[Part]:
+def _dividing(run: Run, results: Parts, whole: TreeNode) -> list[Part]:
     """Parts that divide the whole; levels whose units take time that others take too would be drawn beside these."""
     units, across = results.all(), {*_ACROSS, *(["op"] if results.apart() else [])}
     phases = {unit.name: unit.id for unit in units if unit.level == "phase" and _has_figure(unit)}
@@ -222,7 +222,7 @@ def _dividing(run: Run, results: Parts, whole: Node) -> list[Part]:
     return found
 
 
-def _rows(results: Parts, units: Sequence[Part]) -> list[Node]:
+def _rows(results: Parts, units: Sequence[Part]) -> list[TreeNode]:
     """A row for each part that has a figure; operators that layers call have one in each, with its share."""
     layered = any(unit.level == "layer" for unit in units)
     calls = _calls(results) if layered else {}
@@ -287,52 +287,52 @@ def _steps(unit: Part, *, in_modules: bool) -> Path:
             steps = steps[:-2]
         else:
             words.append(word)
-        steps += (Step("module", words[-1]), Step(_DETAIL, ".".join(words)))
+        steps += (PathStep("module", words[-1]), PathStep(_DETAIL, ".".join(words)))
     return steps + _named(unit, unit.shapes)
 
 
 def _named(unit: Part, *details: str | None) -> Path:
     """The step of a part and its details that are known."""
-    return (Step(unit.level, unit.holds or unit.name), *(Step(_DETAIL, text) for text in details if text))
+    return (PathStep(unit.level, unit.holds or unit.name), *(PathStep(_DETAIL, text) for text in details if text))
 
 
 def _has_figure(unit: Part) -> bool:
     return any(unit.get(name).value is not None for name in (ENERGY, TIME))
 
 
-def _row(unit: Part, path: Path, share: float = 1.0) -> Node:
+def _row(unit: Part, path: Path, share: float = 1.0) -> TreeNode:
     """A share of what a part takes."""
     energy, time = (unit.get(name) for name in (ENERGY, TIME))
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-    return Node(path, energy.scaled(share), time.scaled(share), remarks, how, unit.id)
+    return TreeNode(path, energy.scaled(share), time.scaled(share), remarks, how, unit.id)
 
 
-def _of_trace(run: Run) -> list[Node]:
+def _of_trace(run: Run) -> list[TreeNode]:
     """Kernels by name under their devices: what a trace without energy says."""
     found = []
     for one in by_name(run):
-        device, kernel = Step("device", one.device or "device"), Step("kernel", one.name)
-        path = (device, kernel, Step(_DETAIL, f"{one.count} launches"))
-        found.append(Node(path, time=Estimate(one.total_s, n=one.count, method="trace")))
+        device, kernel = PathStep("device", one.device or "device"), PathStep("kernel", one.name)
+        path = (device, kernel, PathStep(_DETAIL, f"{one.count} launches"))
+        found.append(TreeNode(path, time=Estimate(one.total_s, n=one.count, method="trace")))
     return found
 
 
-def _of_baselines(results: Parts) -> list[Node]:
+def _of_baselines(results: Parts) -> list[TreeNode]:
     """How much of a step's energy an idle GPU would have drawn anyway."""
     total = results.get(ENERGY).value
     context, deep = (results.get(f"energy_active_over_{name}_idle_j") for name in ("context", "deep"))
     work, kept = context.value, deep.value
     if total is None or work is None:
         return []
-    path = (Step("part", "work"), Step(_DETAIL, "active over context idle"))
-    found = [Node(path, context, remarks=context.flags)]
+    path = (PathStep("part", "work"), PathStep(_DETAIL, "active over context idle"))
+    found = [TreeNode(path, context, remarks=context.flags)]
     if kept is not None:
         part = Estimate(kept - work, method="derived")
-        found.append(Node((Step("part", "context kept alive"),), part, remarks=deep.flags))
+        found.append(TreeNode((PathStep("part", "context kept alive"),), part, remarks=deep.flags))
     rest = Estimate(total - (work if kept is None else kept), method="derived")
     name = "context idle" if kept is None else "deep idle"
-    return [*found, Node((Step("part", name),), rest)]
+    return [*found, TreeNode((PathStep("part", name),), rest)]
 
 
 @dataclass(frozen=True)

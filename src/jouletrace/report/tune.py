@@ -30,7 +30,7 @@ Setting = dict[str, Any]
 """Values by dimension, as ``--over`` names them; None for a default."""
 
 FIGURES: Final = ("cost", "time", "p50", "p99", "over")
-"""Figures of a setting, by the names of ``Row``."""
+"""Figures of a setting, by the names of ``SettingRow``."""
 
 _NO_LIMIT: Final = Estimate.null("no_limit")
 
@@ -39,7 +39,7 @@ _NOTHING = 0.0005
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """A setting that was tried.
 
     Attributes:
@@ -122,7 +122,7 @@ class Tuning(Shown):
     device: str
     objective: str
     limit: str
-    rows: list[Row]
+    rows: list[SettingRow]
     outcome: str
     reference: int
     best: int | None = None
@@ -241,7 +241,7 @@ def from_dict(stated: Mapping[str, Any], folder: Path) -> Tuning:
         KeyError, TypeError, ValueError: If it is none.
     """
     rows = [
-        Row(
+        SettingRow(
             one["setting"],
             one["outcome"],
             one["reason"] or "",
@@ -415,7 +415,7 @@ _UNBOUNDED = 0.5
 """Share above which nothing is known of how near the choice is to the least."""
 
 
-def _figures(found: Tuning, row: Row) -> str:
+def _figures(found: Tuning, row: SettingRow) -> str:
     unit = OBJECTIVES[found.objective][1]
     said = [f"{figure(row.cost, unit)} {found.per}"]
     said += [f"p99 {figure(row.p99, 's')}"] if row.p99.value is not None else []

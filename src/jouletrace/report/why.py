@@ -9,7 +9,7 @@ from typing import Any
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
 from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, PERCENT, Unit, cell, decimals, fixed, number, unit_for
+from jouletrace.report.scale import NBSP, PERCENT, PrintedUnit, cell, decimals, fixed, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
@@ -67,7 +67,7 @@ def lines(why: Why) -> list[str]:
     return [f"{first}{NBSP}{unit.name}: {'; '.join(said)}; rest {rest}", *_of_work(why, unit)]
 
 
-def _of_work(why: Why, unit: Unit) -> list[str]:
+def _of_work(why: Why, unit: PrintedUnit) -> list[str]:
     """A line on all kernels of single runs of programs: "kernels alone: 3.73 → 7.75 kJ, +107.6 ± 4.1 %"."""
     if why.work is None or not why.work.energy[0].value:
         return []
@@ -157,12 +157,12 @@ def _dict(row: Cause) -> dict[str, Any]:
     }
 
 
-def unit_of(why: Why) -> Unit:
+def unit_of(why: Why) -> PrintedUnit:
     """The unit of its energies: that of the larger side."""
     return unit_for([max(why.of_a, why.of_a + (why.whole.value or 0.0))], "J")
 
 
-def _number(value: float, unit: Unit) -> str:
+def _number(value: float, unit: PrintedUnit) -> str:
     return _with_sign(number(value / unit.factor, _DIGITS))
 
 
@@ -171,7 +171,7 @@ def _with_sign(text: str) -> str:
     return text if text.startswith("−") or not text.partition(" ")[0].strip("0.") else f"+{text}"
 
 
-def _term(row: Cause, names: Sequence[str], unit: Unit) -> Cell:
+def _term(row: Cause, names: Sequence[str], unit: PrintedUnit) -> Cell:
     value = next((row.terms[name] for name in names if name in row.terms), None)
     return Cell("" if value is None else _number(value, unit), value)
 

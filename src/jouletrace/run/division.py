@@ -21,7 +21,7 @@ from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import Run
-from jouletrace.run.paths import Path, Step, path_of
+from jouletrace.run.paths import Path, PathStep, path_of
 from jouletrace.run.recording_names import IDLE_NAME
 
 METHOD = "regression on the kernel timeline"
@@ -294,7 +294,7 @@ def _path(units: Mapping[int | None, Mapping[str, Any]], id: int, at: int | None
     """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known; or idle."""
     unit = units[id]
     if unit["level"] == "op" and unit["name"] == IDLE_NAME:
-        return (Step("idle", IDLE_NAME),)
+        return (PathStep("idle", IDLE_NAME),)
     site = units.get(at, unit)
     phase, module = unit["phase"] or site["phase"], site["module"] or unit["module"]
     return path_of(phase, module, unit["op"], unit["shapes"], unit["name"])

@@ -53,7 +53,7 @@ class Imported(TypedDict, total=False):
     rules: Integer
 
 
-class Rank(TypedDict):
+class RankFacts(TypedDict):
     """One of ``settings["ranks"]``: a process of several."""
 
     name: str
@@ -64,7 +64,7 @@ class Rank(TypedDict):
     complete: NotRequired[bool]
 
 
-class Fleet(TypedDict, total=False):
+class FleetFacts(TypedDict, total=False):
     """``settings["fleet"]``: a run's place in a fleet."""
 
     node: str
@@ -89,7 +89,7 @@ class Settings(TypedDict, total=False):
     duration_s: _Number | None
     ended: bool
     first_stage: Integer | None
-    fleet: Fleet
+    fleet: FleetFacts
     imported: list[Imported]
     interval_s: _Number
     l2: str | None
@@ -99,7 +99,7 @@ class Settings(TypedDict, total=False):
     per: str | None
     pid: Integer | None
     price_per_kwh: _Number | None
-    ranks: list[Rank]
+    ranks: list[RankFacts]
     repeats: Integer | None
     seconds: _Number
     seed: Integer
@@ -107,7 +107,7 @@ class Settings(TypedDict, total=False):
     tracing: Facts
 
 
-class Segment(TypedDict):
+class SegmentFacts(TypedDict):
     """A part of token generation that was measured separately."""
 
     unit: Integer
@@ -118,15 +118,15 @@ class Segment(TypedDict):
     context: NotRequired[_Natural | None]
 
 
-class Generation(TypedDict):
+class GenerationFacts(TypedDict):
     """``workload["generation"]``."""
 
     prompt: _Number
     steps: _Positive
     tokens: _Positive
     cache: str
-    segments: list[Segment]
-    contexts: NotRequired[list[Segment]]
+    segments: list[SegmentFacts]
+    contexts: NotRequired[list[SegmentFacts]]
 
 
 class Nodes(TypedDict, total=False):
@@ -137,7 +137,7 @@ class Nodes(TypedDict, total=False):
     starts: str
 
 
-class Recording(TypedDict, total=False):
+class RecordingFacts(TypedDict, total=False):
     """Provenance of the recording behind the rows of kernels of a device (``run.recording_names``).
 
     Attributes:
@@ -170,7 +170,7 @@ class Recording(TypedDict, total=False):
     note: str
 
 
-class Steps(TypedDict):
+class StepFacts(TypedDict):
     """``workload["steps"]``: how often a program called the module in which most of its kernels' time lies.
 
     Attributes:
@@ -190,7 +190,7 @@ class Totals(TypedDict):
     output_tokens: _Natural
 
 
-class Load(TypedDict, total=False):
+class LoadFacts(TypedDict, total=False):
     """One of ``workload["serving"]["levels"]``: a load on a server, by number in the ``requests`` table.
 
     Attributes:
@@ -270,7 +270,7 @@ class Serving(TypedDict, total=False):
     token_ids: bool
     ignore_eos: bool
     usage: bool
-    levels: Required[list[Load]]
+    levels: Required[list[LoadFacts]]
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
@@ -306,7 +306,7 @@ class WorkloadFacts(TypedDict, total=False):
     export: Facts
     flops: _Number | None
     generated_by: str | None
-    generation: Generation
+    generation: GenerationFacts
     input_shapes: Facts
     inputs: str | None
     items: _Positive | None
@@ -329,7 +329,7 @@ class WorkloadFacts(TypedDict, total=False):
     quantized: Facts
     rank: _Natural
     ranks: Integer | None
-    recordings: list[Recording]
+    recordings: list[RecordingFacts]
     restart: Integer | None
     sample_shape: list[Integer]
     sampling: str | None
@@ -340,7 +340,7 @@ class WorkloadFacts(TypedDict, total=False):
     size_tried: Facts
     source: str | None
     step: Facts
-    steps: Steps
+    steps: StepFacts
     task: str | None
     threads: Integer | None
     tokens: Integer | None

@@ -14,11 +14,11 @@ import pyarrow as pa
 from jouletrace.errors import MOST_NAMED, BadInputError, unknown
 from jouletrace.run.division import divisions_of
 from jouletrace.run.estimate import Estimate
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
-from jouletrace.run.paths import Path, Step, path_of, steps_of
+from jouletrace.run.paths import Path, PathStep, path_of, steps_of
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME, OUTSIDE, of_equal_layers
 
 CAUSES = {
@@ -84,7 +84,7 @@ class Part:
     @cached_property
     def path(self) -> Path:
         """Where it ran, from the device down; the last step says of what kind it is."""
-        device = (Step("device", self.gpu),) if self.gpu else ()
+        device = (PathStep("device", self.gpu),) if self.gpu else ()
         return (*device, *self._below_device())
 
     def _below_device(self) -> Path:
@@ -94,16 +94,16 @@ class Part:
         if self.level == "layer":
             module = self.module or name
             call = name.removeprefix(module).strip(" ()")
-            return (*path_of(module=module), *((Step("call", call),) if call else ()))
+            return (*path_of(module=module), *((PathStep("call", call),) if call else ()))
         if self.level == "range":
-            return steps_of("range", name, "/") or (Step("range", name),)
+            return steps_of("range", name, "/") or (PathStep("range", name),)
         kind = "idle" if name in (IDLE_NAME, BEFORE) else "pool" if name.endswith(" together") else "op"
         ways: dict[str, Path] = {
             "model": (),
-            "cause": (Step("idle", IDLE_NAME), Step("cause", name)),
-            "op": (Step(kind, name),),
+            "cause": (PathStep("idle", IDLE_NAME), PathStep("cause", name)),
+            "op": (PathStep(kind, name),),
         }
-        return ways.get(self.level, (Step(self.level, name),))
+        return ways.get(self.level, (PathStep(self.level, name),))
 
     def within(self, depth: int) -> str:
         """Its name below the part around it; of a layer at a depth of 0 the name from the top."""
@@ -235,7 +235,7 @@ class Parts:
         """True if a part lies right below the whole, or below one of its devices."""
         return part.parent in self._tops
 
-    def _causes_of_idle(self, about: Recording) -> list[Part]:
+    def _causes_of_idle(self, about: RecordingFacts) -> list[Part]:
         """A part of level "cause" in idle for each cause: its share of the time, at the power of all of it."""
         idles = (part for part in self._all if part.level == "op" and part.name == IDLE_NAME)
         idle = next((part for part in idles if part.gpu == about.get("name", "")), None)
@@ -410,7 +410,7 @@ _SHORT = 16
 _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
 
 
-def idle_by(about: Recording) -> dict[str, float]:
+def idle_by(about: RecordingFacts) -> dict[str, float]:
     """Shares of the time between kernels of a recording by its cause, as printed; empty where causes aren't known."""
     stored = about.get("idle_by", {})
     return {words: share for key, words in CAUSES.items() if (share := stored.get(key, 0.0)) > 0}

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One name on a path, and of what kind it is: "device", "phase", "module", "op", "shapes", "kernel", "idle", ..."""
 
     kind: str
     name: str
 
 
-Path = tuple[Step, ...]
+Path = tuple[PathStep, ...]
 """Where something ran, from the outside in: a module is as many steps as its name has words; () is the whole."""
 
 
@@ -24,7 +24,7 @@ MOST_STEPS = 128
 
 def steps_of(kind: str, name: str, separator: str) -> Path:
     """The steps of a name: its words, those beyond ``MOST_STEPS`` together; empty words are left out."""
-    return tuple(Step(kind, word) for word in name.split(separator, MOST_STEPS - 1) if word)
+    return tuple(PathStep(kind, word) for word in name.split(separator, MOST_STEPS - 1) if word)
 
 
 def path_of(
@@ -37,7 +37,7 @@ def path_of(
     """The path of a kernel, or of an operator or module, by what is known of it."""
     modules, operator = steps_of("module", module or "", "."), (op or "").removeprefix("aten.")
     steps = [("phase", phase), *modules, ("op", operator), ("shapes", shapes), ("kernel", kernel)]
-    return tuple(Step(kind, name) for kind, name in steps if name)
+    return tuple(PathStep(kind, name) for kind, name in steps if name)
 
 
 def names_of(path: Path) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.model import Run
 
 RECORDINGS: Final = "recordings"
@@ -55,6 +55,6 @@ def has_recording(run: Run) -> bool:
     return bool(len(run.activity)) and bool(run.workload.get("recordings"))
 
 
-def recording_of(run: Run) -> Recording:
+def recording_of(run: Run) -> RecordingFacts:
     """Facts of the recording of a Run, of the first of several; empty without one."""
-    return next(iter(run.workload.get("recordings", ())), Recording())
+    return next(iter(run.workload.get("recordings", ())), RecordingFacts())

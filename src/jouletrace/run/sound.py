@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.arrays import Mask
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.tables import REQUIRED
@@ -93,7 +93,7 @@ def check_recordings(run: Run) -> None:
 
 
 def _wrong_recording(
-    one: Recording, known: Collection[str], seen: Collection[str], *, several: bool
+    one: RecordingFacts, known: Collection[str], seen: Collection[str], *, several: bool
 ) -> Iterator[tuple[bool, str]]:
     """For each rule of a recording, whether it is violated, and the message."""
     device, start, end = one.get("device", ""), one.get("start_ns"), one.get("end_ns", 0)

@@ -49,7 +49,7 @@ def responded(response: SampleResponse, values: Floats) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class Places:
+class ReadingSeries:
     """Readings since a start, missing ones included, for searches that ask for the same readings at many rates."""
 
     start_s: float
@@ -57,7 +57,7 @@ class Places:
     place: Ints  # of those that are there among them, shape (n,)
 
     @classmethod
-    def from_times(cls, time_s: Floats, start_s: float) -> Places:
+    def from_times(cls, time_s: Floats, start_s: float) -> ReadingSeries:
         """The places of readings at these times, shape (n,), of which the first is later than ``start_s``."""
         period = float(np.median(np.diff(time_s)))
         place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
@@ -66,7 +66,12 @@ class Places:
 
 
 def designs(
-    sensor: Sensor, seen: NDArray[np.float32], first_edge_s: float, rates_hz: Floats, phases: Floats, places: Places
+    sensor: Sensor,
+    seen: NDArray[np.float32],
+    first_edge_s: float,
+    rates_hz: Floats,
+    phases: Floats,
+    places: ReadingSeries,
 ) -> Floats:
     """Readings of each column with samples at ``start_s + (n + phase) / rate``; (rates, phases, readings, columns)."""
     start_s = places.start_s

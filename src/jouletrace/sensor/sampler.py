@@ -22,7 +22,7 @@ KNOT_S = 3.0
 
 
 @dataclass(frozen=True)
-class Track:
+class SampleTimes:
     """Times of the samples of one recording: ``start_s + n / rate_hz`` plus a smooth cubic spline."""
 
     start_s: float  # nominal time of sample 0
@@ -32,18 +32,18 @@ class Track:
     beside: tuple[int, int] = (0, 0)  # samples before and after these, as far from their places as the nearest of them
 
     @classmethod
-    def straight(cls, start_s: float, end_s: float, rate_hz: float, one_s: float) -> Track:
+    def straight(cls, start_s: float, end_s: float, rate_hz: float, one_s: float) -> SampleTimes:
         """Samples at ``rate_hz`` from ``start_s`` to ``end_s``, one of them at ``one_s``."""
         first = one_s + np.ceil((start_s - one_s) * rate_hz) / rate_hz
         count = max(2, int((end_s - first) * rate_hz))
         return cls(first, rate_hz, count, np.zeros(max(1, round((end_s - start_s) / KNOT_S)) + 3))
 
-    def over(self, start_s: float, end_s: float) -> Track:
+    def over(self, start_s: float, end_s: float) -> SampleTimes:
         """The same with samples from ``start_s`` to ``end_s`` at least."""
         before, after = (self.start_s - start_s) * self.rate_hz, (end_s - self.start_s) * self.rate_hz - self.count
         return replace(self, beside=(max(0, int(before) + 1), max(0, int(after) + 2)))
 
-    def later(self, part: float) -> Track:
+    def later(self, part: float) -> SampleTimes:
         """The same with samples a part of a period later."""
         return replace(self, start_s=self.start_s + part / self.rate_hz)
 
@@ -60,7 +60,7 @@ class Track:
         """Times of the samples in s, shape (samples,)."""
         return self.start_s + self.number / self.rate_hz + self.basis() @ self.shift_s
 
-    def through(self, number: Floats, time_s: Floats) -> Track:
+    def through(self, number: Floats, time_s: Floats) -> SampleTimes:
         """The track with the smoothest spline near given times of samples; both of shape (n,)."""
         basis = self.basis()[np.clip(number.astype(int), 0, self.count - 1)]
         bend = np.diff(np.eye(len(self.shift_s)), 2, axis=0)

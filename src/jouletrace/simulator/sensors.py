@@ -49,14 +49,14 @@ class Power:
 
 
 @dataclass(frozen=True)
-class SampleResponse:
+class SimulatedResponse:
     """Weights of the power around the instant of a sample."""
 
     first_ns: float  # time from the end of the first bin to the instant, negative for a bin after it
     weights: Floats  # weights of bins of ``BIN_NS``, the latest time first; they sum to 1
 
     @staticmethod
-    def draw(rng: np.random.Generator) -> SampleResponse:
+    def draw(rng: np.random.Generator) -> SimulatedResponse:
         """Two lobes, as an H100's, with widths varied by about 7 % and the centre by 10 µs."""
         lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
         us = lag / 1e3 / rng.uniform(0.93, 1.07)
@@ -64,16 +64,16 @@ class SampleResponse:
         tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
         weights = bump(us, 34, 34) + ratio * bump(us, 34 + second, 42) + 0.35 * tail
         weights /= weights.sum()
-        return SampleResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+        return SimulatedResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
-    def behind(self, poles_ns: tuple[float, ...]) -> SampleResponse:
+    def behind(self, poles_ns: tuple[float, ...]) -> SimulatedResponse:
         """This response combined with preceding first-order lags."""
         weights = self.weights
         for pole in poles_ns:
             keep = np.exp(-BIN_NS / pole)
             weights = recursion(np.r_[weights, np.zeros(int(8 * pole / BIN_NS))], 1 - keep, 0.0)
         weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
-        return SampleResponse(self.first_ns, weights / weights.sum())
+        return SimulatedResponse(self.first_ns, weights / weights.sum())
 
     def see(self, power: Power, instants_ns: Floats) -> Floats:
         """Power sampled at instants, counted from the power's first edge."""
@@ -115,7 +115,7 @@ class SamplingSensor:
     KNOT_S = 6.0
 
     rate_hz: float  # samples per second where the record begins
-    response: SampleResponse  # of one sample
+    response: SimulatedResponse  # of one sample
     drift_hz: float = -0.3  # change of the rate after 40 s
     # Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them
     wander_s: tuple[float, ...] = ()
@@ -135,7 +135,7 @@ class SamplingSensor:
 
     @staticmethod
     def draw(
-        rng: np.random.Generator, seconds: float, response: Callable[..., SampleResponse] = SampleResponse.draw
+        rng: np.random.Generator, seconds: float, response: Callable[..., SimulatedResponse] = SimulatedResponse.draw
     ) -> SamplingSensor:
         """A sensor like that of an H100; ``response`` draws its response."""
         return SamplingSensor(

@@ -11,32 +11,32 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Prior:
+class LinearPrior:
     """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row."""
 
     rows: Array  # shape (p, n)
     target: Array  # shape (p,)
 
     @classmethod
-    def independent(cls, centre: Array, spread: Array) -> Prior:
+    def independent(cls, centre: Array, spread: Array) -> LinearPrior:
         """Independent normal priors: mean and standard deviation of each unknown, shape (n,)."""
         return cls(np.diag(1 / spread), centre / spread)
 
     @classmethod
-    def by(cls, centre: Array, covariance: Array) -> Prior:
+    def by(cls, centre: Array, covariance: Array) -> LinearPrior:
         """A normal prior with a mean, shape (n,), and a covariance, shape (n, n)."""
         rows = np.linalg.inv(np.linalg.cholesky(covariance))
         return cls(rows, rows @ centre)
 
-    def beside(self, other: Prior) -> Prior:
+    def beside(self, other: LinearPrior) -> LinearPrior:
         """This on the first unknowns and ``other`` on those that follow."""
         rows = np.zeros((len(self.rows) + len(other.rows), self.rows.shape[1] + other.rows.shape[1]))
         rows[: len(self.rows), : self.rows.shape[1]] = self.rows
         rows[len(self.rows) :, self.rows.shape[1] :] = other.rows
-        return Prior(rows, np.concatenate([self.target, other.target]))
+        return LinearPrior(rows, np.concatenate([self.target, other.target]))
 
 
-def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
+def solve(design: Array, target: Array, prior: LinearPrior, noise: float) -> Array:
     """The most likely ``x`` of ``target = design @ x``, with a prior and noise of this size (its SD); shape (n,)."""
     from scipy.linalg import lstsq  # slow to import, in every process
 

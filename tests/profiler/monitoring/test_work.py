@@ -13,7 +13,7 @@ from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.monitoring.watch import LiveWork
-from jouletrace.profiler.monitoring.work_counter import Target, WorkCounter
+from jouletrace.profiler.monitoring.work_counter import CounterTarget, WorkCounter
 from jouletrace.run import load
 from jouletrace.simulator.boards import SimulatedGpu
 from metric_server import Page, counter_page, serving
@@ -53,7 +53,7 @@ def watched(counter, look=lambda: None, **options):
 def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path):
     began = time.monotonic()
     with serving(Page(lambda: counter_page(round(1e5 + 1000 * (time.monotonic() - began))))) as page:
-        counter = WorkCounter(Target.parse(f"{page.url}#tokens_total"), 0.2)
+        counter = WorkCounter(CounterTarget.parse(f"{page.url}#tokens_total"), 0.2)
         run, seen = watched(counter, folder=tmp_path / "run")
     # At which moment within its answer the server had its value no one knows.
     each, rate = run.result("energy_per_work_j"), run.result("work_per_s")
@@ -71,7 +71,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
 
 @pytest.mark.thorough
 def test_a_url_that_is_down_keeps_measuring_and_says_so():
-    run, seen = watched(WorkCounter(Target.parse("http://127.0.0.1:9/#tokens_total"), 0.2), duration_s=0.8)
+    run, seen = watched(WorkCounter(CounterTarget.parse("http://127.0.0.1:9/#tokens_total"), 0.2), duration_s=0.8)
     assert run.result("energy_per_work_j").reason == "work_never_read"
     assert "work_never_read" in [w.code for w in run.warnings]
     assert run.result("energy_total_j", 1).value > 0
@@ -88,7 +88,7 @@ def test_a_slow_server_delays_neither_ticks_nor_samples():
 
     page.text = never_again
     with serving(page):
-        counter = WorkCounter(Target.parse(f"{page.url}#tokens_total"), 0.2, timeout_s=0.5)
+        counter = WorkCounter(CounterTarget.parse(f"{page.url}#tokens_total"), 0.2, timeout_s=0.5)
         run, seen = watched(counter, duration_s=1.6, look=lambda: page.asked)
     assert page.asked > 2, "a reading is given up after half a second"
     assert max(Counter(seen.looks).values()) >= 2, "ticks go on while an answer is waited for"
@@ -97,7 +97,7 @@ def test_a_slow_server_delays_neither_ticks_nor_samples():
 
 
 def test_virtual_time_and_a_real_counter_do_not_go_together():
-    counter = WorkCounter(Target.parse("http://127.0.0.1:9/#x"))
+    counter = WorkCounter(CounterTarget.parse("http://127.0.0.1:9/#x"))
     with pytest.raises(BadInputError, match="a counter takes real time"):
         monitor([SimulatedGpu("sim:h100")], duration_s=1.0, counter=counter)
 

@@ -10,20 +10,20 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, wait_for
 from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.work_counter import Tally, Target, WorkCounter, find
+from jouletrace.profiler.monitoring.work_counter import CounterTally, CounterTarget, WorkCounter, find
 from jouletrace.web import fetch
 from metric_server import Page, counter_page, serving
 
 
 def test_a_tally_counts_on_across_a_reset():
-    tally = Tally()
+    tally = CounterTally()
     for value in (1000.0, 1010.0, 4.0, 10.0):
         tally.add({"": value})
     assert (tally.done, tally.resets) == (20.0, 1)
 
 
 def test_a_series_that_appears_later_counts_from_zero_and_one_that_goes_away_loses_nothing():
-    tally = Tally()
+    tally = CounterTally()
     tally.add({"a": 5.0})
     tally.add({"a": 6.0, "b": 3.0})
     tally.add({"b": 4.0})
@@ -32,7 +32,7 @@ def test_a_series_that_appears_later_counts_from_zero_and_one_that_goes_away_los
 
 
 def test_one_series_that_resets_is_seen_though_the_sum_grows():
-    tally = Tally()
+    tally = CounterTally()
     tally.add({"a": 5.0, "b": 100.0})
     tally.add({"a": 1.0, "b": 200.0})
     assert (tally.done, tally.resets) == (101.0, 1)
@@ -68,7 +68,7 @@ plain 1
     ],
 )
 def test_a_metric_is_measured_on_a_page(name, labels, values, counts):
-    target = Target("", name, labels)
+    target = CounterTarget("", name, labels)
     found = find(PAGE, target)
     assert list(found.values.values()) == values
     assert found.declared is bool(counts)
@@ -76,10 +76,10 @@ def test_a_metric_is_measured_on_a_page(name, labels, values, counts):
 
 
 def test_a_target_is_url_metric_and_labels():
-    target = Target.parse('http://h:8000/metrics#vllm:tokens_total{model="a, b",engine="0"}')
+    target = CounterTarget.parse('http://h:8000/metrics#vllm:tokens_total{model="a, b",engine="0"}')
     assert (target.url, target.metric) == ("http://h:8000/metrics", "vllm:tokens_total")
     assert target.labels == {"model": "a, b", "engine": "0"}
-    assert Target.parse(str(target)) == target
+    assert CounterTarget.parse(str(target)) == target
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_target_is_url_metric_and_labels():
 )
 def test_a_target_that_is_none_is_refused_in_one_line(text, said):
     with pytest.raises(BadInputError, match=said) as caught:
-        Target.parse(text)
+        CounterTarget.parse(text)
     assert "secret" not in str(caught.value)
 
 
 def started(page, metric="tokens_total", every_s=0.02, **options):
-    counter = WorkCounter(Target.parse(f"{page.url}#{metric}"), every_s, **options)
+    counter = WorkCounter(CounterTarget.parse(f"{page.url}#{metric}"), every_s, **options)
     counter.start(RealClock())
     return counter
 
@@ -154,7 +154,7 @@ def test_a_server_that_is_down_for_a_while_is_asked_on():
 
 
 def test_a_server_that_is_never_there_is_reported():
-    counter = WorkCounter(Target.parse("http://127.0.0.1:9/metrics#tokens_total"), 0.02)
+    counter = WorkCounter(CounterTarget.parse("http://127.0.0.1:9/metrics#tokens_total"), 0.02)
     counter.start(RealClock())
     assert counter.stop() == []
     ((code, message),) = counter.warnings()
@@ -181,7 +181,7 @@ def test_an_answer_that_drips_is_given_up():
 
 
 def test_a_series_that_is_no_number_at_first_counts_from_its_first_number():
-    tally = Tally()
+    tally = CounterTally()
     for values in ({"a": math.nan, "b": 1.0}, {"a": 50.0, "b": 2.0}, {"a": math.nan, "b": 3.0}, {"a": 57.0, "b": 3.0}):
         tally.add(values)
     assert (tally.done, tally.resets) == (9.0, 0)
@@ -190,7 +190,7 @@ def test_a_series_that_is_no_number_at_first_counts_from_its_first_number():
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "1e308"])
 def test_a_counter_that_holds_no_count_is_never_read(value):
     with serving(Page(f"# TYPE work_total counter\nwork_total {value}\n")) as page:
-        counter = WorkCounter(Target(page.url, "work_total"), 0.05)
+        counter = WorkCounter(CounterTarget(page.url, "work_total"), 0.05)
         counter.start(RealClock())
         assert "not a count" in counter.problem()
         assert counter.stop() == []

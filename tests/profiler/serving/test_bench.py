@@ -15,7 +15,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, bench, requests_of
 from jouletrace.profiler.serving.client import ALL_FAILED
-from jouletrace.profiler.serving.load import Lengths, Level, Planned, closed_levels, open_levels
+from jouletrace.profiler.serving.load import Lengths, OfferedLoad, PlannedRequest, closed_levels, open_levels
 from jouletrace.run import load, tables
 from metric_server import Page, serving
 from thinned import thinned
@@ -51,7 +51,9 @@ def asked(server, level, model="", api="auto", timeout_s=10.0):
 
 
 def at(*times, output_tokens=4):
-    return Level("x", "open", "trace", None, None, max(times) + 0.1, [Planned(t, 8, output_tokens) for t in times])
+    return OfferedLoad(
+        "x", "open", "trace", None, None, max(times) + 0.1, [PlannedRequest(t, 8, output_tokens) for t in times]
+    )
 
 
 def test_a_run_holds_requests_and_power_and_is_computed_again_from_the_disk(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.load import (
     Lengths,
-    Planned,
+    PlannedRequest,
     arrival_times,
     closed_levels,
     load_levels,
@@ -72,7 +72,7 @@ def test_a_trace_is_replayed_from_its_first_request(tmp_path, text):
     path = tmp_path / "trace"
     path.write_text(text)
     level = trace_level(path)
-    assert level.requests == [Planned(0.0, 10, 1), Planned(0.5, 20, 2), Planned(2.0, 30, 3)]
+    assert level.requests == [PlannedRequest(0.0, 10, 1), PlannedRequest(0.5, 20, 2), PlannedRequest(2.0, 30, 3)]
     assert level.seconds == 3.0
     assert level.arrivals == "trace"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jouletrace.run import Run
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.wings.fleet.results import Fleet, Row, of_rows
+from jouletrace.wings.fleet.results import Fleet, FleetRow, of_rows
 from make_runs import GPU, profile_run
 
 
@@ -23,7 +23,7 @@ def gpus(nodes: int = 1, each: int = 4, name: str = "H100 80GB") -> list[FleetGp
     ]
 
 
-def row(gpu: FleetGpu, times_s, energies_j=None, **changes: object) -> Row:
+def row(gpu: FleetGpu, times_s, energies_j=None, **changes: object) -> FleetRow:
     """Facts of a run that a report needs: its windows' times and energies, and any other facts and figures."""
     time_s = np.asarray(times_s, dtype=float)
     energy_j = time_s * 700 if energies_j is None else np.asarray(energies_j, dtype=float)
@@ -59,7 +59,7 @@ def row(gpu: FleetGpu, times_s, energies_j=None, **changes: object) -> Row:
     }
     for name, value in changes.items():
         (facts if name in facts else figures)[name] = value
-    return Row(facts, figures, time_s, energy_j)
+    return FleetRow(facts, figures, time_s, energy_j)
 
 
 def fleet(offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, **facts) -> Fleet:

@@ -7,7 +7,7 @@ import pytest
 
 from commands import command, options
 from fleet_data import run_of, stored
-from jouletrace.campaign.loop import Outcome
+from jouletrace.campaign.loop import PointOutcome
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import load, save
@@ -206,9 +206,9 @@ def watched(capsys, quiet=False):
     progress = FleetProgress(boards, quiet)
     with progress:
         progress.begin(4, 1)
-        progress.outcome(Outcome(Task(boards[1], 0)))
-        progress.outcome(Outcome(Task(boards[0], 1), "timed_out", "it took too long"))
-        progress.outcome(Outcome(Task(boards[1], 1), "timed_out", "it took too long"))
+        progress.outcome(PointOutcome(Task(boards[1], 0)))
+        progress.outcome(PointOutcome(Task(boards[0], 1), "timed_out", "it took too long"))
+        progress.outcome(PointOutcome(Task(boards[1], 1), "timed_out", "it took too long"))
     return capsys.readouterr()
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from commands import command
 from fleet_data import gpus, run_of
-from jouletrace.campaign.loop import Outcome
+from jouletrace.campaign.loop import PointOutcome
 from jouletrace.errors import BadInputError
 from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.engine import FleetHost
 from jouletrace.wings.fleet.plan import Task
 
 
@@ -15,11 +15,11 @@ from jouletrace.wings.fleet.plan import Task
 def broken_off(monkeypatch, request):
     """A host that has one result of two when Ctrl-C comes, or the disk is full; how the command ends."""
 
-    class Breaks(Node):
+    class Breaks(FleetHost):
         def at_once(self, group, note, hear):
             task = Task(self._gpus[0], 0)
             self._store.add(task, run_of(task))
-            note(Outcome(task))
+            note(PointOutcome(task))
             raise request.param
 
     monkeypatch.setattr(engine, "Node", Breaks)

@@ -12,13 +12,13 @@ from commands import PATIENCE_S, command
 from fleet_data import gpus, run_of
 from jouletrace.campaign import worker
 from jouletrace.campaign.child import wait_until
-from jouletrace.campaign.loop import Outcome
+from jouletrace.campaign.loop import PointOutcome
 from jouletrace.campaign.worker import reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import load, save
 from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Host, Node, groups_of, open_host, run_fleet
+from jouletrace.wings.fleet.engine import FleetHost, Host, groups_of, open_host, run_fleet
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import IN_TURN, FleetGpu, FleetSettings, Noise, Task, parse_noise, rounds
 from jouletrace.wings.fleet.results import read_fleet
@@ -42,7 +42,7 @@ def fake(monkeypatch, tmp_path):
 def do(tmp_path, workload="works", boards=None, others=(), repeats=1, heard=None, **more):
     settings = FleetSettings(workload, repeats=repeats, **more)
     measured = gpus(1, 3) if boards is None else boards
-    node = Node(settings, [*measured, *others], str(tmp_path))
+    node = FleetHost(settings, [*measured, *others], str(tmp_path))
     outcomes = []
     for repeat in range(repeats):
         for group in rounds(measured, settings, repeat):
@@ -174,7 +174,7 @@ def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("jouletrace.wings.fleet.engine.Worker", Watched)
     boards = gpus(1, 3)
-    node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, str(tmp_path))
+    node = FleetHost(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         node.at_once([Task(gpu, 0) for gpu in boards], lambda outcome: None, interrupt)  # one of them hangs for an hour
     assert len(made) == 4
@@ -208,15 +208,15 @@ def works(monkeypatch):
     """Hosts that measure nothing: results are there, but for those that shall fail; what was done."""
     done, fails = [], set()
 
-    class Works(Node):
+    class Works(FleetHost):
         def at_once(self, group, note, hear):
             for task in group:
                 done.append((task.gpu.id, task.repeat))
                 if done[-1] in fails:
-                    note(Outcome(task, "vanished", "gone"))
+                    note(PointOutcome(task, "vanished", "gone"))
                 else:
                     self._store.add(task, run_of(task))
-                    note(Outcome(task))
+                    note(PointOutcome(task))
 
     monkeypatch.setattr(engine, "Node", Works)
     return done, fails
@@ -324,7 +324,7 @@ def test_names_of_hosts_that_are_no_file_names_come_back_as_they_were(tmp_path):
 
 def test_two_fleets_into_one_folder_do_not_both_run(tmp_path, monkeypatch, works):
     settings, folder = FleetSettings("gemm", repeats=1), Folder(tmp_path / "f")
-    inner = engine.Node
+    inner = engine.FleetHost
 
     class Twice(inner):
         def at_once(self, group, note, hear):

@@ -11,7 +11,7 @@ from jouletrace.comparing.compare import compare
 from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.errors import BadInputError
 from jouletrace.report.cost import tariff
-from jouletrace.report.scale import Unit, cell
+from jouletrace.report.scale import PrintedUnit, cell
 from jouletrace.report.text import typeset
 from jouletrace.wings.fleet import html
 from jouletrace.wings.fleet.document import document, short
@@ -19,7 +19,7 @@ from jouletrace.wings.fleet.findings import BETWEEN, _correlation, correlates, f
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.wings.fleet.results import fleet_of, of_rows, read_fleet
-from jouletrace.wings.fleet.spread import Spread
+from jouletrace.wings.fleet.spread import FleetSpread
 from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)
@@ -36,7 +36,7 @@ def text_of(fleet, width=140, top=None):
 
 @pytest.mark.thorough
 def test_the_spread_holds_the_truth_and_the_slow_gpu_stands_out(one):
-    spread = Spread(one.groups[0], "time_s")
+    spread = FleetSpread(one.groups[0], "time_s")
     truth = 1.08 / 0.998 - 1
     assert spread.range.low < truth < spread.range.high
     assert spread.range.half_width < 0.01
@@ -52,18 +52,18 @@ def test_the_mean_is_of_such_gpus(one):
     """Its interval is of how GPUs differ, or hosts where there are several: of one GPU there is none."""
     four = fleet([1.0, 1.02, 0.99, 1.01], noise=0.0)
     group = four.groups[0]
-    found = Spread(group, "time_s").mean
+    found = FleetSpread(group, "time_s").mean
     values = 2e-3 * np.array([1.0, 1.02, 0.99, 1.01])
     assert found.value == pytest.approx(values.mean(), rel=1e-3)
     assert found.half_width == pytest.approx(3.182 * values.std(ddof=1) / 2, rel=0.05)
     assert to_dict(four, [find(group)])["groups"][0]["spread"]["time_s"]["mean"]["of"] == "gpus"
-    hosts = Spread(one.groups[0], "time_s").mean
+    hosts = FleetSpread(one.groups[0], "time_s").mean
     assert hosts.half_width > 12.7 * 0.5 * abs(np.mean(OFFSETS[:4]) - np.mean(OFFSETS[4:])) * 2e-3 * 0.9
-    assert Spread(fleet([1.0]).groups[0], "time_s").mean.half_width is None
+    assert FleetSpread(fleet([1.0]).groups[0], "time_s").mean.half_width is None
 
 
 def test_the_variance_is_split_over_hosts_gpus_runs_and_windows(one):
-    parts = {part.level: part for part in Spread(one.groups[0], "time_s").split.components}
+    parts = {part.level: part for part in FleetSpread(one.groups[0], "time_s").split.components}
     assert parts["gpu"].share.value > 0.8
     for level, sd in (("run", 0.002 * 2e-3), ("within", 0.002 * 2e-3)):
         assert parts[level].sd.low < sd * 1.02 < parts[level].sd.high
@@ -123,7 +123,7 @@ def test_mixed_models_and_loads_are_compared_each_with_their_own():
     read = of_rows(rows)
     assert [len(group.gpus) for group in read.groups] == [3, 1]
     assert "2 kinds of GPUs or loads" in text_of(read)
-    assert Spread(read.groups[1], "time_s").range.reason == "one_gpu"
+    assert FleetSpread(read.groups[1], "time_s").range.reason == "one_gpu"
 
 
 @pytest.mark.thorough
@@ -224,7 +224,7 @@ def test_a_correlation_and_its_ends_are_within_one():
         y = r * x + np.sqrt(1 - r**2) * rng.normal(size=8)
         found = _correlation(x, y, 5)
         assert -1 <= found.low <= found.value <= found.high <= 1
-        text = cell(found, Unit(1.0, ""))
+        text = cell(found, PrintedUnit(1.0, ""))
         shown = [float(end.replace("−", "-")) for end in re.findall(r"−?\d\.\d+", text)]
         reach = abs(shown[0]) + shown[1] if "±" in text else max(map(abs, shown))
         assert reach <= 1

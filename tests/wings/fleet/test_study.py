@@ -4,7 +4,7 @@ from commands import command
 from fleet_data import gpus
 from jouletrace.errors import NotPossibleError
 from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.engine import FleetHost
 from jouletrace.wings.fleet.plan import Noise
 
 
@@ -12,7 +12,7 @@ def test_it_trains_beside_the_product_on_the_gpus_that_are_named(workspace, caps
     """Tests of processes hold that it runs and ends with the measurement."""
     asked = []
 
-    class Asked(Node):
+    class Asked(FleetHost):
         def at_once(self, group, note, hear):
             asked.append((self._settings, [task.gpu.index for task in group]))
             raise NotPossibleError("that was all")

@@ -12,7 +12,7 @@ from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.run import DeviceInfo
 from jouletrace.wings.live import remote
 from jouletrace.wings.live.remote import RemoteGpu, offset, scrape
-from jouletrace.wings.live.serve import Address, Exporter, Readings
+from jouletrace.wings.live.serve import Address, Exporter, MetricsPage
 from metric_server import Page, serving
 
 AHEAD_S = 3.25
@@ -155,5 +155,5 @@ def test_a_simulated_gpu_is_named_by_its_place_on_the_page():
     finally:
         device.close()
     reading = Reading(info.id, info.name, info, values={"power_w": 300.0}, time_ns=1)
-    family = next(one for one in Readings([reading]).collect() if one.name.endswith("power_watts"))
+    family = next(one for one in MetricsPage([reading]).collect() if one.name.endswith("power_watts"))
     assert family.samples[0].labels["gpu"] == "0"

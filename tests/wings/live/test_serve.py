@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from commands import PATIENCE_S, command, start, wait_for
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
-from jouletrace.profiler.monitoring.work_counter import Target, find
+from jouletrace.profiler.monitoring.work_counter import CounterTarget, find
 from jouletrace.run import DeviceInfo
-from jouletrace.wings.live.serve import Address, Exporter, Readings
+from jouletrace.wings.live.serve import Address, Exporter, MetricsPage
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})? -?[0-9.e+-]+')
@@ -26,7 +26,7 @@ def reading(id="GPU-1", **values):
 
 def render(readings, work):
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Readings(readings, work))
+    registry.register(MetricsPage(readings, work))
     return generate_latest(registry).decode()
 
 
@@ -57,7 +57,7 @@ def check(page):
 
 
 def value(page, metric, **labels):
-    return next(iter(find(page, Target("", metric, labels)).values.values()), None)
+    return next(iter(find(page, CounterTarget("", metric, labels)).values.values()), None)
 
 
 def test_the_page_is_valid_and_says_energy_and_power_of_each_device():
@@ -87,7 +87,7 @@ def test_what_is_not_known_is_left_out_and_never_zero():
 
 
 def test_a_scrape_shows_one_update_though_the_next_comes_within_it():
-    page = Readings([reading(), reading("GPU-2")], LiveWork("tokens_total", 12.0))
+    page = MetricsPage([reading(), reading("GPU-2")], LiveWork("tokens_total", 12.0))
     metrics = page.collect()
     next(metrics)
     page.shown = [reading("GPU-3")], None

@@ -23,7 +23,7 @@ from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.cost import tariff
 from jouletrace.run import load as load_run
 from jouletrace.run.parts import Parts
-from jouletrace.wings.mig.activity import Activity
+from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.apply import open_backend
 from jouletrace.wings.mig.divide import ACTIVITY
 from jouletrace.wings.mig.jobs import Slice
@@ -168,7 +168,7 @@ def test_real_servers_are_put_under_load_at_once_and_the_run_is_stored(tmp_path)
     table = {one.name: one for one in profiles("h100-80")}
     slices = [Slice(f"MIG-{name}", table[name], n) for n, name in enumerate(PROFILES[:2])]
     board = open_device("sim:h100?realtime=1")
-    activity = Activity([Steady({"MIG-3g.40gb": 0.6, "MIG-2g.20gb": 0.2}, board.clock)])
+    activity = ActivityRecorder([Steady({"MIG-3g.40gb": 0.6, "MIG-2g.20gb": 0.2}, board.clock)])
     levels = each((30,), 2, 2, ("5:9", "3:6"))
     with ExitStack() as stack:
         one, two = (stack.enter_context(answering(Server(first_s=first_s))) for first_s in (0.0, 0.05))
@@ -209,7 +209,7 @@ def test_what_can_not_be_is_refused_in_one_line(given, words, capsys):
 def test_a_server_that_is_down_is_named(tmp_path):
     table = {one.name: one for one in profiles("h100-80")}
     board = open_device("sim:h100?realtime=1")
-    servers = HttpServers(board, [Slice("MIG-a", table["3g.40gb"], 1)], Activity([]), ["http://127.0.0.1:1"])
+    servers = HttpServers(board, [Slice("MIG-a", table["3g.40gb"], 1)], ActivityRecorder([]), ["http://127.0.0.1:1"])
     levels = each((5,), 1, 1)
     with closing(servers), pytest.raises(NotPossibleError, match=r"http://127.0.0.1:1/v1: cannot connect"):
         bench_slices(servers, BenchSettings("", levels[0], pause_s=0.1), levels)

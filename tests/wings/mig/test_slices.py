@@ -10,7 +10,7 @@ import pytest
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples
 from jouletrace.errors import NotPossibleError
-from jouletrace.wings.mig.activity import Activity
+from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.bench import RealBench
 from jouletrace.wings.mig.jobs import Job, JobFailedError, Slice
 from jouletrace.wings.mig.point import PointSettings, measure_point
@@ -57,7 +57,7 @@ def slices():
 def test_two_slices_work_at_once_and_one_that_vanishes_is_reported_to(workspace):
     (workspace / "toy.py").write_text(TOY)
     board = open_device("sim:a100-80?realtime=1")
-    activity = Activity([Steady(board.clock, {"MIG-a": 0.9, "MIG-b": 0.4}), Gone()])
+    activity = ActivityRecorder([Steady(board.clock, {"MIG-a": 0.9, "MIG-b": 0.4}), Gone()])
     bench = RealBench(board, slices(), activity, torch_device="cpu")
     try:
         rows = measure_point(bench, [Job("nap", "toy.py:nap")] * 2, PointSettings(1.0, 0.3, 0.1, 0.9))

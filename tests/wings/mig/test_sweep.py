@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands import command
-from jouletrace.campaign.loop import Watch
+from jouletrace.campaign.loop import PointObserver
 from jouletrace.errors import BadInputError
 from jouletrace.wings.mig import sweep as mig_sweep
 from jouletrace.wings.mig.apply import apply, written_down
@@ -50,7 +50,7 @@ def swept(tmp_path, wanted, backend=None, **how):
     return sweep(DEVICE, backend or SimulatedMig(DEVICE), wanted, tmp_path / "sweep", **how)[0]
 
 
-class Begun(Watch):
+class Begun(PointObserver):
     """The points that were begun; Ctrl-C comes at one of them."""
 
     def __init__(self, interrupted_at=None):

@@ -17,7 +17,7 @@ from jouletrace.tracer.rows import UNSHAPED
 from jouletrace.wings.toolchain import loop, nsight, tools
 from jouletrace.wings.toolchain.tools import Ended
 from jouletrace.wings.toolchain.trace import what
-from jouletrace.wings.toolchain.vendor_run import Recording
+from jouletrace.wings.toolchain.vendor_run import ToolRecording
 from stand_ins import called, install, limit_once_it_hangs
 
 WRITES_CSV = """
@@ -284,7 +284,7 @@ def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path, mo
     step = Step()
     monkeypatch.setattr(loop, "trace", tracing(step))
     device = open_device("cpu")
-    with Recording(device, tmp_path / "run") as recording:
+    with ToolRecording(device, tmp_path / "run") as recording:
         found = loop.add_timeline(recording.session, step, iterations)
         place = ncu_details(tmp_path / "ncu.csv", [(GEMM, (8, 1, 1)), (RELU, (16, 1, 1))] * iterations)
         run = recording.finish({place: "ncu"})
@@ -303,7 +303,7 @@ def test_launches_that_the_timeline_does_not_have_are_reported(tmp_path, monkeyp
     step = Step()
     monkeypatch.setattr(loop, "trace", tracing(step))
     device = open_device("cpu")
-    with Recording(device, tmp_path / "run") as recording:
+    with ToolRecording(device, tmp_path / "run") as recording:
         loop.add_timeline(recording.session, step, 1)
         place = ncu_details(tmp_path / "ncu.csv", [(GEMM, (8, 1, 1)), (RELU, (99, 1, 1))])
         run = recording.finish({place: "ncu"})
@@ -317,7 +317,7 @@ def test_a_workload_that_runs_nothing_on_the_gpu_has_no_timeline(tmp_path, monke
     monkeypatch.setattr(loop, "trace", tracing(step, kernels=()))
     with (
         pytest.raises(NotPossibleError, match="ran nothing on the GPU"),
-        Recording(open_device("cpu"), tmp_path / "run") as recording,
+        ToolRecording(open_device("cpu"), tmp_path / "run") as recording,
     ):
         loop.add_timeline(recording.session, step, 1)
 

@@ -29,7 +29,7 @@ from jouletrace.analysis.serving.steady import (
 from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.run.figures import Figures
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 from jouletrace.stats.interval import ratio
 from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
@@ -147,7 +147,7 @@ def _add_level(run: Run, figures: Figures, found: Found, window: tuple[float, fl
     return level
 
 
-def _add_totals(run: Run, figures: Figures, load: Load) -> None:
+def _add_totals(run: Run, figures: Figures, load: LoadFacts) -> None:
     """Add a load without single requests: what its file states, and energy where it states its times.
 
     The window is the whole load with its ramps: without requests no steady state can be determined.
@@ -270,7 +270,7 @@ class Blocks:
         return noise * math.sqrt(BLOCKS * (1 + BLOCKS * leverage))
 
 
-def blocks_of(joules: Floats | None, r: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
+def blocks_of(joules: Floats | None, r: Requests, load: LoadFacts, window: tuple[float, float]) -> Blocks | None:
     """Energy in a window with the chance of arrivals and lengths; at the offered rate, where there is one.
 
     A window has more or fewer arrivals than the rate stands for, and a GPU that idles most of the time draws nearly the

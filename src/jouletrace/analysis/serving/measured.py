@@ -9,7 +9,7 @@ import numpy as np
 
 from jouletrace.analysis.power import energies, no_power_reason, readings
 from jouletrace.arrays import Floats, Mask
-from jouletrace.attribution.amounts import Units, attribute_amounts
+from jouletrace.attribution.amounts import AmountEnergies, attribute_amounts
 from jouletrace.attribution.prior import MOVING
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.run import Estimate, Run
@@ -169,7 +169,7 @@ class Record:
         shown = shares(times_s - response.delay_s, timeline, response)
         return np.column_stack([np.ones(len(shown)), shown])
 
-    def units(self, timeline: Timeline, before: tuple[Floats, Floats] | None = None) -> Units:
+    def units(self, timeline: Timeline, before: tuple[Floats, Floats] | None = None) -> AmountEnergies:
         """Idle power and the energy of a unit of each kind, of all devices; ``before`` as of ``attribute_amounts``."""
         first, *others = (
             attribute_amounts(times_s, watts, timeline, response=response, bursts=self.loads, before=before)

@@ -9,15 +9,15 @@ from typing import Protocol, cast
 
 from jouletrace.analysis.serving.steady import Requests, steady_window
 from jouletrace.run import Estimate, Run
-from jouletrace.run.forms import Load, Serving
+from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.wing import added
 
-Found = tuple[int, Load, Requests]
+Found = tuple[int, LoadFacts, Requests]
 """A load's number, what was offered, and its requests."""
 
 
 @dataclass(frozen=True)
-class Division:
+class LoadDivision:
     """The energy of a load on one of several servers, in its window.
 
     Attributes:
@@ -38,11 +38,11 @@ class Division:
 class Divider(Protocol):
     """The interface of a module of ``Wing.divisions``."""
 
-    def divide(self, run: Run, serving: Serving, found: Sequence[Found]) -> list[Division]:
+    def divide(self, run: Run, serving: Serving, found: Sequence[Found]) -> list[LoadDivision]:
         """The part of each load in the energy of the Run's devices; loads of one ``group`` ran at the same time."""
 
 
-def divided(run: Run, serving: Serving, found: Sequence[Found]) -> list[Division] | None:
+def divided(run: Run, serving: Serving, found: Sequence[Found]) -> list[LoadDivision] | None:
     """The parts of loads in the energy of a Run's devices; None for those of one server, which has all of it.
 
     Without the wing that divides it, the parts are null.
@@ -55,4 +55,4 @@ def divided(run: Run, serving: Serving, found: Sequence[Found]) -> list[Division
         return cast(Divider, import_module(module)).divide(run, serving, found)
     unknown = Estimate.null("not_divided")
     windows = [steady_window(requests) for *_, requests in found]
-    return [Division((start, end), is_steady, unknown, unknown) for start, end, is_steady in windows]
+    return [LoadDivision((start, end), is_steady, unknown, unknown) for start, end, is_steady in windows]

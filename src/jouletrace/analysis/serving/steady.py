@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Estimate, Run
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 from jouletrace.sensor.shares import Timeline
 from jouletrace.stats import interval
 from jouletrace.stats.quantiles import student
@@ -199,7 +199,7 @@ class Steady:
     """
 
     unit: int
-    load: Load
+    load: LoadFacts
     requests: Requests
     window: tuple[float, float]
     energy: Estimate

@@ -9,10 +9,10 @@ from jouletrace.analysis.serving.steps import Steps
 from jouletrace.arrays import Floats
 from jouletrace.run import Run
 from jouletrace.run.figures import Figures
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 
 
-def step_powers(server: Run, about: Recording, table: pa.Table) -> tuple[Floats, Floats] | str:
+def step_powers(server: Run, about: RecordingFacts, table: pa.Table) -> tuple[Floats, Floats] | str:
     """Energies of steps by the powers of the kernels that ran in them, and idle power between; or why there are none.
 
     Args:

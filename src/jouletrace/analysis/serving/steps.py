@@ -166,7 +166,7 @@ def _by_traced(run: Run, steps: Steps, traced: Ints, found: Factors) -> Factors:
     return replace(found, x=x, covariance=covariance, known=known, method=TRACED, n=len(traced))
 
 
-class Places(NamedTuple):
+class StepIndices(NamedTuple):
     """Indices of steps of each request, shape (n,) each: 0, -1 and -1 of one that is in no step."""
 
     first: Ints
@@ -236,7 +236,7 @@ def _times(steps: Steps, inside: Floats) -> Floats:
     return found
 
 
-def _places(r: Requests, steps: Steps) -> Places:
+def _places(r: Requests, steps: Steps) -> StepIndices:
     """The steps of each request.
 
     A step belongs to what arrived after its middle: stamps of client and server differ by less than half a step. The
@@ -251,10 +251,10 @@ def _places(r: Requests, steps: Steps) -> Places:
     begun = np.searchsorted(done, done[read] - r.input_tokens, side="right")
     begun = np.minimum(np.maximum(begun, np.searchsorted(steps.end, r.sent, side="right")), read)
     until = np.searchsorted(middle, last, side="right") - 1
-    return Places(np.where(known, begun, 0), np.where(known, read, -1), np.where(known, until, -1))
+    return StepIndices(np.where(known, begun, 0), np.where(known, read, -1), np.where(known, until, -1))
 
 
-def _sequences(steps: Steps, places: Places) -> Floats:
+def _sequences(steps: Steps, places: StepIndices) -> Floats:
     """Sequences that read prompt tokens in each step: as logged, or by the requests; shape (n,)."""
     some, size = places.read >= 0, len(steps.start) + 1
     change = np.bincount(places.first[some], minlength=size) - np.bincount(places.read[some] + 1, minlength=size)
@@ -262,7 +262,7 @@ def _sequences(steps: Steps, places: Places) -> Floats:
     return np.where(np.isnan(steps.prefilling), by_requests, steps.prefilling)
 
 
-def _own(level: Steady, steps: Steps, places: Places) -> tuple[Floats, Floats, Floats]:
+def _own(level: Steady, steps: Steps, places: StepIndices) -> tuple[Floats, Floats, Floats]:
     """Prompt tokens, steps after the first token, and the sum of the cache over these, in the window; shape (n,)."""
     r, some = level.requests, places.read >= 0
     reading = overlap(steps.start[places.first], steps.end[np.maximum(places.read, 0)], level.window)
@@ -273,7 +273,7 @@ def _own(level: Steady, steps: Steps, places: Places) -> tuple[Floats, Floats, F
     return new, decoding, decoding * (r.input_tokens + count * (from_ + until) / 2)
 
 
-def _pairs(r: Requests, steps: Steps, places: Places, inside: Floats) -> Floats:
+def _pairs(r: Requests, steps: Steps, places: StepIndices, inside: Floats) -> Floats:
     """Half of the pairs of each request's queries and half of those of its keys in the window, shape (n,).
 
     A request adds one query and one key with each step after its prompt, whose tokens are both.

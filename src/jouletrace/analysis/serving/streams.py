@@ -43,7 +43,7 @@ _BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
-class Stream:
+class AnswerStream:
     """An answer as it arrived.
 
     Attributes:
@@ -58,15 +58,15 @@ class Stream:
     chunks_ns: Ints
 
 
-def stream_of(request: Mapping[str, Any], after_ns: Sequence[float] | Floats) -> Stream | None:
+def stream_of(request: Mapping[str, Any], after_ns: Sequence[float] | Floats) -> AnswerStream | None:
     """The answer to a request (a row of ``requests``) whose chunks arrived so long after it was sent; None without."""
     if not len(after_ns):
         return None
     chunks_ns = request["sent_ns"] + np.round(after_ns).astype(np.int64)
-    return Stream(request["sent_ns"], request["input_tokens"] or 0, request["output_tokens"] or 0, chunks_ns)
+    return AnswerStream(request["sent_ns"], request["input_tokens"] or 0, request["output_tokens"] or 0, chunks_ns)
 
 
-def add_streams(run: Run, streams: Sequence[Stream]) -> None:
+def add_streams(run: Run, streams: Sequence[AnswerStream]) -> None:
     """Store the steps that answers show as those of a Run."""
     if streams:
         run.steps, together = steps_of(streams)
@@ -74,7 +74,7 @@ def add_streams(run: Run, streams: Sequence[Stream]) -> None:
         serving["streamed"] = together
 
 
-def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
+def steps_of(streams: Sequence[AnswerStream]) -> tuple[pa.Table, float]:
     """The ``steps`` of answers, and how complete they are: 1 if each open answer gets one chunk, a token, in each step.
 
     It is the number of an answer's steps with a chunk, of all answers, over that of its steps, of chunks or of tokens,

@@ -14,7 +14,7 @@ from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.identity import CLOCK_SM, describe, find_board, list_processes
 from jouletrace.devices.nvml.record import COUNTER_CALL, RING_CALL, read_counter
-from jouletrace.devices.nvml.sensors import Reading, Sensors, find_sensors
+from jouletrace.devices.nvml.sensors import Quantity, Sensors, find_sensors
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import DeviceInfo
 
@@ -183,7 +183,7 @@ def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     return Capability(name, True, RING_CALL, ring.period_s, cost, note)
 
 
-def _answering(reading: Reading, period_s: float | None) -> Capability:
+def _answering(reading: Quantity, period_s: float | None) -> Capability:
     notes = []
     if reading.channel == "power_w":
         notes.append("energy is computed from this: best here, but it is not gapless")

@@ -31,7 +31,7 @@ STATE_S = 0.1
 
 
 @dataclass(frozen=True)
-class Reading:
+class Quantity:
     """One quantity that one vendor call yields.
 
     Attributes:
@@ -70,7 +70,7 @@ class Reading:
 class PolledSource:
     """Readings taken together; each is stamped in the middle of its own call."""
 
-    def __init__(self, device: str, readings: Sequence[Reading], interval_s: float, clock: Clock) -> None:
+    def __init__(self, device: str, readings: Sequence[Quantity], interval_s: float, clock: Clock) -> None:
         self.interval_s = interval_s
         self.channels = tuple(reading.info(device, interval_s) for reading in readings)
         self._readings = readings
@@ -99,7 +99,7 @@ def compute_capability(nvml: Nvml, handle: Any) -> Capability | None:
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
-def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability | None) -> list[Reading]:
+def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability | None) -> list[Quantity]:
     """Power readings that the driver offers besides its record: instant, usage, memory."""
     usage = sensor_behind(USAGE, board, capability)
     averages = capability is None or (usage[1].window_s or 0.0) >= LONG_AVERAGE_S
@@ -116,7 +116,7 @@ def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability |
             lambda: float(nvml.call("nvmlDeviceGetPowerUsage", handle)) / 1e3,
             usage,
         ),
-        Reading(
+        Quantity(
             "power_memory_w",
             "nvmlDeviceGetFieldValues(NVML_FI_DEV_POWER_AVERAGE, scope memory)",
             lambda: nvml.field(handle, _POWER_AVERAGE, _SCOPE_MEMORY) / 1e3,
@@ -125,12 +125,12 @@ def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability |
     ]
 
 
-def _power_reading(channel: str, source: str, read: Callable[[], float], behind: tuple[str, PowerField]) -> Reading:
+def _power_reading(channel: str, source: str, read: Callable[[], float], behind: tuple[str, PowerField]) -> Quantity:
     sensor, known = behind
-    return Reading(channel, source, read, known.period_s, known.window_s, known.gain_pct, sensor)
+    return Quantity(channel, source, read, known.period_s, known.window_s, known.gain_pct, sensor)
 
 
-def state_readings(nvml: Nvml, handle: Any) -> list[Reading]:
+def state_readings(nvml: Nvml, handle: Any) -> list[Quantity]:
     """Clocks, temperatures, throttle reasons, performance state, memory and utilisation."""
 
     def call(function: str, *args: Any, part: str = "") -> Callable[[], float]:
@@ -148,19 +148,19 @@ def state_readings(nvml: Nvml, handle: Any) -> list[Reading]:
     version = nvml.constant("nvmlMemory_v2")
     memory_args = (version,) if version and nvml.get(memory, handle, version) else ()
     return [
-        Reading("clock_sm_mhz", "nvmlDeviceGetClockInfo(SM)", call("nvmlDeviceGetClockInfo", _CLOCK_SM)),
-        Reading("clock_memory_mhz", "nvmlDeviceGetClockInfo(MEM)", call("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
-        Reading("temperature_c", "nvmlDeviceGetTemperature", call("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)),
-        Reading(
+        Quantity("clock_sm_mhz", "nvmlDeviceGetClockInfo(SM)", call("nvmlDeviceGetClockInfo", _CLOCK_SM)),
+        Quantity("clock_memory_mhz", "nvmlDeviceGetClockInfo(MEM)", call("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
+        Quantity("temperature_c", "nvmlDeviceGetTemperature", call("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)),
+        Quantity(
             "temperature_memory_c",
             "nvmlDeviceGetFieldValues(NVML_FI_DEV_MEMORY_TEMP)",
             lambda: nvml.field(handle, _MEMORY_TEMPERATURE),
         ),
-        Reading("throttle_bits", throttle, call(throttle)),
-        Reading("pstate", "nvmlDeviceGetPerformanceState", call("nvmlDeviceGetPerformanceState")),
-        Reading("memory_used_bytes", memory, call(memory, *memory_args, part="used")),
-        Reading("utilization_gpu_pct", f"{utilization}.gpu", call(utilization, part="gpu")),
-        Reading("utilization_memory_pct", f"{utilization}.memory", call(utilization, part="memory")),
+        Quantity("throttle_bits", throttle, call(throttle)),
+        Quantity("pstate", "nvmlDeviceGetPerformanceState", call("nvmlDeviceGetPerformanceState")),
+        Quantity("memory_used_bytes", memory, call(memory, *memory_args, part="used")),
+        Quantity("utilization_gpu_pct", f"{utilization}.gpu", call(utilization, part="gpu")),
+        Quantity("utilization_memory_pct", f"{utilization}.memory", call(utilization, part="memory")),
     ]
 
 
@@ -179,10 +179,10 @@ class Sensors:
 
     ring: RingCheck
     record: tuple[str, PowerField]
-    power: Reading | None = None
-    readings: list[Reading] = field(default_factory=list)
+    power: Quantity | None = None
+    readings: list[Quantity] = field(default_factory=list)
     counter: str | None = None
-    absent: list[tuple[Reading, str]] = field(default_factory=list)
+    absent: list[tuple[Quantity, str]] = field(default_factory=list)
 
     def sources(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> list[Source]:
         """New sources of all sensors that respond, the power record first."""
@@ -207,7 +207,7 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
     capability = compute_capability(nvml, handle)
     sensors = Sensors(check_ring(nvml, handle, clock), sensor_behind(RECORD, board, capability))
-    responding: dict[str, Reading] = {}
+    responding: dict[str, Quantity] = {}
     for reading in [*power_readings(nvml, handle, board, capability), *state_readings(nvml, handle)]:
         reason = _refusal(reading)
         if reason is not None:
@@ -225,7 +225,7 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     return sensors
 
 
-def _refusal(reading: Reading) -> str | None:
+def _refusal(reading: Quantity) -> str | None:
     try:
         value = reading.read()
     except Unavailable as error:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
-from jouletrace.formats.exporters.timeline.counters import Counter, counters_of
+from jouletrace.formats.exporters.timeline.counters import CounterTrack, counters_of
 from jouletrace.formats.exporters.timeline.slices import Slices, as_json
-from jouletrace.formats.exporters.timeline.tracks import Process, Track, drawn_spans, processes_of, tracks_of
+from jouletrace.formats.exporters.timeline.tracks import Track, TrackGroup, drawn_spans, processes_of, tracks_of
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 
@@ -68,7 +68,7 @@ def _trace(run: Run) -> tuple[str, Iterator[str]]:
     return as_json(head), events
 
 
-def _names(processes: dict[str | None, Process], lines: list[Counter], tracks: list[Track]) -> Iterator[str]:
+def _names(processes: dict[str | None, TrackGroup], lines: list[CounterTrack], tracks: list[Track]) -> Iterator[str]:
     """Names and order of the devices, of the host if it has something, and of the tracks."""
     used = {line.process for line in lines} | {track.process.id for track in tracks}
     shown = [process for device, process in processes.items() if process.id in used or device is not None]
@@ -80,7 +80,7 @@ def _names(processes: dict[str | None, Process], lines: list[Counter], tracks: l
         yield as_json({"ph": "M", **where, "name": f"{what}_sort_index", "args": {"sort_index": place}})
 
 
-def _values(line: Counter, base_ns: int) -> Iterator[str]:
+def _values(line: CounterTrack, base_ns: int) -> Iterator[str]:
     name = as_json(line.name)
     head, tail = f'{{"ph":"C","pid":{line.process},"name":{name},"ts":', f',"args":{{{name}:'
     for at, value in zip((line.time_ns - base_ns).tolist(), line.value.tolist(), strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 from jouletrace.formats.importers.base import UNIX, ImportOptions, Left, read_text
 from jouletrace.formats.importers.load_results import Row, arrivals, load_run, whole
 from jouletrace.run import Run
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 
 _MARKS = (b'"metadata"', b'"request_start_ns"', b'"request_end_ns"')
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
@@ -48,7 +48,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             continue
         rows.append(row)
     seconds = (max(r["sent_ns"] for r in rows) - min(r["sent_ns"] for r in rows)) / 1e9 if rows else 0.0
-    load = Load(name=path.stem, kind="open", seconds=seconds)
+    load = LoadFacts(name=path.stem, kind="open", seconds=seconds)
     return load_run(path, "aiperf", UNIX, [(load, rows)], left)
 
 

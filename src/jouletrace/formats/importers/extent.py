@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.imported_recording import span_text
 from jouletrace.run import Run
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 
 TIMES = {
     "spans": ("start_ns", "end_ns"),
@@ -54,7 +54,7 @@ def extent(run: Run) -> Extent:
     return Extent(min(first for first, _ in known), max(last for _, last in known))
 
 
-def loads_without_requests(run: Run) -> list[Load]:
+def loads_without_requests(run: Run) -> list[LoadFacts]:
     """Loads whose times stand in the workload alone."""
     serving = run.workload.get("serving")
     return (

@@ -17,7 +17,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Lef
 from jouletrace.formats.importers.load_results import amount, label, number_of, whole
 from jouletrace.formats.importers.stated import is_unread
 from jouletrace.run import Run
-from jouletrace.run.forms import Load, Serving, Totals
+from jouletrace.run.forms import LoadFacts, Serving, Totals
 from jouletrace.run.names import cut
 
 _START, _END = "benchmark_start_time_unix", "benchmark_end_time_unix"
@@ -54,7 +54,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         found = json.loads(read_text(path, left))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path}: not JSON: {error}") from None
-    loads: list[Load] = []
+    loads: list[LoadFacts] = []
     for number, one in enumerate(found if isinstance(found, list) else [found]):
         load = _load(one, left, number) if isinstance(one, dict) else None
         if load is None:
@@ -81,7 +81,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     return run
 
 
-def _load(found: dict[str, Any], left: Left, number: int) -> Load | None:
+def _load(found: dict[str, Any], left: Left, number: int) -> LoadFacts | None:
     """A result; None if it is none."""
     aggregate = "tput_per_gpu" in found
     if not aggregate and "request_throughput" not in found:
@@ -91,7 +91,7 @@ def _load(found: dict[str, Any], left: Left, number: int) -> Load | None:
     name = _name(found, aggregate, size, number)
     if size is None and stated is not None:
         left.add("no_concurrency", "loads have a concurrency that is no number of requests", place=name)
-    load = Load(name=name, kind="open" if size is None else "closed")
+    load = LoadFacts(name=name, kind="open" if size is None else "closed")
     if size is not None:
         load["concurrency"] = size
     load["stated"] = _stated(found, aggregate, left, name)
@@ -153,10 +153,10 @@ def _totals(found: dict[str, Any]) -> Totals | None:
     return {"requests": requests, "input_tokens": inputs, "output_tokens": outputs}
 
 
-def _named(load: Load, others: list[Load]) -> Load:
+def _named(load: LoadFacts, others: list[LoadFacts]) -> LoadFacts:
     """The load under a name that no other has."""
     same = sum(one["name"].partition(" (")[0] == load["name"] for one in others)
-    return load | Load(name=f"{load['name']} ({same + 1})") if same else load
+    return load | LoadFacts(name=f"{load['name']} ({same + 1})") if same else load
 
 
 def _flag(value: object) -> bool | None:

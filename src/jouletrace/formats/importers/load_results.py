@@ -13,7 +13,7 @@ from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
 from jouletrace.run import Run, tables
-from jouletrace.run.forms import Load, Serving
+from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.run.names import cut
 from jouletrace.run.sound import sound_rows
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 """A row of ``requests``, without the level; ``after_ns`` is when each of its chunks arrived, after it was sent."""
 
 
-def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[Load, list[Row]]], left: Left) -> Run:
+def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[LoadFacts, list[Row]]], left: Left) -> Run:
     """A Run of loads with their requests.
 
     Raises:

@@ -50,7 +50,7 @@ def nvidia(device: DeviceInfo, field: str) -> tuple[str, PowerField]:
 
 
 @dataclass
-class _Series:
+class _LoggedSeries:
     """Readings of a channel, each with the number of its row."""
 
     unit: str
@@ -81,7 +81,7 @@ class Log:
         self.interval = "the default of their tool"
         self._path = path
         self._options = options
-        self._readings: dict[tuple[str, str], _Series] = {}
+        self._readings: dict[tuple[str, str], _LoggedSeries] = {}
         self._times: list[str] = []
         self._ticks: list[int] = []
         self._counts: dict[str, int] = {}
@@ -137,7 +137,7 @@ class Log:
         series = self._readings.get((device, name))
         if series is None:
             si = CHANNEL_UNITS[name][0] if name in CHANNEL_UNITS else unit.si
-            series = self._readings[device, name] = _Series(si, source, field)
+            series = self._readings[device, name] = _LoggedSeries(si, source, field)
         number = len(self._times) - 1
         if series.rows and series.rows[-1] == number:
             self._second(series, name, value * unit.factor, source or channel, device)
@@ -149,7 +149,7 @@ class Log:
         """Note a cell without a value: a channel that has no other, of a column with this heading, is named."""
         self._empty.setdefault((device, channel), heading)
 
-    def _second(self, series: _Series, channel: str, value: float, source: str, device: str) -> None:
+    def _second(self, series: _LoggedSeries, channel: str, value: float, source: str, device: str) -> None:
         """Count a reading that differs from the one of its channel in the same row; of power, there's no choosing."""
         if series.values[-1] == value:  # an exporter repeats a GPU's readings for each process that shares it
             return

@@ -21,7 +21,7 @@ from jouletrace.formats.importers.registry import importer
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.formats.importers.window import cut
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 from jouletrace.run.sound import sound_rows
 
 CORRELATIONS_OF_A_FILE = 1 << 52
@@ -204,7 +204,7 @@ def _renumber(runs: list[Run]) -> None:
 def _join_loads(runs: list[Run]) -> None:
     """Number the loads of all files consecutively; the first file that stays has them all."""
     there = [run for run in runs if "serving" in run.workload]
-    levels: list[Load] = []
+    levels: list[LoadFacts] = []
     for run in there:
         _map(run, "requests", "level", len(levels), keep=None)
         levels += run.workload["serving"]["levels"]

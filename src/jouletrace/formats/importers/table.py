@@ -33,7 +33,7 @@ from jouletrace.formats.importers.table_headings import (
     INSTANCE,
     NUMBER,
     UUID,
-    Columns,
+    TableColumns,
     Times,
     Value,
     ask_for_unit,
@@ -145,7 +145,7 @@ def _refuse_metrics(path: Path, table: Delimited) -> None:
             raise BadInputError(f"{path}: one metric in each row, named in {name!r}, isn't read: {way}{prometheus}")
 
 
-def _ask_for_twins(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> None:
+def _ask_for_twins(path: Path, table: Delimited, meaning: TableColumns, options: ImportOptions) -> None:
     """Ask which column states the time or the device, where two of one heading differ.
 
     Raises:
@@ -162,7 +162,7 @@ def _ask_for_twins(path: Path, table: Delimited, meaning: Columns, options: Impo
                 raise BadInputError(f"{path}: {both}: choose one, --map {target}={place + 1}")
 
 
-def _advice(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
+def _advice(path: Path, table: Delimited, meaning: TableColumns, stamps: Stamps) -> str:
     """The advice that distinguishes readings of several devices; "" where a column does so.
 
     Raises:
@@ -187,7 +187,9 @@ def _advice(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> s
     return _WITH_DEVICE
 
 
-def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
+def _add_readings(
+    path: Path, log: Log, table: Delimited, meaning: TableColumns, stamps: Stamps, name: str | None
+) -> None:
     """Add the readings of all rows with a time; devices are named ``name``, if it is given.
 
     Raises:
@@ -222,7 +224,9 @@ def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stam
             raise BadInputError(f"{path}: {what}, which is no unit of power that is known here: write W, mW or kW")
 
 
-def _times(path: Path, text: str, table: Delimited, meaning: Columns, options: ImportOptions, asked: str) -> Stamps:
+def _times(
+    path: Path, text: str, table: Delimited, meaning: TableColumns, options: ImportOptions, asked: str
+) -> Stamps:
     """The times of rows, where the table has times and readings; ``asked`` is what its tool needs (``mapping``)."""
     there = f"the columns are {', '.join(table.header)[:200]}"
     if not table.rows:
@@ -271,7 +275,7 @@ def read_times(path: Path, table: Delimited, when: Times, options: ImportOptions
     return stamps
 
 
-def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
+def _decimal(table: Delimited, meaning: TableColumns, log: Log) -> str:
     """The decimal sign of the readings, with a warning where it is ambiguous."""
     texts = [units.split(row[value.column])[0] for row in table.rows for value in meaning.values]
     texts = [text for text in texts if "," in text or "." in text]
@@ -322,7 +326,7 @@ def _of_the_whole(heading: str) -> bool:
     return _WHOLE.search(words(heading)) is not None and not _of_a_part(heading)
 
 
-def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns, amd_smi: bool) -> None:
+def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, amd_smi: bool) -> None:
     """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
 
     A meter of several devices may read as much, where the heading or the user states the unit.
@@ -375,7 +379,7 @@ def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value], am
         log.note("power_unit_assumed", f"{text}; if not, give --map energy_counter_mj={source} or _kwh", device.id)
 
 
-def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Columns) -> bool:
+def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: TableColumns) -> bool:
     """True if the table, or the user, states a power of one GPU: by its UUID, a number of GPUs, or a known name."""
     names = [table.header[column] for role, column in meaning.device if role != HOST]
     numbered = re.search(r"gpu[ _#-]*\d", source, re.I) is not None
@@ -383,7 +387,7 @@ def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Colu
     return known or numbered or any("gpu" in name.lower() for name in names)
 
 
-def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: str | None) -> str:
+def _device(log: Log, roles: TableColumns, cells: Sequence[str], number: str, name: str | None) -> str:
     """Id of the device of a row, by host, UUID, number and MIG instance; ``number`` where a row holds several."""
     facts = {role: [cells[column] for of, column in roles.device if of == role] for role in _ROLES}
     host, uuid, instance = "/".join(filter(None, facts[HOST])), "".join(facts[UUID]), "".join(facts[INSTANCE])

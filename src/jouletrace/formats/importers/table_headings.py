@@ -82,7 +82,7 @@ class Value:
 
 
 @dataclass
-class Columns:
+class TableColumns:
     """The meaning of a table's columns.
 
     Attributes:
@@ -102,7 +102,7 @@ class Columns:
     unclear: list[tuple[str, str]] = field(default_factory=list)
 
 
-def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> Columns:
+def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> TableColumns:
     """The meaning of each column of the table in ``path``.
 
     ``mapping`` is the user's: target -> column. Targets are "time", with the unit of numbers as a suffix ("time_ms";
@@ -120,8 +120,8 @@ def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) 
     return found
 
 
-def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns, path: Path) -> Columns:
-    found = Columns()
+def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: TableColumns, path: Path) -> TableColumns:
+    found = TableColumns()
     used: set[int] = set()
     for target, wanted in mapping.items():
         parts = [wanted] if wanted in header or "+" not in wanted else wanted.split("+")
@@ -151,7 +151,7 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
     return found
 
 
-def _without_twins(found: Columns, header: Sequence[str], path: Path) -> None:
+def _without_twins(found: TableColumns, header: Sequence[str], path: Path) -> None:
     """Keep one column for each channel of a device.
 
     Raises:
@@ -174,7 +174,7 @@ def _without_twins(found: Columns, header: Sequence[str], path: Path) -> None:
     found.values = list(first.values())
 
 
-def ask_for_unit(found: Columns, path: Path) -> None:
+def ask_for_unit(found: TableColumns, path: Path) -> None:
     """Ask for the unit of a power, where a table has no other.
 
     Raises:
@@ -190,7 +190,7 @@ def _unclear(heading: str, unit: str) -> str:
     return f"{heading!r} states {unit!r}, which is no unit that is known here ({known}): {way}, else convert it"
 
 
-def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
+def _fill(found: TableColumns, guessed: TableColumns, used: set[int]) -> None:
     """Add the meanings that the mapping omits, by the names of columns outside the mapping."""
     devices = [(role, place) for role, place in guessed.device if place not in used]
     whole = found.time is not None and bool(found.values)
@@ -217,8 +217,8 @@ def _place(header: Sequence[str], wanted: str, path: Path) -> int:
     raise BadInputError(f"{path}: no column {wanted!r}; the columns are {shown[:200]}")
 
 
-def _guessed(header: Sequence[str]) -> Columns:
-    found = Columns()
+def _guessed(header: Sequence[str]) -> TableColumns:
+    found = TableColumns()
     dates: list[int] = []
     clocks: list[tuple[int, str]] = []
     for i, text in enumerate(header):

@@ -16,7 +16,7 @@ from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Lef
 from jouletrace.formats.importers.load_results import Row, amount, arrivals, load_run, number_of, whole
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.run import Run
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 
 
 def sniff(head: bytes) -> bool:
@@ -63,7 +63,7 @@ def _objects(text: str, path: Path) -> Iterator[dict[str, Any]]:
 
 def _level(
     number: int, found: dict[str, Any], options: ImportOptions | None, path: Path, left: Left
-) -> tuple[Load, list[Row]]:
+) -> tuple[LoadFacts, list[Row]]:
     """A load and its requests; on Unix time if ``options`` are given."""
     rate = amount(found.get("request_rate")) or None
     size = number_of(found.get("max_concurrency"))
@@ -104,8 +104,8 @@ def _level(
         _place(rows, str(found["date"]), options, path)
     seconds = amount(found.get("duration")) or 0.0
     kind = "closed" if rate is None else "open"
-    load = Load(name=name, kind=kind, rate_per_s=rate, seconds=seconds)
-    return (load | Load(name=name, concurrency=size)) if size else load, rows
+    load = LoadFacts(name=name, kind=kind, rate_per_s=rate, seconds=seconds)
+    return (load | LoadFacts(name=name, concurrency=size)) if size else load, rows
 
 
 def _place(rows: list[Row], date: str, options: ImportOptions, path: Path) -> None:

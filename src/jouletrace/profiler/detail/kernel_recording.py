@@ -11,7 +11,7 @@ import pyarrow as pa
 from jouletrace.analysis.nodes import LANE
 from jouletrace.arrays import Ints
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
+from jouletrace.execution.calls import UNKNOWN, Listing, RecordedLaunches
 from jouletrace.execution.excitation import Excitation, Traceable, variants
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.profiler.passes import power_channel
@@ -19,7 +19,7 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
-from jouletrace.run.forms import Recording, WorkloadFacts
+from jouletrace.run.forms import RecordingFacts, WorkloadFacts
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import response_of, samples
@@ -97,7 +97,7 @@ def plan(listing: Listing, power: ChannelInfo | None, iteration_s: float, most_s
 
 
 @dataclass(frozen=True)
-class Rows:
+class KernelRows:
     """A recording as rows of a Run.
 
     Attributes:
@@ -109,11 +109,13 @@ class Rows:
 
     units: Units
     activity: dict[str, Any]
-    about: Recording
+    about: RecordingFacts
     unit: Ints
 
 
-def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, before: Units | None = None) -> Rows:
+def rows_of(
+    listing: Listing, traced: RecordedLaunches, excitation: Excitation, before: Units | None = None
+) -> KernelRows:
     """Convert a recording to rows of a Run; units are numbered on from those ``before``."""
     work, call = traced.work, traced.call
     units = Units(before)
@@ -135,7 +137,7 @@ def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, before: 
         "site": pa.array(site[order], mask=site[order] == UNKNOWN),
         "copy": traced.copy[order],
     }
-    about: Recording = {
+    about: RecordingFacts = {
         "iterations": traced.iterations,
         "start_ns": traced.interval.start_ns,
         "end_ns": traced.interval.end_ns,
@@ -146,10 +148,12 @@ def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, before: 
         "dropped": traced.dropped,
         "note": listing.note,
     }
-    return Rows(units, activity, about, unit)
+    return KernelRows(units, activity, about, unit)
 
 
-def _keep(session: Session, listing: Listing, rows: Rows, traced: Recorded, facts: WorkloadFacts | None) -> Units:
+def _keep(
+    session: Session, listing: Listing, rows: KernelRows, traced: RecordedLaunches, facts: WorkloadFacts | None
+) -> Units:
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     (session.run.workload if facts is None else facts)[RECORDINGS] = [rows.about]
@@ -163,7 +167,7 @@ def _keep(session: Session, listing: Listing, rows: Rows, traced: Recorded, fact
     return rows.units
 
 
-def _add_spans(session: Session, traced: Recorded, unit: Ints, listing: Listing) -> None:
+def _add_spans(session: Session, traced: RecordedLaunches, unit: Ints, listing: Listing) -> None:
     """Add spans of some whole iterations, for timelines."""
     few = traced.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)

@@ -13,7 +13,7 @@ import numpy as np
 from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
 from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NONE, Unit, cell, unit_for
+from jouletrace.report.scale import NONE, PrintedUnit, cell, unit_for
 from jouletrace.report.table import Column, Table
 from jouletrace.report.terminal import text
 from jouletrace.run import Estimate, Run
@@ -25,7 +25,7 @@ WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Spread:
+class PartSpread:
     """A figure per execution over the runs, and for all executions of an iteration.
 
     Attributes:
@@ -58,8 +58,8 @@ class SummaryRow:
 
     name: str
     count: int
-    time: Spread
-    energy: Spread
+    time: PartSpread
+    energy: PartSpread
     power_w: float | None
 
 
@@ -155,14 +155,14 @@ def _row(name: str, of_runs: list[list[PartRow]]) -> SummaryRow:
     return SummaryRow(name, count, time, energy, power)
 
 
-def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], Estimate]) -> Spread:
+def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], Estimate]) -> PartSpread:
     sums = [_sum([pick(row) for row in rows]) for rows in of_runs]
     total = _over_runs(sums)
     if total.value is None:
-        return Spread(*[None] * len(fields(Spread)))
+        return PartSpread(*[None] * len(fields(PartSpread)))
     each = np.array([one.value for one in sums if one.value is not None]) / count
     several = len(each) > 1
-    return Spread(
+    return PartSpread(
         mean=total.value / count,
         std=float(each.std(ddof=1)) if several else None,
         min=float(each.min()) if several else None,
@@ -210,7 +210,7 @@ def _cost(row: SummaryRow, by_energy: bool) -> float:
 def _figure(figure: Estimate, unit: str, scale: float) -> str:
     if figure.value is None:
         return f"{NONE} ({reasons.reason(figure.reason)})"
-    return f"{cell(figure, Unit(1 / scale, unit))} {unit}"
+    return f"{cell(figure, PrintedUnit(1 / scale, unit))} {unit}"
 
 
 def _number(value: float | None) -> str:

@@ -53,7 +53,7 @@ class WorkReading:
 
 
 @dataclass(frozen=True)
-class Target:
+class CounterTarget:
     """A metric of a page.
 
     Attributes:
@@ -67,7 +67,7 @@ class Target:
     labels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: str) -> CounterTarget:
         """From ``URL#metric`` or ``URL#metric{label="value",...}``.
 
         Raises:
@@ -95,7 +95,7 @@ class Target:
         return f"{self.url}#{self.metric}" + (f"{{{labels}}}" if labels else "")
 
 
-class Tally:
+class CounterTally:
     """Sums the growth of several series of one counter across their resets.
 
     A series below its last value has restarted from zero, as ``increase()`` of Prometheus assumes: work between its
@@ -128,7 +128,7 @@ class Tally:
 
 
 @dataclass
-class Metric:
+class PageMetric:
     """One metric of a page in Prometheus' text format, or OpenMetrics.
 
     Attributes:
@@ -148,7 +148,7 @@ class Metric:
         """True if the page declares it as a counter."""
         return self.kind == "counter"
 
-    def why_not(self, target: Target) -> str | None:
+    def why_not(self, target: CounterTarget) -> str | None:
         """Why it can't be counted by; None if it can."""
         if self.kind not in ("", "untyped", "unknown", "counter"):
             return f"{target.metric} is a {self.kind}, not a counter"
@@ -161,9 +161,9 @@ class Metric:
         return f"the page has no metric {target.metric}{hint}" if self.names else "the page isn't in Prometheus' format"
 
 
-def find(text: str, target: Target) -> Metric:
+def find(text: str, target: CounterTarget) -> PageMetric:
     """The series of a metric on a page; none if the page isn't in Prometheus' format."""
-    found = Metric(names=metric_names(text))
+    found = PageMetric(names=metric_names(text))
     part = next((end for end in (*_THAT_COUNT, "_total") if target.metric.endswith(end)), "")
     for family in families(text, [target.metric.removesuffix(part)]):
         names = {family.name, *([f"{family.name}_total"] if family.type == "counter" else [])}
@@ -191,10 +191,10 @@ class WorkCounter:
         unit: Unit of work: the metric's name.
     """
 
-    def __init__(self, target: Target, every_s: float = 1.0, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, target: CounterTarget, every_s: float = 1.0, timeout_s: float = TIMEOUT_S) -> None:
         self.source, self.unit = str(target), target.metric
         self._target, self._every_s, self._timeout_s = target, every_s, timeout_s
-        self._tally = Tally()
+        self._tally = CounterTally()
         self._lock = threading.Lock()
         self._readings: list[WorkReading] = []
         self._problem: str | None = None

@@ -45,7 +45,7 @@ def _inherited() -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Command:
+class ProgramCommand:
     """A program with its arguments, and with what the shell has given it: made before this process changes its own.
 
     Attributes:
@@ -164,7 +164,7 @@ class Command:
         )
 
 
-def program_of(arguments: Sequence[str], module: bool) -> Command:
+def program_of(arguments: Sequence[str], module: bool) -> ProgramCommand:
     """The program of a command line: what isn't executable runs by this Python, as does what is named like a script.
 
     Raises:
@@ -174,17 +174,21 @@ def program_of(arguments: Sequence[str], module: bool) -> Command:
         raise BadInputError("run: name " + ("a module" if module else "a script, a command, or -m MODULE"))
     target, rest = arguments[0], tuple(arguments[1:])
     if module:
-        return Command(target, rest, (sys.executable, "-m"))
+        return ProgramCommand(target, rest, (sys.executable, "-m"))
     there = Path(target)
     hides = there.is_dir() and os.sep not in target and not (there / "__main__.py").is_file()
     if there.exists() and not (hides and shutil.which(target)):  # a folder with the name of a command
         if there.is_file() and os.access(there, os.X_OK) and not _is_python(there):
-            return Command(target, rest, executable=target if os.sep in target else os.path.join(os.curdir, target))
+            return ProgramCommand(
+                target, rest, executable=target if os.sep in target else os.path.join(os.curdir, target)
+            )
     elif (found := shutil.which(target)) is not None and not _is_python(Path(found)):
-        return Command(target, rest)
+        return ProgramCommand(target, rest)
     elif found is not None:
         target = found
-    return Command(os.path.join(os.curdir, target) if target.startswith("-") else target, rest, (sys.executable,))
+    return ProgramCommand(
+        os.path.join(os.curdir, target) if target.startswith("-") else target, rest, (sys.executable,)
+    )
 
 
 def _is_text(path: str) -> bool:

@@ -24,7 +24,7 @@ MATCHED = 0.95
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ProgramGpu:
     """One GPU, with all that ran on it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Waits:
     collectives: int = 0
 
 
-def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[Gpu], Waits]:
+def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[ProgramGpu], Waits]:
     """The GPUs of a program, those of lower ranks first.
 
     Args:
@@ -94,7 +94,7 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
         ranks = {part.rank for part in parts}
         syncs = np.concatenate([part.syncs for part in parts])
         gpus.append(
-            Gpu(
+            ProgramGpu(
                 id,
                 ranks.pop() if len(ranks) == 1 else None,
                 parts,
@@ -107,7 +107,7 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
 
 
-def within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
+def within(gpu: ProgramGpu, begin_ns: int, end_ns: int) -> ProgramGpu:
     """Only what ran on a GPU in an interval; it may have no parts."""
     parts = []
     for part in gpu.parts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:  # the program starts before what only its Run needs is imported
     from jouletrace.devices.base import Clock
-    from jouletrace.profiler.program.command import Command
+    from jouletrace.profiler.program.command import ProgramCommand
     from jouletrace.run import Run
 
 LOOK_S = 0.25
@@ -46,7 +46,7 @@ class Launcher:
         failure: Why looks at it ended before it did; None if they didn't.
     """
 
-    def __init__(self, program: Command) -> None:
+    def __init__(self, program: ProgramCommand) -> None:
         self.program = program
         self.begin_ns = self.end_ns = 0
         self.failure: Exception | None = None

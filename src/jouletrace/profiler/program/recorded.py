@@ -12,13 +12,13 @@ from jouletrace import analysis
 from jouletrace.arrays import Ints
 from jouletrace.devices.base import Device
 from jouletrace.profiler.measure import warn_of_idle
-from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
+from jouletrace.profiler.program.gpus import ProgramGpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, rows_of, steps_of
 from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
@@ -111,7 +111,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[Units, pa.Table]:
+def recorded(run: Run, gpus: Sequence[ProgramGpu], waits: Waits) -> tuple[Units, pa.Table]:
     """Units and rows of ``activity`` of a program; facts about the recording of each GPU are added to its Run.
 
     Where several GPUs are recorded, all of one lies below the unit of that device.
@@ -119,7 +119,7 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[Units, pa.Tab
     several = sum(device.kind != "cpu" for device in run.devices) > 1
     most = min(MOST_KERNELS, MOST_OF_ALL // len(gpus))
     units = Units()
-    activity, recordings = [], list[Recording]()
+    activity, recordings = [], list[RecordingFacts]()
     for gpu, name in zip(gpus, _names(run, gpus), strict=True):
         top = MODEL_UNIT
         if several:
@@ -163,9 +163,9 @@ def analyse_program(run: Run) -> None:
         calibrations.remember_rate(run, device, tops.get(device, MODEL_UNIT))
 
 
-def recording_facts(gpu: Gpu, start: Ints, end: Ints) -> Recording:
+def recording_facts(gpu: ProgramGpu, start: Ints, end: Ints) -> RecordingFacts:
     """Provenance of the rows of a GPU, whose kernels in the part that is analysed have these edges, ns."""
-    about: Recording = {
+    about: RecordingFacts = {
         "device": gpu.id,
         "iterations": 1,
         "iterations_by": None,
@@ -182,7 +182,7 @@ def recording_facts(gpu: Gpu, start: Ints, end: Ints) -> Recording:
     return about
 
 
-def _names(run: Run, gpus: Sequence[Gpu]) -> list[str]:
+def _names(run: Run, gpus: Sequence[ProgramGpu]) -> list[str]:
     """Names of GPUs: by their rank, or by their place among the devices where they have none of their own."""
     ids, ranks = [device.id for device in run.devices], [gpu.rank for gpu in gpus]
     names = []
@@ -194,7 +194,7 @@ def _names(run: Run, gpus: Sequence[Gpu]) -> list[str]:
     return names
 
 
-def _idle_by(start: Ints, end: Ints, gpu: Gpu) -> dict[str, float]:
+def _idle_by(start: Ints, end: Ints, gpu: ProgramGpu) -> dict[str, float]:
     """Shares of the idle time by what the host did: loading data, launching, resuming after it waited for the GPU."""
     until = np.maximum.accumulate(end)[:-1]
     gap = np.maximum(start[1:] - until, 0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.arrays import Ints, Mask
 from jouletrace.run import MODEL_UNIT, tables
-from jouletrace.run.forms import Recording, Steps
+from jouletrace.run.forms import RecordingFacts, StepFacts
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
 from jouletrace.run.units import Units
@@ -40,7 +40,7 @@ def rows_of(
     top: int = MODEL_UNIT,
     most: int = MOST_KERNELS,
     most_places: int = MOST_PLACES,
-) -> tuple[dict[str, NDArray[Any]], Recording, int]:
+) -> tuple[dict[str, NDArray[Any]], RecordingFacts, int]:
     """A program on one GPU as rows of a Run, of at most ``most`` kernels; their ``units`` are added below ``top``.
 
     Returns:
@@ -65,12 +65,12 @@ def rows_of(
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
-    about = Recording(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
+    about = RecordingFacts(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
     about["unmatched"] = 1 - known / labelled if labelled else None  # None where none was sampled
     return activity, about, pooled
 
 
-def steps_of(parts: Sequence[ProcessTrace]) -> Steps | None:
+def steps_of(parts: Sequence[ProcessTrace]) -> StepFacts | None:
     """The module in which most of the kernels' time lies, and how often it was called; None unless it is one of all.
 
     A graph that is launched more often than the module in which it was captured is called says nothing of its steps.

@@ -57,7 +57,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoopMark:
     """The last mark of a loop: when, and in which range."""
 
     marks: Marks
@@ -66,7 +66,7 @@ class Step:
 
 
 _INNERMOST: ContextVar[Opened | None] = ContextVar("jouletrace_range", default=None)
-_STEP: ContextVar[Step | None] = ContextVar("jouletrace_step", default=None)
+_STEP: ContextVar[LoopMark | None] = ContextVar("jouletrace_step", default=None)
 """Of each thread, and each task of asyncio, which begins with those of the task that makes it."""
 
 
@@ -91,7 +91,7 @@ class Marks:
 
     def start(self, time_ns: int) -> None:
         """Begin this task's first step."""
-        _STEP.set(Step(self, time_ns, None))
+        _STEP.set(LoopMark(self, time_ns, None))
 
     def innermost(self) -> Opened | None:
         """The innermost open range of this task."""
@@ -136,13 +136,13 @@ class Marks:
             parent, path = around.id, (*around.path, STEP)
         if start is not None:
             self._add(Span(next(self._ids), parent, "iteration", STEP, self._lane(), start, now, path))
-        _STEP.set(Step(self, now, around))
+        _STEP.set(LoopMark(self, now, around))
         if not sync and STEP not in self.not_synchronised and uses_cuda():
             self.not_synchronised.add(STEP)
 
     def skip(self) -> None:
         """Exclude the time since this task's last step (an evaluation, say) from all steps."""
-        _STEP.set(Step(self, self._time_ns(), self.innermost()))
+        _STEP.set(LoopMark(self, self._time_ns(), self.innermost()))
 
     def _step_start(self, around: Opened | None) -> int | None:
         """Start of a step that ends now; None before the first mark of a task, unless it is in a range."""

@@ -21,8 +21,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.split import split_of_ranks
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import RUN_JSON
-from jouletrace.run.forms import Rank as RankFacts
-from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.forms import RankFacts, WorkloadFacts
 from jouletrace.run.loading import load_header
 from jouletrace.run.measured import mend
 from jouletrace.run.places import check_free

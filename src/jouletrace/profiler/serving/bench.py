@@ -12,20 +12,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jouletrace import analysis
-from jouletrace.analysis.serving.streams import Stream, add_streams, stream_of
+from jouletrace.analysis.serving.streams import AnswerStream, add_streams, stream_of
 from jouletrace.devices import in_real_time
 from jouletrace.devices.base import Device, OfAnotherHost
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler.serving.client import Row
-from jouletrace.profiler.serving.load import BenchSettings, Level
+from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.server_metrics import ServerMetrics
 from jouletrace.profiler.serving.simulated import SimulatedClient
 from jouletrace.profiler.serving.steps import NOT_READ, join, read_steps
 from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
-from jouletrace.run.forms import Load
+from jouletrace.run.forms import LoadFacts
 from jouletrace.run.names import cut
 
 MODULE = "jouletrace.profiler.serving.client"
@@ -81,7 +81,7 @@ def bench(
                 if len(there := _processes([device])) > 1:
                     message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
                     session.run.warn("other_processes", message, device.info.id)
-            metrics, streams = ServerMetrics(base, devices[0].info.id), list[Stream]()
+            metrics, streams = ServerMetrics(base, devices[0].info.id), list[AnswerStream]()
             with metrics:
                 pause(session, settings.pause_s)
                 for number, level in enumerate(settings.levels):
@@ -173,10 +173,14 @@ def requests_of(rows: Iterable[Row]) -> list[dict[str, object]]:
 
 
 def _level(
-    session: Session, client: ClientProcess | SimulatedClient, number: int, level: Level, streams: list[Stream]
-) -> Load:
+    session: Session,
+    client: ClientProcess | SimulatedClient,
+    number: int,
+    level: OfferedLoad,
+    streams: list[AnswerStream],
+) -> LoadFacts:
     """Send a load, store its requests, and add their answers to ``streams``; its facts."""
-    facts: Load = {
+    facts: LoadFacts = {
         "name": level.name,
         "kind": level.kind,
         "arrivals": level.arrivals,
@@ -221,7 +225,7 @@ class ClientProcess:
                 return {**ready, "model": cut(ready["model"])}  # the client keeps the name that the server knows
         raise NotPossibleError("the client ended")  # pragma: no cover  # _events says so itself
 
-    def level(self, number: int, level: Level, check: Callable[[], object]) -> Iterator[dict[str, Any]]:
+    def level(self, number: int, level: OfferedLoad, check: Callable[[], object]) -> Iterator[dict[str, Any]]:
         """Run a level; its events, "done" last. ``check`` is called now and then."""
         requests = [[one.at_s, one.input_tokens, one.output_tokens] for one in level.requests]
         plan = {"kind": level.kind, "seconds": level.seconds, "concurrency": level.concurrency, "requests": requests}

@@ -56,7 +56,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRequest:
     """A request: when it is due, seconds from the start of its level, and its lengths in tokens."""
 
     at_s: float
@@ -65,7 +65,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Level:
+class OfferedLoad:
     """One load.
 
     Attributes:
@@ -85,7 +85,7 @@ class Level:
     rate_per_s: float | None
     concurrency: int | None
     seconds: float
-    requests: Sequence[Planned]
+    requests: Sequence[PlannedRequest]
     mean_tokens: tuple[float, float] | None = None
 
 
@@ -106,7 +106,7 @@ class BenchSettings:
     """
 
     url: str
-    levels: Sequence[Level]
+    levels: Sequence[OfferedLoad]
     model: str = ""
     api: str = "auto"
     slo_s: dict[str, float] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def arrival_times(kind: str, rate_per_s: float, seconds: float, burst: int, rng:
 
 def open_levels(
     rates: Sequence[float], kind: str, seconds: float, burst: int, lengths: tuple[Lengths, Lengths], seed: int
-) -> list[Level]:
+) -> list[OfferedLoad]:
     """A level for each rate, with its own random numbers.
 
     Raises:
@@ -155,9 +155,9 @@ def open_levels(
         if not times:
             raise BadInputError(f"{rate:g} requests/s for {seconds:g} s: not a single request; lengthen --duration")
         sizes = zip(times, lengths[0].draw(len(times), rng), lengths[1].draw(len(times), rng), strict=True)
-        requests = [Planned(*one) for one in sizes]
+        requests = [PlannedRequest(*one) for one in sizes]
         means = lengths[0].mean, lengths[1].mean
-        found.append(Level(f"{rate:g}/s", "open", kind, rate, None, seconds, requests, means))
+        found.append(OfferedLoad(f"{rate:g}/s", "open", kind, rate, None, seconds, requests, means))
     return found
 
 
@@ -166,8 +166,8 @@ def closed_levels(
     seconds: float,
     lengths: tuple[Lengths, Lengths],
     seed: int,
-    requests: Sequence[Planned] | None = None,
-) -> list[Level]:
+    requests: Sequence[PlannedRequest] | None = None,
+) -> list[OfferedLoad]:
     """A level for each number of requests at once, with drawn lengths or those of ``requests`` in turn."""
     found = []
     for number, count in enumerate(concurrencies):
@@ -175,8 +175,8 @@ def closed_levels(
         if not planned:
             rng = np.random.default_rng((seed, number))
             sizes = zip(lengths[0].draw(4096, rng), lengths[1].draw(4096, rng), strict=True)
-            planned = [Planned(0.0, *one) for one in sizes]
-        found.append(Level(f"{count} at once", "closed", "closed", None, count, seconds, planned))
+            planned = [PlannedRequest(0.0, *one) for one in sizes]
+        found.append(OfferedLoad(f"{count} at once", "closed", "closed", None, count, seconds, planned))
     return found
 
 
@@ -188,7 +188,7 @@ def load_levels(
     seconds: float,
     lengths: tuple[str, str],
     seed: int,
-) -> list[Level]:
+) -> list[OfferedLoad]:
     """The loads in the order of their options.
 
     Raises:
@@ -198,7 +198,7 @@ def load_levels(
     if kind not in ARRIVALS or (size != "" and kind != "bursts") or not re.fullmatch("[1-9][0-9]*", size or "8"):
         raise BadInputError(f"--arrivals {arrivals}: must be poisson, constant or bursts:N, N requests at once")
     sizes = Lengths.parse(lengths[0], "--input-tokens"), Lengths.parse(lengths[1], "--output-tokens")
-    found: list[Level] = []
+    found: list[OfferedLoad] = []
     traced = None if trace is None else trace_level(trace)
     if rate is not None:
         found += open_levels(_numbers(rate, "--rate"), kind, seconds, int(size or 8), sizes, seed)
@@ -225,7 +225,7 @@ def _numbers(text: str, option: str) -> list[float]:
     return found
 
 
-def trace_level(path: Path) -> Level:
+def trace_level(path: Path) -> OfferedLoad:
     """The level of a trace: CSV or JSON lines with ``arrival_s``, ``input_tokens``, ``output_tokens``.
 
     Raises:
@@ -242,9 +242,9 @@ def trace_level(path: Path) -> Level:
     if not requests:
         raise BadInputError(f"--trace {path}: it has no request")
     first = requests[0].at_s
-    requests = [Planned(one.at_s - first, one.input_tokens, one.output_tokens) for one in requests]
+    requests = [PlannedRequest(one.at_s - first, one.input_tokens, one.output_tokens) for one in requests]
     seconds = max(requests[-1].at_s * len(requests) / max(len(requests) - 1, 1), 1e-3)
-    return Level(path.name, "open", "trace", len(requests) / seconds, None, seconds, requests)
+    return OfferedLoad(path.name, "open", "trace", len(requests) / seconds, None, seconds, requests)
 
 
 def _rows(text: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -270,7 +270,7 @@ def _rows(text: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def _planned(row: dict[str, Any], path: Path, line: int) -> Planned:
+def _planned(row: dict[str, Any], path: Path, line: int) -> PlannedRequest:
     try:
         at_s, *tokens = (float(row[name]) for name in _COLUMNS)
         sound = 0 <= at_s < 1e7 and all(1 <= one <= MOST_TOKENS and one == int(one) for one in tokens)
@@ -281,4 +281,4 @@ def _planned(row: dict[str, Any], path: Path, line: int) -> Planned:
         raise BadInputError(
             f"--trace {path}: line {line}: {stated[:120]}: needs seconds from 0 on, and tokens from 1 on"
         )
-    return Planned(at_s, int(tokens[0]), int(tokens[1]))
+    return PlannedRequest(at_s, int(tokens[0]), int(tokens[1]))

@@ -10,7 +10,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.base import schedule_of
 from jouletrace.profiler.prepare import check_own_time, prepare
 from jouletrace.profiler.serving.client import Row
-from jouletrace.profiler.serving.load import BenchSettings, Level
+from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.simulator.boards.load import Queue, Together
@@ -38,7 +38,7 @@ class SimulatedServer:
         NotPossibleError: If its operators can't be counted, or the GPU has too little memory.
     """
 
-    def __init__(self, device: Device, workload: str, levels: Sequence[Level], task: str = "generate") -> None:
+    def __init__(self, device: Device, workload: str, levels: Sequence[OfferedLoad], task: str = "generate") -> None:
         lengths = {(one.input_tokens, one.output_tokens) for level in levels for one in level.requests}
         if len(lengths) > 1:
             raise BadInputError(
@@ -57,15 +57,15 @@ class SimulatedServer:
         self._until_first = schedule_of(first).at(1.0, 1.0).period_s / self.period_s
         self._generates = task == "generate"
 
-    def queue(self, level: Level, seconds: float) -> Queue:
+    def queue(self, level: OfferedLoad, seconds: float) -> Queue:
         """The requests of a load, until ``seconds`` have passed."""
         return Queue(self.schedule, [one.at_s for one in level.requests], seconds)
 
-    def seconds(self, level: Level) -> float:
+    def seconds(self, level: OfferedLoad) -> float:
         """Seconds that a load and its last answers take, at most."""
         return max(level.seconds, len(level.requests) * self.period_s) + _DRAIN * self.period_s
 
-    def rows(self, number: int, level: Level, served: Queue, start_ns: int) -> list[Row]:
+    def rows(self, number: int, level: OfferedLoad, served: Queue, start_ns: int) -> list[Row]:
         """Requests as a client reports them; none has times of chunks."""
 
         def ns(seconds: float) -> int:
@@ -86,7 +86,7 @@ class SimulatedServer:
 
 
 def serve(
-    board: SimulatedGpu, servers: Sequence[SimulatedServer], loads: Mapping[int, Level]
+    board: SimulatedGpu, servers: Sequence[SimulatedServer], loads: Mapping[int, OfferedLoad]
 ) -> tuple[int, int, dict[int, Queue]]:
     """Send loads to servers on one GPU at once, by their places; start and end in nanoseconds, and what each served."""
     seconds = max(servers[place].seconds(level) for place, level in loads.items())
@@ -119,7 +119,7 @@ class SimulatedClient:
         self.server = SimulatedServer(self._device, base, settings.levels)
         return {"model": base}
 
-    def level(self, number: int, level: Level, check: Callable[[], object]) -> Iterator[dict[str, Any]]:
+    def level(self, number: int, level: OfferedLoad, check: Callable[[], object]) -> Iterator[dict[str, Any]]:
         """Run a level; see ``ClientProcess.level``."""
         assert isinstance(self._device, SimulatedGpu)  # checked before it is called
         start_ns, _, queues = serve(self._device, [self.server], {0: level})

@@ -27,7 +27,7 @@ from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.names import with_article
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.sound import MOST_NS
@@ -44,7 +44,7 @@ _Context = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=MOST_NS)]
 
 
-class Step(msgspec.Struct):
+class LoggedStep(msgspec.Struct):
     """A line of the log."""
 
     start_ns: _Time
@@ -77,12 +77,12 @@ def read_steps(path: Path) -> pa.Table:
     return _table(path, found)
 
 
-def _decoded(path: Path, data: bytes) -> list[Step]:
+def _decoded(path: Path, data: bytes) -> list[LoggedStep]:
     """The steps of all lines; a last line without its end may still be being written, unless it is the only one."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise BadInputError(f"{path}: its byte order mark says UTF-16: write it in UTF-8")
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    found, decode = list[Step](), msgspec.json.Decoder(Step).decode
+    found, decode = list[LoggedStep](), msgspec.json.Decoder(LoggedStep).decode
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -93,8 +93,8 @@ def _decoded(path: Path, data: bytes) -> list[Step]:
     return found
 
 
-def _table(path: Path, found: Sequence[Step]) -> pa.Table:
-    columns = {name: [getattr(one, name) for one in found] for name in Step.__struct_fields__}
+def _table(path: Path, found: Sequence[LoggedStep]) -> pa.Table:
+    columns = {name: [getattr(one, name) for one in found] for name in LoggedStep.__struct_fields__}
     table = tables.conform(pa.table(columns), "steps").sort_by("start_ns")
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     begun = np.maximum(start, np.append(start[:1], end[:-1]))
@@ -218,7 +218,7 @@ def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[Floats, Float
     return total, covariance
 
 
-def _of_gpus(run: Run, place: Path) -> dict[str, Recording]:
+def _of_gpus(run: Run, place: Path) -> dict[str, RecordingFacts]:
     """The recordings of a program by the GPU's id."""
     if run.kind != "program":
         raise BadInputError(f"{place}: {with_article(run.kind)}, not a Run of jouletrace run")

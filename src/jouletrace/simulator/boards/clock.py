@@ -41,7 +41,7 @@ def virtual_start_ns() -> int:
     return int(given) * NS
 
 
-class Timer:
+class VirtualTimer:
     """A call repeated at equal intervals until it is cancelled."""
 
     def __init__(self, interval_ns: int, call: Callable[[], object]) -> None:
@@ -71,7 +71,7 @@ class VirtualClock:
         self._cell_ns = cell_ns
         self._start_ns = start_ns
         self._now_ns = start_ns
-        self._due: list[tuple[int, int, Timer]] = []
+        self._due: list[tuple[int, int, VirtualTimer]] = []
         self._order = itertools.count()
         self._firing = False
 
@@ -92,7 +92,7 @@ class VirtualClock:
         if seconds > 0:
             self.advance(self._idle, self._now_ns + round(seconds * 1e9))
 
-    def every(self, interval_s: float, call: Callable[[], object]) -> Timer:
+    def every(self, interval_s: float, call: Callable[[], object]) -> VirtualTimer:
         """Call ``call`` every ``interval_s`` of virtual time, the first time one interval from now.
 
         A call takes no virtual time and must not sleep.
@@ -100,7 +100,7 @@ class VirtualClock:
         interval_ns = round(interval_s * 1e9)
         if interval_ns <= 0:
             raise ValueError(f"a timer needs a positive interval, not {interval_s} s")
-        timer = Timer(interval_ns, call)
+        timer = VirtualTimer(interval_ns, call)
         heapq.heappush(self._due, (self._now_ns + interval_ns, next(self._order), timer))
         return timer
 

@@ -29,7 +29,7 @@ _COLUMNS = 6
 _FIRST_ROOM = 4096
 
 
-class Trace:
+class BoardTrace:
     """Everything that happened on a GPU, edge by edge.
 
     ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz),
@@ -131,7 +131,7 @@ class Engine:
         self.context = False
         self.governor = Governor(p, cap_w, preset.clock_max_mhz, preset.clock_min_mhz, noise)
         self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
-        self.trace = Trace(start_ns, self._temperature_c)
+        self.trace = BoardTrace(start_ns, self._temperature_c)
         self.cycles = 0.0
         self._rng = rng
         self._normals = self._draw_normals()

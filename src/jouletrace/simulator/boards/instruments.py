@@ -8,7 +8,7 @@ from math import floor
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.simulator.boards.engine import ENERGY, Trace
+from jouletrace.simulator.boards.engine import ENERGY, BoardTrace
 
 RING_SIZE = 119
 _LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))
@@ -23,7 +23,7 @@ class PowerInstrument:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: BoardTrace,
         period_s: float,
         response: AnyResponse,
         faults: Faults,
@@ -56,7 +56,7 @@ class Ring(PowerInstrument):
 
     def __init__(
         self,
-        trace: Trace,
+        trace: BoardTrace,
         period_s: float,
         response: AnyResponse,
         faults: Faults,
@@ -137,7 +137,7 @@ class Held(PowerInstrument):
 
     def __init__(
         self,
-        trace: Trace,
+        trace: BoardTrace,
         period_s: float,
         response: AnyResponse,
         faults: Faults,
@@ -163,7 +163,7 @@ class Held(PowerInstrument):
 class Counter:
     """A true integral of board power, updated in steps, in millijoules since the driver was loaded."""
 
-    def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
+    def __init__(self, trace: BoardTrace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
         self._trace = trace
         self._period_ns = period_s * 1e9
         self._faults = faults
@@ -201,7 +201,7 @@ class SmoothResponse:
         """Time from a stamp to the earliest moment at which its reading can be computed."""
         return max(0, -round(self.bounds_s[0] * 1e9))
 
-    def power_w(self, trace: Trace, stamp_ns: Ints) -> Floats:
+    def power_w(self, trace: BoardTrace, stamp_ns: Ints) -> Floats:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
         before_ns = np.rint(np.array(self.bounds_s) * 1e9).astype(np.int64)
         energy = trace.reached(ENERGY, stamp_ns[:, None] - before_ns)
@@ -239,7 +239,7 @@ class SampledResponse:
 
     ahead_ns = 0
 
-    def power_w(self, trace: Trace, stamp_ns: Ints) -> Floats:
+    def power_w(self, trace: BoardTrace, stamp_ns: Ints) -> Floats:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
         last = np.floor(((stamp_ns - trace.start_ns) / 1e9 - self.lag_s) * self.rate_hz - self.phase)
         since_ns = (last[:, None] - np.arange(_SAMPLES_KEPT) + self.phase) / self.rate_hz * 1e9

@@ -80,7 +80,7 @@ class SimKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class SteadyTimeline:
     """One iteration of a schedule in its steady state at a fixed clock."""
 
     period_s: float  # seconds from one iteration to the next
@@ -131,26 +131,28 @@ class Schedule:
         if self.kernels:
             self._gap[0] = launch_gap_s if launch_gap_s > 0 else gap_s
         self._host = np.array([k.host_calls for k in self.kernels]) * host_s
-        self._timelines: dict[tuple[float, float], Timeline] = {}
+        self._timelines: dict[tuple[float, float], SteadyTimeline] = {}
 
-    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+    def at(self, ratio: float, voltage_squared: float) -> SteadyTimeline:
         """The steady state at ``ratio`` of the highest clock and this squared voltage."""
         key = (ratio, voltage_squared)
         if key not in self._timelines:
             self._timelines[key] = self.timeline(ratio, voltage_squared)
         return self._timelines[key]
 
-    def timeline(self, ratio: float, voltage_squared: float) -> Timeline:
+    def timeline(self, ratio: float, voltage_squared: float) -> SteadyTimeline:
         """As ``at``, but not cached: for clocks between the steps of the GPU."""
         time = self._time * (1 - self._clocked + self._clocked / ratio)
         energy = self._energy * (1 - self._core + self._core * voltage_squared)
         if not self.kernels:
-            return Timeline(self._launch_gap_s, 0.0, 0.0, time, energy, [0.0, self._launch_gap_s], [0.0, 0.0])
+            return SteadyTimeline(self._launch_gap_s, 0.0, 0.0, time, energy, [0.0, self._launch_gap_s], [0.0, 0.0])
         starts, period = self._starts(time)
         edges = np.concatenate([[0.0], np.column_stack([starts, starts + time]).ravel()])
         reached = np.concatenate([[0.0], np.column_stack([np.zeros_like(energy), energy]).ravel().cumsum()])
         edges[-1] = period
-        return Timeline(period, float(energy.sum()), float(time.sum()), time, energy, edges.tolist(), reached.tolist())
+        return SteadyTimeline(
+            period, float(energy.sum()), float(time.sum()), time, energy, edges.tolist(), reached.tolist()
+        )
 
     def _starts(self, time: Floats) -> tuple[Floats, float]:
         """Start of each kernel after the end of the previous iteration, and the period.
@@ -176,16 +178,16 @@ class InTurn:
         self._distinct = list(dict.fromkeys(schedules))
         number = {schedule: i for i, schedule in enumerate(self._distinct)}
         self._order = np.array([number[schedule] for schedule in schedules])
-        self._timelines: dict[tuple[float, float], Timeline] = {}
+        self._timelines: dict[tuple[float, float], SteadyTimeline] = {}
 
-    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+    def at(self, ratio: float, voltage_squared: float) -> SteadyTimeline:
         """Their timelines one after the other; see ``Schedule``."""
         key = (ratio, voltage_squared)
         if key not in self._timelines:
             self._timelines[key] = self._joined([one.at(ratio, voltage_squared) for one in self._distinct])
         return self._timelines[key]
 
-    def _joined(self, lines: list[Timeline]) -> Timeline:
+    def _joined(self, lines: list[SteadyTimeline]) -> SteadyTimeline:
         order = self._order
         period, active = (
             np.array(values)[order] for values in zip(*((x.period_s, x.active_j) for x in lines), strict=True)
@@ -194,7 +196,7 @@ class InTurn:
         before = np.array([np.cumsum(period) - period, np.cumsum(active) - active])
         lengths = np.array([part.shape[1] for part in parts])[order]
         edges, reached = np.concatenate([parts[i] for i in order], axis=1) + np.repeat(before, lengths, axis=1)
-        return Timeline(
+        return SteadyTimeline(
             float(edges[-1]),
             float(active.sum()),
             float(sum(lines[i].busy_s for i in order)),

@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from jouletrace.arrays import Floats
-from jouletrace.simulator.boards.kernels import Timeline
+from jouletrace.simulator.boards.kernels import SteadyTimeline
 
 
 class Periodic(Protocol):
     """The content of ``Iterations``: a ``Schedule``, or several in turn."""
 
-    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+    def at(self, ratio: float, voltage_squared: float) -> SteadyTimeline:
         """Its timeline at a clock."""
 
 

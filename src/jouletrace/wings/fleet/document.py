@@ -19,7 +19,7 @@ from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate
 from jouletrace.wings.fleet.findings import CONDITIONS, Findings
 from jouletrace.wings.fleet.results import Fleet
-from jouletrace.wings.fleet.spread import FIGURES, Place
+from jouletrace.wings.fleet.spread import FIGURES, GpuRank
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
@@ -207,7 +207,7 @@ def _ranked(found: Findings, figure: str, words: str) -> list[tuple[Column, Call
     places = {place.gpu: place for place in found.spreads[figure].places}
     unit = unit_for([place.value.value for place in places.values()], FIGURES[figure])
 
-    def shown(value: Callable[[Place], str | Estimate]) -> Callable[[int], str | Estimate]:
+    def shown(value: Callable[[GpuRank], str | Estimate]) -> Callable[[int], str | Estimate]:
         return lambda code: value(places[code]) if code in places else NONE
 
     columns = [

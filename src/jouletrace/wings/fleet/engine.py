@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jouletrace.campaign.loop import Note, Outcome, Tally, Watch, carry_out
+from jouletrace.campaign.loop import Note, PointObserver, PointOutcome, Tally, carry_out
 from jouletrace.campaign.repeats import numbered
 from jouletrace.campaign.worker import Worker, listen
 from jouletrace.devices import open_device
@@ -35,7 +35,7 @@ Hear = Callable[[FleetGpu, dict[str, Any]], None]
 """Receives a child's reports of progress."""
 
 
-class FleetWatch(Watch[Task]):
+class FleetWatch(PointObserver[Task]):
     """An observer that also receives a process's reports of its progress."""
 
     def hear(self, gpu: FleetGpu, message: dict[str, Any]) -> None:
@@ -96,16 +96,16 @@ def run_fleet(
     """
     watch = watch or FleetWatch()
     with folder.held(settings, command, host.gpus):
-        node = Node(settings, [*host.gpus, *host.others], str(folder.root), command)
+        node = FleetHost(settings, [*host.gpus, *host.others], str(folder.root), command)
 
         def measure(group: Sequence[Task], note: Note[Task]) -> None:
-            def stored(found: Outcome[Task]) -> None:
+            def stored(found: PointOutcome[Task]) -> None:
                 if found.reason:
                     folder.fail(found.point, found.reason, found.text)
                 note(found)
 
             if group[0].gpu.id in host.excluded:
-                stored(Outcome(group[0], "busy", host.excluded[group[0].gpu.id]))
+                stored(PointOutcome(group[0], "busy", host.excluded[group[0].gpu.id]))
             else:
                 node.at_once(group, stored, watch.hear)
 
@@ -121,7 +121,7 @@ def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
     return left + [group for repeat in repeats for group in rounds(free, settings, repeat) if group]
 
 
-class Node:
+class FleetHost:
     """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
 
     def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
@@ -142,13 +142,15 @@ class Node:
             raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
         noises: list[Worker] = []
         measuring: list[Worker] = []
-        with scratch, locks.Watch():  # in our process, since a child that is killed leaves its recording
+        with scratch, locks.Guard():  # in our process, since a child that is killed leaves its recording
             try:
                 self._make_noise(noises)
                 silent = next((one for one in noises if one.over), None)
                 if silent is not None:
                     for task in group:
-                        note(Outcome(task, "no_noise", f"noise on {silent.name} failed: {silent.said.get('text')}"))
+                        note(
+                            PointOutcome(task, "no_noise", f"noise on {silent.name} failed: {silent.said.get('text')}")
+                        )
                     return
                 for task in group:
                     measuring.append(_worker(task.gpu))
@@ -218,14 +220,14 @@ class Node:
 
     def _outcome(
         self, task: Task, worker: Worker, noises: Sequence[Worker], scratch: Path, at_ns: int
-    ) -> Outcome[Task]:
+    ) -> PointOutcome[Task]:
         if worker.said.get("is") != "done":
-            return Outcome(task, str(worker.said.get("reason", "failed")), str(worker.said.get("text", "")))
+            return PointOutcome(task, str(worker.said.get("reason", "failed")), str(worker.said.get("text", "")))
         ended = next((noise for noise in noises if not noise.alive), None)
         if ended is not None:
-            return Outcome(task, "no_noise", f"noise on {ended.name} ended before the measurement did")
+            return PointOutcome(task, "no_noise", f"noise on {ended.name} ended before the measurement did")
         self._keep(task, load(scratch / str(task.gpu.index)), at_ns)
-        return Outcome(task)
+        return PointOutcome(task)
 
     def _keep(self, task: Task, run: Run, at_ns: int) -> None:
         """Store the Run of a task, with its place in the fleet."""

@@ -15,7 +15,7 @@ from jouletrace.stats.contrast import with_gain
 from jouletrace.stats.interval import Z95, expanded
 from jouletrace.wings.fleet.plan import is_meant
 from jouletrace.wings.fleet.results import Fleet, Group
-from jouletrace.wings.fleet.spread import FIGURES, Spread
+from jouletrace.wings.fleet.spread import FIGURES, FleetSpread
 
 CONDITIONS = {
     "clock_mhz": "SM clock",
@@ -107,7 +107,7 @@ class Findings:
     """
 
     group: Group
-    spreads: dict[str, Spread]
+    spreads: dict[str, FleetSpread]
     correlates: list[Correlate]
     worth: Worth | None
     gain_pct: float | None
@@ -143,7 +143,7 @@ def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings
     ``ask`` is the GPU in question: its name or place, or a beginning of its UUID; None for the fastest. ``worth`` is
     the relative gain that counts.
     """
-    spreads = {figure: Spread(group, figure) for figure in FIGURES}
+    spreads = {figure: FleetSpread(group, figure) for figure in FIGURES}
     gains = group.runs["gain_pct"]
     gain_pct = float(np.nanmax(gains)) if np.isfinite(gains).any() else None
     return Findings(group, spreads, correlates(group), _worth(group, spreads, ask, worth), gain_pct)
@@ -157,7 +157,7 @@ def asked_for(group: Group, ask: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _worth(group: Group, spreads: dict[str, Spread], ask: str | None, limit: float) -> Worth | None:
+def _worth(group: Group, spreads: dict[str, FleetSpread], ask: str | None, limit: float) -> Worth | None:
     places = spreads["time_s"].places
     code = asked_for(group, ask) if ask is not None else places[0].gpu if len(places) > 1 else None
     if code is None:
@@ -208,7 +208,7 @@ def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     }
 
 
-def _spread(spread: Spread) -> dict[str, Any]:
+def _spread(spread: FleetSpread) -> dict[str, Any]:
     components = spread.split.components if spread.split is not None else ()
     return {
         "mean": {**spread.mean.to_dict(), "of": "gpus"},
@@ -232,7 +232,7 @@ def _gpu(found: Findings, code: int) -> dict[str, Any]:
     }
 
 
-def _place(spread: Spread, code: int) -> dict[str, Any] | None:
+def _place(spread: FleetSpread, code: int) -> dict[str, Any] | None:
     place = next((place for place in spread.places if place.gpu == code), None)
     if place is None:
         return None

@@ -25,7 +25,7 @@ from jouletrace.wings.fleet.spread import FIGURES, readings
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupView:
     """One group of GPUs in the form for the template."""
 
     id: str
@@ -71,14 +71,14 @@ def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None
     )
 
 
-def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None) -> Part:
+def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None) -> GroupView:
     plots = {figure: _box_plots(found, figure) for figure in FIGURES}
     shown = [replace(one.shown(), id=f"part{n}") for n, one in enumerate(sections(found, marks))]
     for table in shown:
         if len(table.rows) > tables.MOST_ROWS:
             table.notes.append(f"{len(table.rows) - tables.MOST_ROWS} slower GPUs are left out")
             del table.rows[tables.MOST_ROWS :]
-    return Part(
+    return GroupView(
         f"run{number}",
         printable(found.group.title),
         [_card(found, name, figure) for name, figure in _APART],

@@ -13,7 +13,7 @@ from jouletrace.wings.fleet.engine import FleetWatch
 from jouletrace.wings.fleet.plan import gpu_names
 
 if TYPE_CHECKING:
-    from jouletrace.campaign.loop import Outcome
+    from jouletrace.campaign.loop import PointOutcome
     from jouletrace.wings.fleet.plan import FleetGpu, Task
 
 _MOST_LINES = 16
@@ -67,7 +67,7 @@ class FleetProgress(Drawn, FleetWatch):
             doing = message.get("name") if message.get("is") == "phase" else message.get("is")
             self._progress.update(self._lines[key], description=escape(printable(f"{self._name(gpu)}: {doing}"[:40])))
 
-    def outcome(self, found: Outcome[Task]) -> None:
+    def outcome(self, found: PointOutcome[Task]) -> None:
         """Move the bar or print a line; print each reason for a missing result once."""
         super().outcome(found)
         if self._progress is not None:

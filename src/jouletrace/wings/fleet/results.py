@@ -29,7 +29,7 @@ _MOST = 5000
 
 
 @dataclass(frozen=True)
-class Row:
+class FleetRow:
     """A Run as a fleet's report needs it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Row:
     energy_j: Floats
 
 
-def row_of(run: Run) -> Row:
+def row_of(run: Run) -> FleetRow:
     """The row of an analysed profile, or of an imported trace."""
     facts, figures = _facts(run), _figures(run)
     launches = _launches(run) if run.kind == "import" else None
@@ -56,7 +56,7 @@ def row_of(run: Run) -> Row:
     time_s, energy_j = (
         windows[name].to_numpy(zero_copy_only=False).astype(np.float64) / replays for name in ("time_s", "energy_j")
     )
-    return Row(facts, figures, time_s, energy_j)
+    return FleetRow(facts, figures, time_s, energy_j)
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _launches(run: Run) -> pa.Table | None:
     return found
 
 
-def _of_launches(run: Run, launches: pa.Table, facts: dict[str, Any], figures: dict[str, float | None]) -> Row:
+def _of_launches(run: Run, launches: pa.Table, facts: dict[str, Any], figures: dict[str, float | None]) -> FleetRow:
     starts, ends = (launches[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
     seconds = (ends - starts) / 1e9
     stamps, watts = run.series(run.devices[0].id, POWER)
@@ -126,7 +126,7 @@ def _of_launches(run: Run, launches: pa.Table, facts: dict[str, Any], figures: d
     name = run.devices[0].name  # "Tesla V100 (2)" and "V100 2" are a Tesla V100 and a V100
     facts |= {"model": re.sub(r"[ #]+\(?\d+\)?$", "", name) or name, "workload": str(launches["name"][0].as_py())}
     figures |= {"time_s": float(seconds.mean()), "power_w": float(inside.mean()) if len(inside) else None}
-    return Row(facts, figures, seconds, np.full(len(seconds), np.nan))
+    return FleetRow(facts, figures, seconds, np.full(len(seconds), np.nan))
 
 
 _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "noise", "simulated")
@@ -135,7 +135,7 @@ _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "n
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: host, UUID, constant properties (``Row.facts``), and a short name that is unique in the fleet."""
+    """A GPU: host, UUID, constant properties (``FleetRow.facts``), and a short name that is unique in the fleet."""
 
     node: str
     id: str
@@ -231,7 +231,7 @@ def fleet_of(
     Raises:
         BadInputError: If none contains a measurement.
     """
-    rows: dict[Key, Row] = {}
+    rows: dict[Key, FleetRow] = {}
     seen: Counter[str] = Counter()
     lines = list(damaged)
     for origin, run in sorted(runs.items(), key=lambda one: one[1].created_ns):
@@ -253,21 +253,21 @@ def fleet_of(
 
 
 def of_rows(
-    rows: Mapping[Key, Row],
+    rows: Mapping[Key, FleetRow],
     source: str = "",
     damaged: Sequence[str] = (),
     asked: Sequence[tuple[str, str, int | None]] = (),
 ) -> Fleet:
     """A fleet of rows; arguments as for ``fleet_of``."""
     names = gpu_names([*asked, *((node, gpu, row.facts["index"]) for (node, gpu, _), row in rows.items())])
-    kinds: dict[tuple[Any, ...], dict[Key, Row]] = {}
+    kinds: dict[tuple[Any, ...], dict[Key, FleetRow]] = {}
     for key, row in rows.items():
         kinds.setdefault(tuple(row.facts[name] for name in _ALIKE), {})[key] = row
     groups = [_group(dict(zip(_ALIKE, kind, strict=True)), own, names) for kind, own in kinds.items()]
     return Fleet(source, sorted(groups, key=lambda group: -len(group.gpus)), damaged=list(damaged), names=names)
 
 
-def _group(facts: dict[str, Any], rows: Mapping[Key, Row], names: Mapping[Owner, str]) -> Group:
+def _group(facts: dict[str, Any], rows: Mapping[Key, FleetRow], names: Mapping[Owner, str]) -> Group:
     last = {(node, gpu): row for (node, gpu, _), row in rows.items()}
     owners = sorted(last)
     hosts = sorted({node for node, _ in owners})

@@ -24,7 +24,7 @@ FIGURES = {"time_s": "s", "energy_j": "J", "power_w": "W"}
 
 
 @dataclass(frozen=True)
-class Place:
+class GpuRank:
     """The place of a GPU in its group.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
     outlier: str
 
 
-class Spread:
+class FleetSpread:
     """One of ``FIGURES`` over the GPUs of a group.
 
     Attributes:
@@ -120,7 +120,7 @@ class Spread:
         return np.asarray(self.draws / np.median(self.draws, axis=1)[:, None] - 1)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[GpuRank]:
         """Each GPU, the best first; by number without readings."""
         if self.split is None:
             return []
@@ -128,7 +128,7 @@ class Spread:
         nowhere = Estimate.null("one_gpu", METHOD)
         owner, runs = self.split.gpu.tolist(), self.split.runs.tolist()
         found = [
-            Place(
+            GpuRank(
                 gpu=code,
                 value=_estimate(self.draws[:, n], runs[n], float(self.split.means[n])),
                 off=nowhere if self.apart else _estimate(self.off[:, n], runs[n]),

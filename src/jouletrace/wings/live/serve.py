@@ -61,7 +61,7 @@ class Address:
         return cls(match[1] or match[2] or LOOPBACK, int(match[3]))
 
 
-class Readings(Collector):
+class MetricsPage(Collector):
     """The content of a scrape: one metric per channel, one sample per device that reports it.
 
     Attributes:
@@ -111,7 +111,7 @@ class Exporter:
     """
 
     def __init__(self, address: Address, command: str = "") -> None:
-        self._page, self._history = Readings(), History(command)
+        self._page, self._history = MetricsPage(), History(command)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self._page)
         try:

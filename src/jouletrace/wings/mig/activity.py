@@ -34,7 +34,7 @@ class ActivitySource(Protocol):
         """Readings since the last call, by id of the slice."""
 
 
-class Activity:
+class ActivityRecorder:
     """Collects readings of sources; ``start`` and ``stop`` delimit the thread.
 
     Attributes:

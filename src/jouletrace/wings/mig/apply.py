@@ -9,11 +9,11 @@ from typing import Any
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Process
 from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
-from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
+from jouletrace.processes.locks import Guard, Hold, hold, journal_of, noted
 from jouletrace.run import DeviceInfo
 from jouletrace.wings.mig.driver import NvmlMigBackend
 from jouletrace.wings.mig.partition import MigBackend, MigRefusedError
-from jouletrace.wings.mig.plan import Layout, Part, Plan, layout_of
+from jouletrace.wings.mig.plan import Layout, Plan, PlannedInstance, layout_of
 from jouletrace.wings.mig.simulated import stored
 
 
@@ -126,7 +126,7 @@ def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda
     return changes
 
 
-def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Layout) -> AbstractContextManager[Watch]:
+def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Layout) -> AbstractContextManager[Guard]:
     """Have another process restore ``before`` if this process ends before everything is done, killed or not."""
     return held.watched(
         "jouletrace.wings.mig.apply:put_back",
@@ -204,7 +204,7 @@ def _switch(backend: MigBackend, on: bool, say: Say) -> None:
 def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
     """Destroy instances that aren't wanted, or whose compute instances differ from the wanted ones."""
     for instance in backend.instances():
-        there = Part.from_instance(instance)
+        there = PlannedInstance.from_instance(instance)
         wanted = next((part for part in target.parts if part.same_place(there)), None)
         if wanted is not None and wanted.satisfied_by(there):
             continue
@@ -219,7 +219,9 @@ def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
 def _create(backend: MigBackend, target: Layout, say: Say) -> None:
     profiles = {profile.name: profile for profile in backend.profiles()}
     for part in target.parts:
-        existing = next((one for one in backend.instances() if part.same_place(Part.from_instance(one))), None)
+        existing = next(
+            (one for one in backend.instances() if part.same_place(PlannedInstance.from_instance(one))), None
+        )
         if existing is None:
             if part.profile not in profiles:
                 raise MigRefusedError("not_supported", f"{backend.info.name} has no profile {part.profile}")

@@ -20,7 +20,7 @@ from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import Schedule, SimulatedGpu
 from jouletrace.simulator.boards.load import Iterations, Together
-from jouletrace.wings.mig.activity import Activity, ActivitySource, DcgmExporter, instance_activity
+from jouletrace.wings.mig.activity import ActivityRecorder, ActivitySource, DcgmExporter, instance_activity
 from jouletrace.wings.mig.jobs import Job, JobFailedError, Served, Slice
 from jouletrace.wings.mig.partition import MigBackend
 from jouletrace.wings.mig.slices import SimulatedSlice
@@ -41,7 +41,7 @@ class Bench(ABC):
 
     board: Device
     slices: Sequence[Slice]
-    activity: Activity
+    activity: ActivityRecorder
 
     @abstractmethod
     def load(self, slot: int, job: Job) -> int:
@@ -96,7 +96,9 @@ def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | Non
         return SimulatedBench(gpu, slices)
     if not slices:
         raise NotPossibleError(f"{backend.info.name} has no MIG instance that CUDA can use")
-    return RealBench(open_device(backend.info.id), slices, Activity(activity_sources(backend, slices, dcgm_url)))
+    return RealBench(
+        open_device(backend.info.id), slices, ActivityRecorder(activity_sources(backend, slices, dcgm_url))
+    )
 
 
 def activity_sources(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | None) -> Sequence[ActivitySource]:
@@ -120,7 +122,7 @@ class RealBench(Bench):
     """
 
     def __init__(
-        self, board: Device, slices: Sequence[Slice], activity: Activity, torch_device: str = "cuda:0"
+        self, board: Device, slices: Sequence[Slice], activity: ActivityRecorder, torch_device: str = "cuda:0"
     ) -> None:
         self.board: Device = board
         self.slices: Sequence[Slice] = list(slices)
@@ -200,7 +202,7 @@ class SimulatedBench(Bench):
     def __init__(self, board: SimulatedGpu, slices: Sequence[Slice]) -> None:
         self.board: SimulatedGpu = board
         self.slices: Sequence[Slice] = list(slices)
-        self.activity = Activity([])
+        self.activity = ActivityRecorder([])
         self.caused_j = np.zeros(len(slices))
         self._devices = [SimulatedSlice(board, one.profile, one.uuid) for one in slices]
         self._loaded: dict[int, tuple[Schedule, float]] = {}  # with its least memory in bytes

@@ -11,7 +11,7 @@ import typer
 from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.command import Command
 from jouletrace.cli.options import Format, Json, Output, Verbose
-from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
+from jouletrace.cli.output import Destination, check_form, print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
 from jouletrace.option import whole
 
@@ -129,7 +129,7 @@ def sweep(
 
     The GPU is divided for each profile and restored at the end, also after Ctrl-C.
     """
-    from jouletrace.campaign.loop import OUT_OF_MEMORY, Watch, folder_of
+    from jouletrace.campaign.loop import OUT_OF_MEMORY, PointObserver, folder_of
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.wings.mig.apply import open_backend
     from jouletrace.wings.mig.jobs import read_jobs
@@ -153,7 +153,7 @@ def sweep(
             )
         with folder_of(output, "mig-sweep") as folder:
             with ProgressLine() as progress:
-                store, tally = run_sweep(device, backend, settings, folder, watch=Watch(progress))
+                store, tally = run_sweep(device, backend, settings, folder, watch=PointObserver(progress))
             say(f"saved {folder} (sweep.csv, sweep.parquet)")
             if json:
                 rows = [
@@ -223,7 +223,7 @@ def bench(
         there = stack.enter_context(
             closing(open_servers(servers, _names(slices), backend, device, task=task, dcgm_url=dcgm_url))
         )
-        place = stack.enter_context(Place(output, "mig-bench"))
+        place = stack.enter_context(Destination(output, "mig-bench"))
         levels = [list(load) for load in zip(*each, strict=True)]
         run = bench_slices(there, settings, levels, folder=place.folder, command=command_line(), say=say)
         place.done(run, more=form == "table" and not verbose)

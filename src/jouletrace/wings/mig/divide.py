@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.serving.measured import Record
-from jouletrace.analysis.serving.shared import Division, Found
+from jouletrace.analysis.serving.shared import Found, LoadDivision
 from jouletrace.analysis.serving.steady import Requests, steady_window
 from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
@@ -31,7 +31,7 @@ _SETTLE_S = 0.5
 """Of a pause, until its power is that of idle."""
 
 
-def divide(run: Run, serving: Serving, found: Sequence[Found]) -> list[Division]:
+def divide(run: Run, serving: Serving, found: Sequence[Found]) -> list[LoadDivision]:
     """The part of each load in the energy of the Run's first device, the GPU; see ``analysis.serving.shared.Divider``.
 
     Its slices are devices of activity channels. Divisions have as ``beside`` the slice's activity, and measured power
@@ -72,7 +72,7 @@ def divide(run: Run, serving: Serving, found: Sequence[Found]) -> list[Division]
             beside["baseline_context_idle_w"] = Estimate(idle_w, method="windows")
         window = (start_ns - r.origin_ns) / 1e9, (end_ns - r.origin_ns) / 1e9
         total = replace(shifted(active, own_idle_w).scaled(seconds), flags=(METHOD,))
-        divisions.append(Division(window, is_steady, total, active.scaled(seconds), beside))
+        divisions.append(LoadDivision(window, is_steady, total, active.scaled(seconds), beside))
     return divisions
 
 

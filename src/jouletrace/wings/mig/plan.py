@@ -98,7 +98,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedInstance:
     """A GPU instance: its profile, its memory slices and its compute instances."""
 
     profile: str
@@ -136,11 +136,11 @@ class Part:
             shares.append(Share(slices, None if start is None else Placement(int(start), slices)))
         return cls(str(data["profile"]), Placement(int(data["start"]), int(data["size"])), tuple(shares))
 
-    def same_place(self, other: Part) -> bool:
+    def same_place(self, other: PlannedInstance) -> bool:
         """True if both are the same GPU instance, regardless of compute instances."""
         return self.profile == other.profile and self.placement == other.placement
 
-    def satisfied_by(self, other: Part) -> bool:
+    def satisfied_by(self, other: PlannedInstance) -> bool:
         """True if ``other`` fulfils this request."""
         if not self.same_place(other) or len(self.compute) != len(other.compute):
             return False
@@ -157,7 +157,7 @@ class Layout:
     """A whole GPU: whether MIG is on, and its parts by placement."""
 
     on: bool
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlannedInstance, ...] = ()
 
     def satisfied_by(self, other: Layout) -> bool:
         """True if ``other`` fulfils this request."""
@@ -178,7 +178,7 @@ class Layout:
         Raises:
             KeyError, TypeError, ValueError: If it isn't a layout.
         """
-        return cls(bool(data["on"]), tuple(Part.from_dict(part) for part in data["parts"]))
+        return cls(bool(data["on"]), tuple(PlannedInstance.from_dict(part) for part in data["parts"]))
 
     def __str__(self) -> str:
         if not self.on:
@@ -192,7 +192,7 @@ def layout_of(backend: MigBackend) -> Layout:
     Raises:
         NotPossibleError: If this user lacks permission, or the GPU has no MIG.
     """
-    return Layout(backend.mode().current, tuple(Part.from_instance(one) for one in backend.instances()))
+    return Layout(backend.mode().current, tuple(PlannedInstance.from_instance(one) for one in backend.instances()))
 
 
 MOST = 8
@@ -215,7 +215,7 @@ class Plan:
     def layout(self) -> Layout:
         """The resulting layout of the GPU."""
         pairs = zip(self.requests, self.placements, strict=True)
-        parts = [Part(request.profile.name, at, tuple(map(Share, request.compute))) for request, at in pairs]
+        parts = [PlannedInstance(request.profile.name, at, tuple(map(Share, request.compute))) for request, at in pairs]
         return Layout(True, tuple(sorted(parts, key=lambda part: part.placement)))
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,16 +23,16 @@ from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.serving.bench import ClientProcess, pause, refuse, requests_of
-from jouletrace.profiler.serving.load import BenchSettings, Level
+from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.simulated import SimulatedServer, serve
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
-from jouletrace.run.forms import Load, Server
+from jouletrace.run.forms import LoadFacts, Server
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.simulator.boards.load import Queue
-from jouletrace.wings.mig.activity import Activity
+from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.bench import activity_sources, slices_of
 from jouletrace.wings.mig.divide import ACTIVITY
 from jouletrace.wings.mig.jobs import Slice
@@ -54,7 +54,7 @@ class Servers(ABC):
 
     board: Device
     slices: Sequence[Slice]
-    activity: Activity
+    activity: ActivityRecorder
     names: Sequence[str]
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Servers(ABC):
 
     @abstractmethod
     def run(
-        self, first: int, loads: Mapping[int, Level], store: Callable[[Rows], None], check: Callable[[], object]
+        self, first: int, loads: Mapping[int, OfferedLoad], store: Callable[[Rows], None], check: Callable[[], object]
     ) -> dict[int, dict[str, Any]]:
         """Send loads at once, by place of the server; the facts of each.
 
@@ -87,7 +87,7 @@ class Servers(ABC):
 class HttpServers(Servers):
     """Servers by URL on slices of a real GPU: a client's process each."""
 
-    def __init__(self, board: Device, slices: Sequence[Slice], activity: Activity, urls: Sequence[str]) -> None:
+    def __init__(self, board: Device, slices: Sequence[Slice], activity: ActivityRecorder, urls: Sequence[str]) -> None:
         self.board, self.slices, self.activity = board, slices, activity
         self.names = [base_url(url) for url in urls]
         self._clients: list[ClientProcess] = []
@@ -104,7 +104,7 @@ class HttpServers(Servers):
         return found
 
     def run(
-        self, first: int, loads: Mapping[int, Level], store: Callable[[Rows], None], check: Callable[[], object]
+        self, first: int, loads: Mapping[int, OfferedLoad], store: Callable[[Rows], None], check: Callable[[], object]
     ) -> dict[int, dict[str, Any]]:
         """See ``Servers.run``; a thread reads each client, so that none of them waits for another."""
         events: queue.Queue[tuple[int, Any]] = queue.Queue()
@@ -150,7 +150,7 @@ class SimulatedServers(Servers):
     def __init__(self, board: SimulatedGpu, slices: Sequence[Slice], workloads: Sequence[str], task: str) -> None:
         self.board: SimulatedGpu = board
         self.slices, self.names, self._task = slices, list(workloads), task
-        self.activity = Activity([])
+        self.activity = ActivityRecorder([])
         self.history: list[tuple[int, dict[int, Queue]]] = []
         self._served: list[SimulatedServer] = []
 
@@ -166,7 +166,7 @@ class SimulatedServers(Servers):
         return list(self.names)
 
     def run(
-        self, first: int, loads: Mapping[int, Level], store: Callable[[Rows], None], check: Callable[[], object]
+        self, first: int, loads: Mapping[int, OfferedLoad], store: Callable[[Rows], None], check: Callable[[], object]
     ) -> dict[int, dict[str, Any]]:
         """See ``Servers.run``."""
         start_ns, end_ns, queues = serve(self.board, self._served, loads)
@@ -188,7 +188,7 @@ class SimulatedServers(Servers):
 def bench_slices(
     servers: Servers,
     settings: BenchSettings,
-    levels: Sequence[Sequence[Level]],
+    levels: Sequence[Sequence[OfferedLoad]],
     *,
     folder: Path | None = None,
     command: str = "",
@@ -266,14 +266,14 @@ def _labels(slices: Sequence[Slice]) -> list[str]:
     return [f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
-def _shortened(level: Level) -> Level:
+def _shortened(level: OfferedLoad) -> OfferedLoad:
     seconds = ALONE * level.seconds
     if level.kind != "open":
         return replace(level, seconds=seconds)
     return replace(level, seconds=seconds, requests=[one for one in level.requests if one.at_s < seconds])
 
 
-def _facts(level: Level, name: str, place: int, group: int) -> Load:
+def _facts(level: OfferedLoad, name: str, place: int, group: int) -> LoadFacts:
     return {
         "name": name,
         "server": place,
@@ -340,7 +340,7 @@ def open_servers(
     sources = activity_sources(backend, found, dcgm_url)
     if not sources:
         raise NotPossibleError(f"{backend.info.name} has no counters of slices' activity: give --dcgm-url")
-    return HttpServers(open_device(backend.info.id), found, Activity(sources), names)
+    return HttpServers(open_device(backend.info.id), found, ActivityRecorder(sources), names)
 
 
 def _chosen(wanted: Sequence[str], there: Sequence[Slice], gpu: str) -> list[Slice]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jouletrace.campaign.loop import OUT_OF_MEMORY, Note, Outcome, Tally, Watch, carry_out, claimed
+from jouletrace.campaign.loop import OUT_OF_MEMORY, Note, PointObserver, PointOutcome, Tally, carry_out, claimed
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, hold
 from jouletrace.report.table import Column, Table
@@ -181,7 +181,7 @@ def sweep(
     settings: SweepSettings,
     folder: Path,
     say: Say = lambda text: None,
-    watch: Watch[SlicePoint] | None = None,
+    watch: PointObserver[SlicePoint] | None = None,
 ) -> tuple[RowStore, Tally[SlicePoint]]:
     """Measure every job on every kind of slice; points in the folder are not repeated, unless they failed.
 
@@ -205,9 +205,9 @@ def sweep(
                     (point,) = group
                     rows = _rows(bench_for(point), point, settings.point)
                     store.add(rows)
-                    note(Outcome(point, rows[0].get("reason", ""), rows[0]["detail"]))
+                    note(PointOutcome(point, rows[0].get("reason", ""), rows[0]["detail"]))
 
-                return store, carry_out([[point] for point in points], store.has, measure, watch or Watch())
+                return store, carry_out([[point] for point in points], store.has, measure, watch or PointObserver())
         finally:
             store.export()
 

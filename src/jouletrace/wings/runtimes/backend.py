@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.scratch import Scratch
-from jouletrace.wings.runtimes.engine import Engine, Feed, batch_of, random_feeds, require
+from jouletrace.wings.runtimes.engine import Feed, RuntimeModel, batch_of, random_feeds, require
 from jouletrace.wings.runtimes.export import export_onnx
 from jouletrace.wings.runtimes.onnxruntime import CUDA, OnnxRuntime
 from jouletrace.wings.runtimes.openvino import OpenVino
@@ -80,7 +80,7 @@ def make(
     OpenVINO chooses the number of concurrent iterations, else it is ``streams``. Raises as ``prepare``.
     """
 
-    def opened(path: Path) -> Engine:
+    def opened(path: Path) -> RuntimeModel:
         if backend == "openvino":
             return OpenVino(path, threads=threads, streams=streams, hint=hint)
         if path.suffix.lower() == ".xml":
@@ -109,7 +109,7 @@ def make(
 
 
 def _made(
-    engine: Engine, feeds: Sequence[Feed], facts: WorkloadFacts, items: int, folder: Scratch | None = None
+    engine: RuntimeModel, feeds: Sequence[Feed], facts: WorkloadFacts, items: int, folder: Scratch | None = None
 ) -> Prepared:
     """The bound engine as a step, with warnings of outputs that aren't numbers."""
     engine.bind(feeds)
@@ -142,7 +142,7 @@ class RuntimeStep:
     ``mode`` is the name of the runtime. ``folder``, in which its file is, is removed at the end.
     """
 
-    def __init__(self, engine: Engine, streams: int = 1, folder: Scratch | None = None) -> None:
+    def __init__(self, engine: RuntimeModel, streams: int = 1, folder: Scratch | None = None) -> None:
         self.mode = engine.name
         self.streams = streams
         self._engine = engine
@@ -173,7 +173,7 @@ class RuntimeStep:
         return self._engine.node_times(n)
 
     def describe(self) -> dict[str, Any]:
-        """See ``Engine.describe``."""
+        """See ``RuntimeModel.describe``."""
         return {"mode": self.mode, **self._engine.describe()}
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class TensorSpec:
         return f"{self.name!r} ({'x'.join('?' if length is None else str(length) for length in self.shape)})"
 
 
-class Engine(Protocol):
+class RuntimeModel(Protocol):
     """A model loaded into the runtime ``name``. Call ``bind`` first, then ``infer`` any number of times.
 
     ``bind`` sets ``streams``, the number of concurrent inferences.

@@ -15,7 +15,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.files import beside
-from jouletrace.wings.runtimes.engine import Engine, require
+from jouletrace.wings.runtimes.engine import RuntimeModel, require
 from jouletrace.wings.runtimes.onnxruntime import OnnxRuntime
 from jouletrace.wings.runtimes.openvino import OpenVino, last_line
 from jouletrace.wings.runtimes.signature import (
@@ -253,7 +253,7 @@ def _refused(name: str, error: Exception) -> Exception:
     return BadInputError(f"{name} can't be exported to ONNX: {type(root).__name__}: {text[:300]}")
 
 
-def _difference(engine: Engine, parts: Signature) -> Difference:
+def _difference(engine: RuntimeModel, parts: Signature) -> Difference:
     """The difference of a written model from the original, on the inputs of the latter."""
     with closing(engine):
         engine.bind([{name: tensor.numpy() for name, tensor in parts.inputs.items()}])

@@ -12,7 +12,7 @@ import numpy as np
 
 from jouletrace.devices import open_device
 from jouletrace.errors import JouletraceError, NotPossibleError
-from jouletrace.execution.marks import Marks, marked
+from jouletrace.execution.marks import CallMarks, marked
 from jouletrace.execution.steps.base import Step
 from jouletrace.processes.children import our_module
 from jouletrace.profiler.prepare import prepare
@@ -45,7 +45,7 @@ def add_timeline(session: Session, step: Step, iterations: int) -> int:
     _warm_up(step)
 
     def call(tracer: InProcess) -> None:
-        marks = Marks(tracer)
+        marks = CallMarks(tracer)
         step.replay(_SETTLING)
         for _ in range(iterations):
             marks.iteration(lambda: step.replay(1))

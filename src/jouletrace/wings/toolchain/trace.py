@@ -17,7 +17,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.wings.toolchain import loop, nsight
-from jouletrace.wings.toolchain.vendor_run import Recording
+from jouletrace.wings.toolchain.vendor_run import ToolRecording
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import Workload
 
@@ -110,7 +110,7 @@ def trace(
             raise BadInputError(f"{device.spec}: {how.tool} traces only real devices")
         named: WorkloadFacts = {"name": " ".join(target) if isinstance(target, list) else target.name}
         facts = {"tool": how.tool, "sections": list(how.sections), "trace": how.trace, "iterations": how.iterations}
-        recording = Recording(
+        recording = ToolRecording(
             device,
             folder,
             typed=typed,
@@ -141,7 +141,9 @@ def trace(
             return recording.finish({place: how.tool})
 
 
-def _under_tool(recording: Recording, program: list[str], how: TraceSettings, target: list[str], marked: bool) -> Path:
+def _under_tool(
+    recording: ToolRecording, program: list[str], how: TraceSettings, target: list[str], marked: bool
+) -> Path:
     """Run a command under the tool; returns the file with the tool's output."""
     folder = recording.folder
     if how.tool == "nsys":

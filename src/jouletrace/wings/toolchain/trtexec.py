@@ -17,7 +17,7 @@ from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.wings.toolchain import tools
 from jouletrace.wings.toolchain.tools import Ended, Tool
-from jouletrace.wings.toolchain.vendor_run import Recording
+from jouletrace.wings.toolchain.vendor_run import ToolRecording
 
 TRTEXEC = Tool(
     "trtexec",
@@ -125,7 +125,7 @@ def profile_engine(
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: trtexec runs on a real device")
         workload: WorkloadFacts = {"name": model, "task": "infer", "backend": "trtexec", "mode": settings.mode}
-        recording = Recording(device, folder, typed=typed, workload=workload, settings=settings.to_dict(), say=say)
+        recording = ToolRecording(device, folder, typed=typed, workload=workload, settings=settings.to_dict(), say=say)
         with recording:
             recording.idle()
             ended = recording.run(_timing(program, known, path, folder, settings), "trtexec.log")

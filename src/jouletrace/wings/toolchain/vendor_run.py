@@ -27,7 +27,7 @@ _RECORDED = "the power recorded meanwhile"
 _ANONYMOUS = "imported:"
 
 
-class Recording:
+class ToolRecording:
     """A device recorded while programs run; used as a context.
 
     The Run and the programs' files go to ``folder``, also if the current folder changes. Programs are ended after
@@ -50,7 +50,7 @@ class Recording:
         self._limit_s, self._say = limit_s, say
         self.session = Session("monitor", [device], folder=folder, command=typed, workload=workload, settings=settings)
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> ToolRecording:
         self.session.__enter__()
         self._start_ns = self.session.clock.time_ns()
         return self

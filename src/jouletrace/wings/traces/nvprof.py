@@ -14,7 +14,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, ImportOptions,
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.units import plain_number, quantity
 from jouletrace.run import Run
-from jouletrace.wings.traces.nvprof_trace import Trace
+from jouletrace.wings.traces.nvprof_trace import NvprofTrace
 
 _BANNER = re.compile(r"^=+(\d+)?=+ (NVPROF is profiling|Profiling (application|result))", re.M)
 _HEADERS = (
@@ -64,7 +64,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """
     left = Left(path)
     text = read_text(path, left)
-    stated, launched = Stated("nvprof"), Trace(path, options, left)
+    stated, launched = Stated("nvprof"), NvprofTrace(path, options, left)
     for section in _sections(text):
         if section.kind == "summary":
             _take_summary(section, stated, left)

@@ -56,7 +56,7 @@ _CALL = re.compile(r"cuda[A-Z]|cu(Launch|Mem|Ctx|Stream|Event|Module|Device|Init
 _INDEX = re.compile(r"\((\d{1,4})\)\s*$")
 
 
-class Trace:
+class NvprofTrace:
     """Rows of all traces of a file."""
 
     def __init__(self, path: Path, options: ImportOptions, left: Left) -> None:

@@ -11,7 +11,7 @@ from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import MODEL_UNIT, Run, tables
-from jouletrace.wings.traces.trtexec_layers import Table, is_profile, read_profile, take_layers
+from jouletrace.wings.traces.trtexec_layers import LayerTable, is_profile, read_profile, take_layers
 
 _LOG = re.compile(
     r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
@@ -80,7 +80,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
-    stated, averages, layers = Stated("trtexec"), list[dict[str, object]](), list[Table]()
+    stated, averages, layers = Stated("trtexec"), list[dict[str, object]](), list[LayerTable]()
     facts: dict[str, str] = {}
     first = ""
     for line, row in enumerate(read_text(path, left).split("\n"), start=1):

@@ -131,14 +131,14 @@ def _add(stated: Stated, layers: Sequence[Mapping[str, Any]], count: int, *, who
         stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
 
 
-def take_layers(text: str, tables: list[Table]) -> bool:
+def take_layers(text: str, tables: list[LayerTable]) -> bool:
     """Take a line of a log, without its stamp, into its last table or a new one; False if it is of none."""
     if began := _TABLE.search(text):
-        tables.append(Table(int(began[1])))
+        tables.append(LayerTable(int(began[1])))
     return began is not None or (bool(tables) and tables[-1].take(text))
 
 
-class Table:
+class LayerTable:
     """A table of ``--dumpProfile`` in a log, over ``count`` runs."""
 
     def __init__(self, count: int) -> None:

@@ -13,7 +13,7 @@ from jouletrace.analysis.kernel_counters import PERCENTAGES, shown_readings
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
 from jouletrace.arrays import Floats, Ints
-from jouletrace.formats.exporters.timeline.tracks import Drawn, Process
+from jouletrace.formats.exporters.timeline.tracks import DrawnSpans, TrackGroup
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 from jouletrace.run.model import SampleIndex
@@ -38,11 +38,11 @@ _NAMES = {
 """Titles of channels, in the order of the counters."""
 
 
-class Counter(NamedTuple):
+class CounterTrack(NamedTuple):
     """A counter of a process: each value holds until the next.
 
     Attributes:
-        process: ``Process.id``.
+        process: ``TrackGroup.id``.
         name: Title of the counter, with the unit of its values.
         time_ns: Increasing stamps, shape (n,).
         value: Finite values, shape (n,).
@@ -56,7 +56,7 @@ class Counter(NamedTuple):
     left_out: int = 0
 
 
-def counters_of(run: Run, spans: Drawn, processes: dict[str | None, Process]) -> Iterator[Counter]:
+def counters_of(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[CounterTrack]:
     """All counters of a Run, process by process: power and energy first."""
     readings = run.remember("samples", "index", SampleIndex)
     kernels = list(_while_kernels_ran(run, spans, processes))
@@ -72,7 +72,7 @@ def counters_of(run: Run, spans: Drawn, processes: dict[str | None, Process]) ->
         yield from lines
 
 
-def _readings(run: Run, index: SampleIndex, process: Process, channel: str) -> Counter:
+def _readings(run: Run, index: SampleIndex, process: TrackGroup, channel: str) -> CounterTrack:
     """A channel with the sensor's stamps."""
     time, value = index.series(process.device, channel)
     order = np.argsort(time, kind="stable")
@@ -81,29 +81,29 @@ def _readings(run: Run, index: SampleIndex, process: Process, channel: str) -> C
     unit = (info.unit if info else "") or CHANNEL_UNITS.get(channel, ("", ""))[0]
     unit = {"Cel": "°C", "1": ""}.get(unit, unit)
     name = _NAMES.get(channel, channel) + (f" ({unit})" if unit else "")
-    return Counter(process.id, name, time[order], value[order], len(value) - len(order))
+    return CounterTrack(process.id, name, time[order], value[order], len(value) - len(order))
 
 
-def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
+def _energy_so_far(run: Run, process: TrackGroup) -> Iterator[CounterTrack]:
     """Integral of the power record, without corrections, since its first reading."""
     found = power_record(run, process.device) if process.device is not None else None
     if found is not None and len(found[0]) > 1:
         record = found[0]
         holes = f" (bridging {len(record.holes)} holes of the record)" if len(record.holes) else ""
         energy = cumulative_energy(record.time_ns, record.value)
-        yield Counter(process.id, f"Energy so far{holes} (J)", record.time_ns, energy)
+        yield CounterTrack(process.id, f"Energy so far{holes} (J)", record.time_ns, energy)
 
 
-def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:
+def _inside_an_iteration(run: Run, process: TrackGroup) -> Iterator[CounterTrack]:
     """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it is unknown."""
     found = waveform_of(run) if run.devices and process.device == run.devices[0].id else None
     if found is not None:
         edges = found.edges_ns[:-1][found.known], found.edges_ns[1:][found.known]
         line = _steps(*edges, found.power_w[found.known])
-        yield Counter(process.id, "Power inside an iteration (W)", *line, int((~found.known).sum()))
+        yield CounterTrack(process.id, "Power inside an iteration (W)", *line, int((~found.known).sum()))
 
 
-def _while_kernels_ran(run: Run, spans: Drawn, processes: dict[str | None, Process]) -> Iterator[Counter]:
+def _while_kernels_ran(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[CounterTrack]:
     """A counter for each percentage of the ``counters`` table that a kernel of a process has."""
     counters = tables.conform(run.counters, "counters")
     row = counted_rows(counters, spans)
@@ -119,10 +119,10 @@ def _while_kernels_ran(run: Run, spans: Drawn, processes: dict[str | None, Proce
             chosen = (owner == process) & (kind == i)
             if chosen.any():
                 edges = spans.start_ns[row[chosen]], spans.end_ns[row[chosen]]
-                yield Counter(process, f"{name} (%)", *_steps(*edges, value[chosen]))
+                yield CounterTrack(process, f"{name} (%)", *_steps(*edges, value[chosen]))
 
 
-def counted_rows(counters: pa.Table, spans: Drawn) -> Ints:
+def counted_rows(counters: pa.Table, spans: DrawnSpans) -> Ints:
     """The row of the span of each hardware counter, -1 for a span that isn't drawn; shape (n,)."""
     if not len(counters):
         return np.empty(0, np.int64)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jouletrace.arrays import Ints
 from jouletrace.formats.exporters.timeline.counters import counted_rows
-from jouletrace.formats.exporters.timeline.tracks import Drawn, Track
+from jouletrace.formats.exporters.timeline.tracks import DrawnSpans, Track
 from jouletrace.formats.importers.joins import AMBIGUOUS, match
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.header import jsonable
@@ -39,7 +39,7 @@ class Slices:
         ambiguous: Spans whose correlation is that of several launches: no arrow is drawn to them.
     """
 
-    def __init__(self, run: Run, spans: Drawn, base_ns: int) -> None:
+    def __init__(self, run: Run, spans: DrawnSpans, base_ns: int) -> None:
         self._spans, self._base_ns = spans, base_ns
         self._into, self._sources, self.ambiguous = _arrows(spans)
         known = [name for name in spans.table.column_names if spans.table[name].null_count < len(spans.table)]
@@ -137,7 +137,7 @@ def _figures(run: Run) -> tuple[dict[int | None, _Args], dict[tuple[str | None, 
     return of_unit, of_name
 
 
-def _arrows(spans: Drawn) -> tuple[Ints, Ints, int]:
+def _arrows(spans: DrawnSpans) -> tuple[Ints, Ints, int]:
     """Join launches to kernels and copies by correlation.
 
     Where several launches share a number (as those of several processes do), the one that names the

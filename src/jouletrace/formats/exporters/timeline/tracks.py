@@ -40,7 +40,7 @@ _NEAR = 8
 """Sub-tracks in which a parent is searched; a span that overlaps more deeply gets a new sub-track."""
 
 
-class Process(NamedTuple):
+class TrackGroup(NamedTuple):
     """A device, or the host, as viewers group tracks.
 
     Attributes:
@@ -60,15 +60,15 @@ class Track(NamedTuple):
     Attributes:
         process: The process to which it belongs.
         name: Its title, with its lane.
-        rows: Rows of ``Drawn.table`` by start; among equal starts the longest first.
+        rows: Rows of ``DrawnSpans.table`` by start; among equal starts the longest first.
     """
 
-    process: Process
+    process: TrackGroup
     name: str
     rows: Ints
 
 
-class Drawn(NamedTuple):
+class DrawnSpans(NamedTuple):
     """The spans of a Run that have a start.
 
     Attributes:
@@ -81,7 +81,7 @@ class Drawn(NamedTuple):
     end_ns: Ints
 
 
-def drawn_spans(run: Run) -> Drawn:
+def drawn_spans(run: Run) -> DrawnSpans:
     """The spans of a Run with their edges as arrays. Flawed spans have no length."""
     stored = pa.concat_tables([tables.conform(run.spans, "spans"), _of_waveform(run)])
     if stored["start_ns"].null_count:
@@ -95,7 +95,7 @@ def drawn_spans(run: Run) -> Drawn:
         codes = pa.array(np.where(open_ended, 0, 1).astype(np.int8), mask=~flawed)
         table = table.append_column("flaw", pa.DictionaryArray.from_arrays(codes, _FLAWS))
         end = np.where(flawed, start, end)
-    return Drawn(table, start, end)
+    return DrawnSpans(table, start, end)
 
 
 def _of_waveform(run: Run) -> pa.Table:
@@ -115,20 +115,20 @@ def _of_waveform(run: Run) -> pa.Table:
     return tables.from_rows(rows, "spans")
 
 
-def processes_of(run: Run) -> dict[str | None, Process]:
-    """The host and every device that the Run names, by ``Process.device``, the host first."""
+def processes_of(run: Run) -> dict[str | None, TrackGroup]:
+    """The host and every device that the Run names, by ``TrackGroup.device``, the host first."""
     infos = {device.id: device for device in run.devices}
     for table in (run.spans, run.samples):
         for id in table["device"].unique().drop_null().to_pylist() if "device" in table.column_names else []:
             infos.setdefault(id, DeviceInfo(id, id, simulated=run.simulated))
-    found: dict[str | None, Process] = {None: Process(1, "SIMULATED Host" if run.simulated else "Host", None)}
+    found: dict[str | None, TrackGroup] = {None: TrackGroup(1, "SIMULATED Host" if run.simulated else "Host", None)}
     for id, info in infos.items():
         name = id if info.name == id else f"{info.name} ({id})"
-        found[id] = Process(len(found) + 1, f"SIMULATED {name}" if info.simulated else name, id)
+        found[id] = TrackGroup(len(found) + 1, f"SIMULATED {name}" if info.simulated else name, id)
     return found
 
 
-def tracks_of(spans: Drawn, processes: dict[str | None, Process]) -> Iterator[Track]:
+def tracks_of(spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[Track]:
     """The tracks of all spans, process by process."""
     group = np.zeros(len(spans.table), np.int64)
     _refine(group, spans.table["device"], lambda device: processes[device].id)

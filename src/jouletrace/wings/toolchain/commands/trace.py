@@ -8,7 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Destination, check_form, print_runs, say
 from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def trace(
     with quiet_output():
         found = what(target)
     name = found[0].rpartition("/")[2] if isinstance(found, list) else found.name
-    with Place(output, f"{name}-{tool}") as place:
+    with Destination(output, f"{name}-{tool}") as place:
         with quiet_output():
             run = run_traced(found, how, settings, place.folder, typed=command_line(), say=say)
         place.done(run)

@@ -13,7 +13,7 @@ from jouletrace.formats.importers.columns import Coded, block, join
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.wings.traces import WING
 from jouletrace.wings.traces.impossible import clear_impossible_times, earliest_ns
-from jouletrace.wings.traces.nsys.spans import Spans
+from jouletrace.wings.traces.nsys.spans import SpanReader
 from jouletrace.wings.traces.nsys.tables import Database, Devices
 
 _MAGIC = b"SQLite format 3\0"
@@ -60,7 +60,7 @@ def _read(database: Database, path: Path, options: ImportOptions, left: Left) ->
     file = about(run)
     base_ns = int(began[0]) if unix else 0
     devices = Devices(database, options)
-    spans = Spans(database, devices, base_ns, left)
+    spans = SpanReader(database, devices, base_ns, left)
     blocks = spans.read()
     samples = _add_metrics(run, database, devices, base_ns)
     if not blocks and samples == 0:

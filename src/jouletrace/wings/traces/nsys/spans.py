@@ -51,7 +51,7 @@ _PROCESS = ~np.int64(0xFFFFFF)
 """Masks the thread out of a ``globalTid``, which leaves the ``globalPid``."""
 
 
-class Spans:
+class SpanReader:
     """Reads the tables in sequence; ids continue from one to the next.
 
     Attributes:
