@@ -178,6 +178,8 @@ def test_the_wing_of_the_page_measures_with_a_device(wired):
     assert "  hwmon      Log a sensor of hwmon.\n" in wired("--help")
     devices = [one["info"]["id"] for one in json.loads(wired("doctor", "--json"))["devices"]]
     assert {"hwmon:0", "hwmon:1"} <= set(devices)
+    advised = wired("doctor", "--device", "hwmon:1")
+    assert "models: no, a meter runs none\nnext: jouletrace monitor --device hwmon:1\n" in advised
     monitored = json.loads(wired("monitor", "--device", "hwmon:1", "--duration", "2", "--json"))
     (figures,) = (row for row in monitored["parts"]["whole"] if row["path"])
     assert figures["power_w"]["value"] == pytest.approx(300)

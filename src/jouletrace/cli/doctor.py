@@ -58,12 +58,14 @@ def doctor(
 
 def _verdict(found: Diagnosis, device: str | None) -> list[str]:
     """Print what can be measured here, what can be run, and what to do next: a line each."""
-    gpus = [one for one in found.devices if one.info.kind != "cpu" and not one.problem]
+    gpus = [one for one in found.devices if one.info.kind in ("gpu", "mig") and not one.problem]
     powered = [one for one in found.devices if any(_of_power(one_can) for one_can in one.capabilities)]
     names = ", ".join(dict.fromkeys(one.info.name for one in powered))
     energy = f"energy: yes, of {names}" if powered else "energy: no, no device here reports its power; time alone"
     missing = [name for name in ("torch", "transformers") if not found.extras.get(name, {}).get("available")]
     models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
+    meters = bool(found.devices) and all(one.info.kind == "meter" for one in found.devices)
+    models = "models: no, a meter runs none" if meters else models
     here = "" if device is None else f" --device {shlex.quote(device)}"
     busy = [process for one in gpus for process in one.processes]
     uncalibrated = next((one for one in gpus if one.calibrated_days_ago is None), None)
@@ -71,6 +73,8 @@ def _verdict(found: Diagnosis, device: str | None) -> list[str]:
         what = f"wait until pid {busy[0].pid} ends, or end it: other processes spoil figures"
     elif uncalibrated is not None:
         what = f"jouletrace calibrate{here}, once; then jouletrace profile deit-tiny{here}"
+    elif powered and meters:
+        what = f"jouletrace monitor{here}"
     elif powered and not missing:
         what = f"jouletrace profile deit-tiny{here}"
     else:

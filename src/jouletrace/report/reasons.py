@@ -197,7 +197,7 @@ _CODES_BY_ACTION = {
         no_windows no_samples empty_window counter_did_not_step sensor_too_slow too_few_values
         no_value no_activity denominator_near_zero one_window_a_run work_read_once""",
     "jouletrace doctor says what can be measured here": "no_power_sensor rapl_absent rapl_unreadable not_supported",
-    "measure the whole GPU, or jouletrace mig sweep": "mig_no_power",
+    "measure the whole GPU": "mig_no_power",
     "check the unit of the log (--map states it), and the GPU's name": "power_implausible power_impossible",
     "choose its column by --map": "which_power",
     "record power from before the start until after the end": "outside_record",

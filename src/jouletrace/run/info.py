@@ -44,7 +44,7 @@ class DeviceInfo(PlainData):
     Attributes:
         id: UUID of a GPU or MIG instance, else a name unique on the host ("cpu-package-0").
         name: Marketing name as the driver gives it.
-        kind: "gpu", "mig" or "cpu".
+        kind: "gpu", "mig", "cpu", or "meter": a sensor of power on which no workload runs.
         simulated: True for a simulated GPU; every output is then marked SIMULATED.
         index: NVML index at the time of the run; a label only, never used to select the device.
         driver: Driver version.
