@@ -17,6 +17,7 @@ from jouletrace.processes.locks import alone_in
 from jouletrace.profiler.progress import Progress
 from jouletrace.run.files import shown, write_whole
 from jouletrace.run.header import jsonable
+from jouletrace.run.masking import masked_all
 from jouletrace.run.places import file_mode, fresh_folder
 
 Point = TypeVar("Point", bound=Hashable)
@@ -158,7 +159,7 @@ def claimed(
 ) -> Iterator[None]:
     """Hold the folder of a campaign, a ``what``, whose settings are in the file ``path``, with ``more``.
 
-    They are written, or must be those written before, except that the ``free`` ones may differ.
+    They are written, without secrets, or must be those written before, except that the ``free`` ones may differ.
 
     Raises:
         BadInputError: If the folder holds something else, or can't be written.
@@ -166,7 +167,7 @@ def claimed(
     """
     folder = path.parent
     with alone_in(folder, f"running a {what}"):
-        known, asked = claim_at(path), jsonable(dict(settings))
+        known, asked = claim_at(path), masked_all(jsonable(dict(settings)))
         if known is None and any(not other.name.startswith(".") for other in folder.iterdir()):
             raise BadInputError(f"{shown(folder)} is not empty and holds no {what}")
         if known is not None:

@@ -45,7 +45,7 @@ from jouletrace.report.serving import COST
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
-from jouletrace.run.masking import masked, masked_arguments
+from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
 
@@ -248,7 +248,7 @@ class ServerTarget(ProgramTarget):
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
         asked = {"device": self.device, **asdict(self._requests)}
-        return {"server": self._base, "command": masked_arguments(self._words), **asked}
+        return {"server": self._base, "command": self._words, **asked}
 
     def start_of(self, setting: Setting) -> tuple[list[str], dict[str, str]]:
         """See ``Target``: the command with its values, and the environment."""
@@ -357,7 +357,7 @@ class ServerTarget(ProgramTarget):
     def command(self, setting: Setting) -> str:
         """See ``Target``: what starts the server; "" if it runs already."""
         own = {name: value for name, value in setting.items() if name not in LOADS or name in names_in(self._words)}
-        return masked(super().command(own)) if self._words else ""
+        return super().command(own) if self._words else ""
 
 
 def _name(run: Run) -> str:

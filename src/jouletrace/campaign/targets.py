@@ -32,6 +32,7 @@ from jouletrace.report.headline import ENERGY
 from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Row, Setting
 from jouletrace.run import Estimate, Run, load
+from jouletrace.run.masking import masked, masked_arguments
 from jouletrace.run.parts import Parts
 from jouletrace.workloads import resolve
 
@@ -342,7 +343,7 @@ class ProgramTarget:
 
     def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
         self._words, self.device, self._limit_s = list(words), device, limit_s
-        self.name = shlex.join(words)
+        self.name = shlex.join(masked_arguments(words))
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
@@ -397,7 +398,7 @@ class ProgramTarget:
                 raise
         if monitor.returncode:
             lines = [line for line in said.splitlines() if line.strip()]
-            raise BrokenOffError(f"exit code {monitor.returncode}: {lines[-1] if lines else 'no message'}")
+            raise BrokenOffError(f"exit code {monitor.returncode}: {masked(lines[-1]) if lines else 'no message'}")
 
     def end_process(self) -> None:
         """See ``Target``: each visit is a process."""
@@ -421,9 +422,9 @@ class ProgramTarget:
         """See ``Target``: the Runs of programs aren't joined."""
 
     def command(self, setting: Setting) -> str:
-        """See ``Target``."""
+        """See ``Target``; it has no secrets."""
         assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting, NAMES).items()]
-        return " ".join([*assigned, shlex.join(filled(self._words, setting))])
+        return " ".join([*map(masked, assigned), shlex.join(masked_arguments(filled(self._words, setting)))])
 
 
 def names_in(words: Sequence[str]) -> set[str]:
