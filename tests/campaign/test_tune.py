@@ -440,6 +440,12 @@ def test_a_program_with_a_name_that_nothing_fills_is_refused(tmp_path):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path)
 
 
+def test_a_name_that_no_variable_can_have_is_refused(tmp_path):
+    target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
+    with pytest.raises(BadInputError, match=r"--over batch size: neither {batch size} in the command"):
+        run_tune(target, parse_over(["batch size=1,2"]), tmp_path)
+
+
 def test_iterations_of_a_program_have_no_limit(tmp_path):
     target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
     with pytest.raises(BadInputError, match="aren't timed"):

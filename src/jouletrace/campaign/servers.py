@@ -123,7 +123,8 @@ class Started:
         if code is None:
             return None
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the server {how}{when}{self._said()}"
+        hint = "" if code else "; one that goes to the background can't be ended: keep it in the foreground"
+        return f"the server {how}{when}{hint}{self._said()}"
 
     def _said(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -226,6 +227,7 @@ class ServerTarget(ProgramTarget):
             raise BadInputError(f"tune: the command has {{{unknown[0]}}}, which no --over names")
         if not 0 < self._requests.duration_s < math.inf:
             raise BadInputError(f"--duration {self._requests.duration_s:g}: must be more than 0 s")
+        self.start_of(settings[0])
         for setting in settings:
             self._level(setting, 0)
         with ExitStack() as stack:

@@ -350,6 +350,7 @@ class ProgramTarget:
         open_device(self.device).close()
         for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
+        variables(self._words, settings[0], NAMES)
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
@@ -438,8 +439,14 @@ def filled(words: Sequence[str], setting: Setting) -> list[str]:
 
 
 def variables(words: Sequence[str], setting: Setting, but: Sequence[str] = ()) -> dict[str, str]:
-    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some."""
+    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some.
+
+    Raises:
+        BadInputError: If a name is none of a variable, which no shell could set.
+    """
     named = names_in(words).union(but)
+    if wrong := [name for name in setting if name not in named and not (name.isascii() and name.isidentifier())]:
+        raise BadInputError(f"--over {wrong[0]}: neither {{{wrong[0]}}} in the command nor the name of a variable")
     return {name: str(value) for name, value in setting.items() if name not in named}
 
 
