@@ -535,6 +535,14 @@ def test_a_damaged_result_is_refused_in_a_line(tmp_path, start, damage):
         printed(tmp_path, "table")
 
 
+def test_a_result_that_cannot_be_written_ends_it_in_a_line(tmp_path, start):
+    tuned(tmp_path, start)
+    (tmp_path / "result.json").unlink()
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(BadInputError, match=r"cannot write .*result\.json: Is a directory"):
+        tuned(tmp_path, start)
+
+
 def test_what_a_spent_budget_left_is_named_with_how_to_go_on(tmp_path, start):
     found, _ = tuned(tmp_path, start, budget_s=1e-9)
     said = " ".join(render(found).split())

@@ -135,9 +135,16 @@ def carry_out(
     return tally
 
 
-def keep_result(folder: Path, text: str) -> None:
-    """Write the result of a campaign, its JSON, to its folder."""
-    write_whole(folder / RESULT, text.encode(), mode=file_mode())
+def keep(path: Path, text: str) -> None:
+    """Write a file of a campaign.
+
+    Raises:
+        BadInputError: If it can't be written.
+    """
+    try:
+        write_whole(path, text.encode(), mode=file_mode())
+    except OSError as error:
+        raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -180,10 +187,7 @@ def claimed(
                         f"{shown(folder)} holds a {what} with other settings ({name}: {was:.60}, not {now:.60}); "
                         "give another -o, or the same command to resume"
                     )
-        try:
-            write_whole(path, json.dumps({**more, "settings": asked}, indent=1).encode(), mode=file_mode())
-        except OSError as error:
-            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
+        keep(path, json.dumps({**more, "settings": asked}, indent=1))
         yield
 
 

@@ -23,7 +23,7 @@ from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
-from jouletrace.campaign.loop import Note, Outcome, Watch, carry_out, claimed, folder_of, keep_result
+from jouletrace.campaign.loop import RESULT, Note, Outcome, Watch, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.servers import Requests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
@@ -437,7 +437,7 @@ def run_tune(
                 finally:
                     target.close()
             if (found := campaign.result()) is not None:
-                keep_result(folder, render(found, "json"))
+                keep(folder / RESULT, render(found, "json"))
             return found, campaign.ended_by
 
 
