@@ -543,6 +543,14 @@ def test_a_result_that_cannot_be_written_ends_it_in_a_line(tmp_path, start):
         tuned(tmp_path, start)
 
 
+def test_a_folder_in_which_nothing_was_measured_is_free_for_another_command(tmp_path, start):
+    start.failing = (1,)
+    with pytest.raises(NotPossibleError):
+        tuned(tmp_path, start, against={"batch": "1"})
+    found, _ = tuned(tmp_path, start, against={"batch": "8"})
+    assert found.best is not None
+
+
 def test_what_a_spent_budget_left_is_named_with_how_to_go_on(tmp_path, start):
     found, _ = tuned(tmp_path, start, budget_s=1e-9)
     said = " ".join(render(found).split())

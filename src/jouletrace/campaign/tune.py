@@ -43,7 +43,7 @@ from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.tune import OBJECTIVES, Row, Setting, Tuning, render
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import safe_name
+from jouletrace.run.files import RUN_JSON, safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.workloads import resolve
@@ -436,6 +436,9 @@ def run_tune(
                     campaign.race(reference, combined, budget_s, Watch(progress, "visit"))
                 finally:
                     target.close()
+                    if not any((folder / VISITS).rglob(RUN_JSON)):  # another command may have the folder
+                        shutil.rmtree(folder / VISITS, ignore_errors=True)
+                        (folder / CLAIM).unlink(missing_ok=True)
             if (found := campaign.result()) is not None:
                 keep(folder / RESULT, render(found, "json"))
             return found, campaign.ended_by
