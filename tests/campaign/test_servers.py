@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import time
 from collections import Counter
 
@@ -201,6 +202,12 @@ def test_a_server_that_never_answers_is_ended_at_the_deadline(spent):
     port = served_program.free_port()
     with pytest.raises(TimeoutError, match=r"doesn't answer at http://127.0.0.1:\d+/v1 after 2 s"):
         Started(served_program.command(port, spent, "hangs"), {}, f"http://127.0.0.1:{port}/v1", 2.0)
+
+
+def test_a_server_that_goes_to_the_background_is_refused_with_the_reason():
+    port = served_program.free_port()
+    with pytest.raises(BrokenOffError, match=r"ended with code 0 before it answered; .* keep it in the foreground"):
+        Started([sys.executable, "-c", ""], {}, f"http://127.0.0.1:{port}/v1", 30.0)
 
 
 @pytest.mark.thorough

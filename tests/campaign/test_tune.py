@@ -440,6 +440,12 @@ def test_a_program_with_a_name_that_nothing_fills_is_refused(tmp_path):
         run_tune(target, parse_over(["batch=1,2"]), tmp_path)
 
 
+def test_a_name_that_no_variable_can_have_is_refused(tmp_path):
+    target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
+    with pytest.raises(BadInputError, match=r"--over batch size: neither {batch size} in the command"):
+        run_tune(target, parse_over(["batch size=1,2"]), tmp_path)
+
+
 def test_iterations_of_a_program_have_no_limit(tmp_path):
     target = target_of(["python", "x.py"], SETTINGS, (), 60.0)
     with pytest.raises(BadInputError, match="aren't timed"):
@@ -453,6 +459,21 @@ def program(folder, text, limit_s=60.0):
     return target_of(
         [sys.executable, str(script), "{n}"], ProfileSettings(device="sim:h100?load=1000:300"), (), limit_s
     )
+
+
+def test_no_secret_of_a_program_is_written(tmp_path):
+    text = "import sys, time\ntime.sleep(0.5)\nif sys.argv[1] == '3': sys.exit(' '.join(sys.argv[2:]))\n"
+    (tmp_path / "program.py").write_text(text)
+    words = [sys.executable, str(tmp_path / "program.py"), "{n}", "--api-key", "hunter2-Xk93-valley"]
+    device = ProfileSettings(device="sim:h100?load=1000:300")
+    target = target_of(words, device, (), 60.0)
+    for _ in range(2):  # the second resumes it
+        found, _ = run_tune(target, parse_over(["n=1,3"]), tmp_path / "tuned")
+    assert [row.outcome for row in found.rows] == ["done", "vanished"]
+    assert found.workload.endswith("--api-key '***'")
+    assert target.command({"n": "1"}).endswith("--api-key '***'")
+    files = [path for path in (tmp_path / "tuned").rglob("*") if path.is_file()]
+    assert not [path for path in files if words[-1].encode() in path.read_bytes()]
 
 
 def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
@@ -493,9 +514,41 @@ def test_the_folder_shows_what_the_command_printed(tmp_path, start):
     tuned(tmp_path / "spent", start, budget_s=1e-9)
     assert "nothing else was measured" in printed(tmp_path / "spent", "table")[0]
     assert printed(tmp_path / "visits", "table") is None
-    (tmp_path / "result.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda stated: stated.clear(),
+        lambda stated: stated.update(per=None),
+        lambda stated: stated["settings"][0].update(outcome=5),
+        lambda stated: stated["settings"][0].update(cost="x"),
+        lambda stated: stated["settings"][0]["cost"].update(low=-1e308),
+    ],
+)
+def test_a_damaged_result_is_refused_in_a_line(tmp_path, start, damage):
+    tuned(tmp_path, start)
+    stated = json.loads((tmp_path / "result.json").read_bytes())
+    damage(stated)
+    (tmp_path / "result.json").write_text(json.dumps(stated))
     with pytest.raises(BadInputError, match=r"result\.json can't be read"):
         printed(tmp_path, "table")
+
+
+def test_a_result_that_cannot_be_written_ends_it_in_a_line(tmp_path, start):
+    tuned(tmp_path, start)
+    (tmp_path / "result.json").unlink()
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(BadInputError, match=r"cannot write .*result\.json: Is a directory"):
+        tuned(tmp_path, start)
+
+
+def test_a_folder_in_which_nothing_was_measured_is_free_for_another_command(tmp_path, start):
+    start.failing = (1,)
+    with pytest.raises(NotPossibleError):
+        tuned(tmp_path, start, against={"batch": "1"})
+    found, _ = tuned(tmp_path, start, against={"batch": "8"})
+    assert found.best is not None
 
 
 def test_what_a_spent_budget_left_is_named_with_how_to_go_on(tmp_path, start):

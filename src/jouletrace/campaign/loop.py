@@ -17,6 +17,7 @@ from jouletrace.processes.locks import alone_in
 from jouletrace.profiler.progress import Progress
 from jouletrace.run.files import shown, write_whole
 from jouletrace.run.header import jsonable
+from jouletrace.run.masking import masked_all
 from jouletrace.run.places import file_mode, fresh_folder
 
 Point = TypeVar("Point", bound=Hashable)
@@ -134,9 +135,16 @@ def carry_out(
     return tally
 
 
-def keep_result(folder: Path, text: str) -> None:
-    """Write the result of a campaign, its JSON, to its folder."""
-    write_whole(folder / RESULT, text.encode(), mode=file_mode())
+def keep(path: Path, text: str) -> None:
+    """Write a file of a campaign.
+
+    Raises:
+        BadInputError: If it can't be written.
+    """
+    try:
+        write_whole(path, text.encode(), mode=file_mode())
+    except OSError as error:
+        raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -158,7 +166,7 @@ def claimed(
 ) -> Iterator[None]:
     """Hold the folder of a campaign, a ``what``, whose settings are in the file ``path``, with ``more``.
 
-    They are written, or must be those written before, except that the ``free`` ones may differ.
+    They are written, without secrets, or must be those written before, except that the ``free`` ones may differ.
 
     Raises:
         BadInputError: If the folder holds something else, or can't be written.
@@ -166,7 +174,7 @@ def claimed(
     """
     folder = path.parent
     with alone_in(folder, f"running a {what}"):
-        known, asked = claim_at(path), jsonable(dict(settings))
+        known, asked = claim_at(path), masked_all(jsonable(dict(settings)))
         if known is None and any(not other.name.startswith(".") for other in folder.iterdir()):
             raise BadInputError(f"{shown(folder)} is not empty and holds no {what}")
         if known is not None:
@@ -179,10 +187,7 @@ def claimed(
                         f"{shown(folder)} holds a {what} with other settings ({name}: {was:.60}, not {now:.60}); "
                         "give another -o, or the same command to resume"
                     )
-        try:
-            write_whole(path, json.dumps({**more, "settings": asked}, indent=1).encode(), mode=file_mode())
-        except OSError as error:
-            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
+        keep(path, json.dumps({**more, "settings": asked}, indent=1))
         yield
 
 

@@ -33,7 +33,7 @@ def printed(folder: Path, form: str, *, colour: bool = False) -> tuple[str, Path
         if (folder / tune.CLAIM).is_file():
             found = tune_report.from_dict(json.loads(path.read_bytes()), folder)
             return tune_report.render(found, form, colour=colour), folder / tune.VISITS
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise BadInputError(f"{shown(path)} can't be read: {error}") from None
     return None
 

@@ -45,7 +45,7 @@ from jouletrace.report.serving import COST
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON
-from jouletrace.run.masking import masked, masked_arguments
+from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
 
@@ -123,7 +123,8 @@ class Started:
         if code is None:
             return None
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the server {how}{when}{self._said()}"
+        hint = "" if code else "; one that goes to the background can't be ended: keep it in the foreground"
+        return f"the server {how}{when}{hint}{self._said()}"
 
     def _said(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -226,6 +227,7 @@ class ServerTarget(ProgramTarget):
             raise BadInputError(f"tune: the command has {{{unknown[0]}}}, which no --over names")
         if not 0 < self._requests.duration_s < math.inf:
             raise BadInputError(f"--duration {self._requests.duration_s:g}: must be more than 0 s")
+        self.start_of(settings[0])
         for setting in settings:
             self._level(setting, 0)
         with ExitStack() as stack:
@@ -248,7 +250,7 @@ class ServerTarget(ProgramTarget):
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
         asked = {"device": self.device, **asdict(self._requests)}
-        return {"server": self._base, "command": masked_arguments(self._words), **asked}
+        return {"server": self._base, "command": self._words, **asked}
 
     def start_of(self, setting: Setting) -> tuple[list[str], dict[str, str]]:
         """See ``Target``: the command with its values, and the environment."""
@@ -357,7 +359,7 @@ class ServerTarget(ProgramTarget):
     def command(self, setting: Setting) -> str:
         """See ``Target``: what starts the server; "" if it runs already."""
         own = {name: value for name, value in setting.items() if name not in LOADS or name in names_in(self._words)}
-        return masked(super().command(own)) if self._words else ""
+        return super().command(own) if self._words else ""
 
 
 def _name(run: Run) -> str:

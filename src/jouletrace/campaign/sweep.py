@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from jouletrace.analysis.conditions import not_taken, read_back
 from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
 from jouletrace.campaign.loop import (
+    RESULT,
     Note,
     PointObserver,
     PointOutcome,
@@ -21,7 +22,7 @@ from jouletrace.campaign.loop import (
     carry_out,
     claimed,
     folder_of,
-    keep_result,
+    keep,
 )
 from jouletrace.campaign.repeats import gathered, is_measured, numbered, places_of
 from jouletrace.campaign.worker import last_line, profile_in_child, reason_of
@@ -170,7 +171,7 @@ def run_sweep(
             tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
         found = judged(found, limits)
-        keep_result(folder, render(found, "json"))
+        keep(folder / RESULT, render(found, "json"))
     return found, tally
 
 

@@ -32,6 +32,7 @@ from jouletrace.report.headline import ENERGY
 from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Setting, SettingRow
 from jouletrace.run import Estimate, Run, load
+from jouletrace.run.masking import masked, masked_arguments
 from jouletrace.run.parts import Parts
 from jouletrace.workloads import resolve
 
@@ -342,13 +343,14 @@ class ProgramTarget:
 
     def __init__(self, words: Sequence[str], device: str, limit_s: float) -> None:
         self._words, self.device, self._limit_s = list(words), device, limit_s
-        self.name = shlex.join(words)
+        self.name = shlex.join(masked_arguments(words))
 
     def check(self, settings: Sequence[Setting]) -> None:
         """See ``Target``."""
         open_device(self.device).close()
         for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
+        variables(self._words, settings[0], NAMES)
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
@@ -397,7 +399,7 @@ class ProgramTarget:
                 raise
         if monitor.returncode:
             lines = [line for line in said.splitlines() if line.strip()]
-            raise BrokenOffError(f"exit code {monitor.returncode}: {lines[-1] if lines else 'no message'}")
+            raise BrokenOffError(f"exit code {monitor.returncode}: {masked(lines[-1]) if lines else 'no message'}")
 
     def end_process(self) -> None:
         """See ``Target``: each visit is a process."""
@@ -421,9 +423,9 @@ class ProgramTarget:
         """See ``Target``: the Runs of programs aren't joined."""
 
     def command(self, setting: Setting) -> str:
-        """See ``Target``."""
+        """See ``Target``; it has no secrets."""
         assigned = [f"{name}={shlex.quote(value)}" for name, value in variables(self._words, setting, NAMES).items()]
-        return " ".join([*assigned, shlex.join(filled(self._words, setting))])
+        return " ".join([*map(masked, assigned), shlex.join(masked_arguments(filled(self._words, setting)))])
 
 
 def names_in(words: Sequence[str]) -> set[str]:
@@ -437,8 +439,14 @@ def filled(words: Sequence[str], setting: Setting) -> list[str]:
 
 
 def variables(words: Sequence[str], setting: Setting, but: Sequence[str] = ()) -> dict[str, str]:
-    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some."""
+    """Variables of the environment of a command: the dimensions that no word names, ``but`` for some.
+
+    Raises:
+        BadInputError: If a name is none of a variable, which no shell could set.
+    """
     named = names_in(words).union(but)
+    if wrong := [name for name in setting if name not in named and not (name.isascii() and name.isidentifier())]:
+        raise BadInputError(f"--over {wrong[0]}: neither {{{wrong[0]}}} in the command nor the name of a variable")
     return {name: str(value) for name, value in setting.items() if name not in named}
 
 

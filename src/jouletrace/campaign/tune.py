@@ -23,7 +23,7 @@ from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.serving.steady import percentile as of_requests
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
-from jouletrace.campaign.loop import Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep_result
+from jouletrace.campaign.loop import RESULT, Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.servers import BenchRequests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
@@ -43,7 +43,7 @@ from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.tune import OBJECTIVES, Setting, SettingRow, Tuning, render
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import safe_name
+from jouletrace.run.files import RUN_JSON, safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.workloads import resolve
@@ -438,8 +438,11 @@ def run_tune(
                     campaign.race(reference, combined, budget_s, PointObserver(progress, "visit"))
                 finally:
                     target.close()
+                    if not any((folder / VISITS).rglob(RUN_JSON)):  # another command may have the folder
+                        shutil.rmtree(folder / VISITS, ignore_errors=True)
+                        (folder / CLAIM).unlink(missing_ok=True)
             if (found := campaign.result()) is not None:
-                keep_result(folder, render(found, "json"))
+                keep(folder / RESULT, render(found, "json"))
             return found, campaign.ended_by
 
 

@@ -76,14 +76,13 @@ def tune(
     reference are then measured again in two further processes before a saving is promised.
     """
     from jouletrace.campaign.limits import parse_limits
-    from jouletrace.campaign.loop import folder_of
+    from jouletrace.campaign.loop import folder_of, keep
     from jouletrace.campaign.servers import BenchRequests
     from jouletrace.campaign.targets import parse_over
     from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, shares_of, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.report.tune import render, write_page
-    from jouletrace.run.files import quoted, write_whole
-    from jouletrace.run.places import file_mode
+    from jouletrace.run.files import quoted
 
     form, dimensions = check_form(form, json), parse_over(over or [])
     limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
@@ -106,14 +105,14 @@ def tune(
         if found is None:
             say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")
         else:
-            write_whole(folder / "settings.csv", render(found, "csv").encode(), mode=file_mode())
+            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.flush()
+            keep(folder / "settings.csv", render(found, "csv"))
             try:
                 write_page(found, folder / "tune.html")
                 pictured = "; tune.html has the front"
             except NotPossibleError:  # plotly is an extra
                 pictured = ""
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
-            sys.stdout.flush()
             say(f"saved {folder}{pictured}")
             if form == "table" and (folder / CHOSEN).exists():
                 chosen, reference = quoted(folder / CHOSEN), quoted(folder / REFERENCE)
