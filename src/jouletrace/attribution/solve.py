@@ -103,14 +103,30 @@ class Solution:
         left, shown = self._weighed[:, 0] - self._weighed[:, 1:] @ self.unknowns, self._weighed[:, 1:]
         away = []
         for mine in filter(len, np.split(np.arange(len(at)), -(-np.arange(1, blocks) * len(at) // blocks))):
-            begin = at[mine].min() // k * k
-            unit = np.zeros((len(self._moved) - begin, len(mine)), order="F")
+            begin, end = at[mine].min() // k * k, at[mine].max() + 1
+            unit = np.zeros((end - begin, len(mine)), order="F")
             unit[at[mine] - begin, np.arange(len(mine))] = weight[mine]
-            half = dtbtrs(self._factor[:, begin:], unit, uplo="L", overwrite_b=1)[0]
+            half = dtbtrs(self._factor[:, begin:end], unit, uplo="L", overwrite_b=1)[0]
             own = np.diag(weight[mine]) - half.T @ half - shown[mine] @ self.inverse @ shown[mine].T
+            if end < len(self._moved):  # what the states behind the block take of it
+                behind = self._link(end, len(half)) @ half[-len(self._factor) + 1 :]
+                own -= behind.T @ self._behind(end, len(behind)) @ behind
             away.append(self.inverse @ shown[mine].T @ np.linalg.solve(own, left[mine]))
         spread = np.stack(away) * jackknife_width(blocks)
         return np.asarray(spread.T @ spread + self.inverse / self.problem.unknowns.variance @ self.inverse)
+
+    def _link(self, end: int, most: int) -> Floats:
+        """Rows of the factor from ``end`` on, by the columns before it that they reach: at most ``most`` of these."""
+        width = len(self._factor) - 1
+        rows, columns = np.arange(min(width, len(self._moved) - end)), np.arange(-min(width, most), 0)
+        apart = rows[:, None] - columns
+        return np.where(apart <= width, self._factor[np.minimum(apart, width), end + columns], 0.0)
+
+    def _behind(self, end: int, count: int) -> Floats:
+        """The first ``count`` rows and columns of the inverse of the factor from ``end`` on times its transpose."""
+        unit = np.eye(len(self._moved) - end, count, order="F")
+        lower = dtbtrs(self._factor[:, end:], unit, uplo="L", overwrite_b=1)[0]
+        return np.asarray(lower.T @ lower)
 
 
 @dataclass(frozen=True)
