@@ -113,7 +113,6 @@ def test_clocks_are_rounded_to_those_supported_with_a_note():
         (SIM, {"clock": [100.0]}, "SM clock of 100 MHz: .* allows 210 to 1980 MHz"),
         (SIM, {"clock": [float("nan")]}, "allows 210 to 1980 MHz"),
         ("cpu", {"clock": [1200.0]}, "only a whole GPU"),
-        ("sim:h100?mig=1g.10gb", {"clock": [1200.0]}, "only a whole GPU"),
         ("sim:h100?rounds=0", {"clock": [1200.0]}, "at least 1 MHz"),
         ("sim:h100?lags=-1", {"clock": [1200.0]}, "must not be negative"),
     ],

@@ -39,7 +39,7 @@ def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
         "run.model.Run",
         "run.parts.Parts",
         "run.parts.Part",
-        "run.paths.Step",
+        "run.paths.PathStep",
         "run.division.Division",
         "run.sums.Sums",
         "report.table.Cell",

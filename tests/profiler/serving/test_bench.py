@@ -2,7 +2,6 @@
 
 import itertools
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, benc
 from jouletrace.profiler.serving.client import ALL_FAILED
 from jouletrace.profiler.serving.load import Lengths, OfferedLoad, PlannedRequest, closed_levels, open_levels
 from jouletrace.run import load, tables
-from metric_server import Page, serving
 from thinned import thinned
 
 GPU = "sim:h100?realtime=1"
@@ -318,25 +316,3 @@ def test_the_client_s_process_ends_with_its_input():
     assert client._child.hear() is None
     assert client._child.how_it_ended() == "ended with code 0"
     client.close()
-
-
-def test_energy_comes_from_a_monitor_on_another_machine(tmp_path):
-    ahead_s, watts = 40.0, 250.0
-
-    def text():
-        now = time.time() + ahead_s
-        until = float(np.floor(now * 10)) / 10
-        labels = '{gpu="0",uuid="GPU-far",name="H100",simulated="true"}'
-        return (
-            f"jouletrace_time_seconds {now!r}\n"
-            f"jouletrace_energy_joules_total{labels} {watts * (until - 1e9)!r}\n"
-            f"jouletrace_energy_timestamp_seconds{labels} {until!r}\n"
-        )
-
-    with serving(Page(text)) as page, answering(Server()) as server:
-        (device,) = open_devices([page.url])
-        settings = BenchSettings(server.url, open_levels([40], "poisson", 2, 1, lengths(), 1), pause_s=1.0)
-        run = bench(settings, [device], folder=tmp_path / "run")
-    power = run.result("power_w", 1)
-    assert power.value == pytest.approx(watts, rel=0.01), (power.reason, run.warnings)
-    assert run.devices[0].details["clock_offset_s"] == pytest.approx(ahead_s, abs=0.5)

@@ -12,6 +12,7 @@ from commands import children_of, command, gone, wait_for
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import hold
+from jouletrace.profiler.gpu_settings import GpuSettings
 from jouletrace.run.scratch import PREFIX
 from jouletrace.wings.mig.apply import open_backend, written_down
 from jouletrace.wings.mig.plan import Layout, layout_of
@@ -29,6 +30,11 @@ def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
         said = command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes")
     assert said.code == 3
     assert "is changing the power limit of SIM-a100-40-0" in said.complaint
+
+
+def test_a_slice_has_no_clock_of_its_own():
+    with pytest.raises(BadInputError, match="only a whole GPU"):
+        GpuSettings("sim:h100?mig=1g.10gb", {"clock": [1200.0]})
 
 
 DIVIDES = """
