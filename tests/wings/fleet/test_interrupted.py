@@ -22,7 +22,7 @@ def broken_off(monkeypatch, request):
             note(PointOutcome(task))
             raise request.param
 
-    monkeypatch.setattr(engine, "Node", Breaks)
+    monkeypatch.setattr(engine, "FleetHost", Breaks)
     monkeypatch.setattr(engine, "find_gpus", lambda *asked: (gpus(1, 2), []))
     monkeypatch.setattr(engine, "busy", lambda boards: {})
     return getattr(request.param, "exit_code", 130), str(request.param) or "interrupted"

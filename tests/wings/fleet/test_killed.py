@@ -17,14 +17,14 @@ FLEET = """
 from pathlib import Path
 from fleet_data import gpus
 from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.engine import FleetHost
 from jouletrace.wings.fleet.plan import FleetSettings, Noise, Task
 from jouletrace.campaign import worker
 from jouletrace.devices import open_device
 worker.MODULE = "fake_campaign_child"
 engine.open_device = lambda spec: open_device("cpu")
 some = gpus(1, 2)
-node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
+node = FleetHost(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
 begun = set()
 def hear(gpu, message):
     begun.add((gpu.id, message["is"]))
@@ -37,14 +37,14 @@ QUIET_FLEET = """
 from pathlib import Path
 from fleet_data import gpus
 from jouletrace.wings.fleet import engine
-from jouletrace.wings.fleet.engine import Node
+from jouletrace.wings.fleet.engine import FleetHost
 from jouletrace.wings.fleet.plan import FleetSettings, Task
 from jouletrace.campaign import worker
 from jouletrace.devices import open_device
 worker.MODULE = "fake_campaign_child"
 engine.open_device = lambda spec: open_device("cpu")
 some = gpus(1, 2)
-node = Node(FleetSettings("hangs"), some, ".")
+node = FleetHost(FleetSettings("hangs"), some, ".")
 node.at_once([Task(gpu, 0) for gpu in some], print, lambda gpu, message: None)
 """
 

@@ -218,7 +218,7 @@ def works(monkeypatch):
                     self._store.add(task, run_of(task))
                     note(PointOutcome(task))
 
-    monkeypatch.setattr(engine, "Node", Works)
+    monkeypatch.setattr(engine, "FleetHost", Works)
     return done, fails
 
 
@@ -333,7 +333,7 @@ def test_two_fleets_into_one_folder_do_not_both_run(tmp_path, monkeypatch, works
             assert works[0] == []
             super().at_once(group, note, hear)
 
-    monkeypatch.setattr(engine, "Node", Twice)
+    monkeypatch.setattr(engine, "FleetHost", Twice)
     run_fleet(settings, host(1), folder)
     assert works[0] == [("GPU-0000", 0)]
 

@@ -18,7 +18,7 @@ def test_it_trains_beside_the_product_on_the_gpus_that_are_named(workspace, caps
             raise NotPossibleError("that was all")
 
     boards = gpus(1, 4)
-    monkeypatch.setattr(engine, "Node", Asked)
+    monkeypatch.setattr(engine, "FleetHost", Asked)
     monkeypatch.setattr(engine, "find_gpus", lambda *wanted: (boards[:1], boards[1:]))
     monkeypatch.setattr(engine, "busy", lambda boards: {})
     noise = ("--noise", "resnet50@1,2,3", "--noise-task", "train", "--noise-batch", "128")
