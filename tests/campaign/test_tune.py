@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jouletrace as jt
+from jouletrace.campaign import tune as tuning
 from jouletrace.campaign.child import Doing
 from jouletrace.campaign.limits import parse_limits
 from jouletrace.campaign.results import printed
@@ -601,3 +603,17 @@ def test_what_is_wrong_with_the_reference_names_its_option(value, says):
     with pytest.raises(BadInputError, match=says) as caught:
         setting_of(SETTINGS, parse_over(["batch=1,8"]), {"batch": value})
     assert str(caught.value).startswith(f"--against 'batch={value}': ")
+
+
+def test_python_takes_a_value_a_list_or_a_text_for_a_dimension(tmp_path, monkeypatch):
+    asked = []
+
+    def run_tune(target, over, folder, **options):
+        asked.append(over)
+        return None, KeyboardInterrupt()
+
+    monkeypatch.setattr(tuning, "run_tune", run_tune)
+    over = {"batch": 8, "mode": ["eager", "graph"], "dtype": "fp16,bf16"}
+    with pytest.raises(KeyboardInterrupt):
+        jt.tune("deit-tiny", over, folder=tmp_path / "tuned", device="sim:h100")
+    assert asked == [{"batch": (8,), "mode": ("eager", "graph"), "dtype": ("fp16", "bf16")}]

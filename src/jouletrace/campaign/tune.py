@@ -11,7 +11,7 @@ import itertools
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -529,9 +529,10 @@ def tune(
         BadInputError: If a value, the limit or an option is invalid, or the folder holds something else.
         NotPossibleError: If the reference can't be measured.
     """
-    texts = [
-        f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in over.items()
-    ]
+    several = {
+        name: one if isinstance(one, Iterable) and not isinstance(one, str) else [one] for name, one in over.items()
+    }
+    texts = [f"{name}={','.join(map(str, values))}" for name, values in several.items()]
     settings = ProfileSettings(**named(ProfileSettings, options, "tune"))
     dimensions = parse_over(texts)
     limits = parse_limits(limit, "limit", shares_of([workload], dimensions, settings.device))
