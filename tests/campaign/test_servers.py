@@ -15,6 +15,7 @@ from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.campaign import servers
 from jouletrace.campaign.limits import OF_REQUESTS, joint, parse_limits
+from jouletrace.campaign.loop import DamagedError
 from jouletrace.campaign.servers import BenchRequests, ServerTarget, Started, check_free
 from jouletrace.campaign.targets import parse_over
 from jouletrace.campaign.tune import run_tune, target_of
@@ -202,6 +203,20 @@ def test_a_server_that_never_answers_is_ended_at_the_deadline(spent):
     port = served_program.free_port()
     with pytest.raises(TimeoutError, match=r"doesn't answer at http://127.0.0.1:\d+/v1 after 2 s"):
         Started(served_program.command(port, spent, "hangs"), {}, f"http://127.0.0.1:{port}/v1", 2.0)
+
+
+def test_a_damaged_visit_is_no_missing_one(tmp_path):
+    target = ServerTarget("gpt2", [], ProfileSettings(device="sim:h100"), 30.0, BenchRequests())
+    assert not target.is_there({"rate": "1"}, tmp_path)
+    (tmp_path / "run.json").write_text('{"schema":')
+    with pytest.raises(DamagedError, match=r"run\.json"):
+        target.is_there({"rate": "1"}, tmp_path)
+
+
+def test_a_key_that_no_header_can_carry_is_refused_in_a_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENAI_API_KEY", "schlüssel")
+    with pytest.raises(BadInputError, match="OPENAI_API_KEY holds characters that no header can carry"):
+        tuned(tmp_path / "tuned", ["http://127.0.0.1:9"], ["concurrency=1,4"])
 
 
 def test_a_server_that_goes_to_the_background_is_refused_with_the_reason():

@@ -29,22 +29,21 @@ from jouletrace.analysis.serving.steady import requests_of, steady_window
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Joint
 from jouletrace.campaign.race import MOST_PROCESSES
-from jouletrace.campaign.repeats import numbered
+from jouletrace.campaign.repeats import numbered, run_at
 from jouletrace.campaign.targets import ProgramTarget, VisitFigures, filled, names_in, variables
 from jouletrace.devices import is_simulated, open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
 from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.serving.bench import bench, in_use, refuse
-from jouletrace.profiler.serving.client import KEY
+from jouletrace.profiler.serving.client import key_header
 from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad, load_levels
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.reasons import reason
 from jouletrace.report.serving import COST
 from jouletrace.report.tune import PER_TOKEN, Setting
-from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import RUN_JSON
+from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
@@ -146,15 +145,10 @@ def _answers(base: str) -> bool:
     """True if a server is ready: neither its list of models nor its health is an error of its own (503: loading)."""
     try:
         return all(
-            page(url, PATIENCE_S, _headers()).status < 500 for url in (f"{base}/models", f"{_root(base)}/health")
+            page(url, PATIENCE_S, key_header()).status < 500 for url in (f"{base}/models", f"{_root(base)}/health")
         )
     except OSError:
         return False
-
-
-def _headers() -> dict[str, str]:
-    key = os.environ.get(KEY, "").strip()
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def check_free(base: str, patience_s: float = 0.0) -> None:
@@ -243,7 +237,7 @@ class ServerTarget(ProgramTarget):
             check_free(self._base)
         elif not self._simulated:
             try:
-                page(f"{self._base}/models", PATIENCE_S, _headers())
+                page(f"{self._base}/models", PATIENCE_S, key_header())
             except OSError as error:
                 raise NotPossibleError(f"{error}; with -- SERVER COMMAND tune starts it") from None
 
@@ -258,7 +252,7 @@ class ServerTarget(ProgramTarget):
 
     def is_there(self, setting: Setting, place: Path) -> bool:
         """See ``Target``."""
-        run = load(place) if (place / RUN_JSON).exists() else None
+        run = run_at(place)
         return run is not None and run.complete and _cost(run).value is not None
 
     def measure(self, setting: Setting, seconds: float, place: Path, process: int) -> None:
@@ -329,10 +323,6 @@ class ServerTarget(ProgramTarget):
         if self._server is not None:
             self._server.close()
             self._server = None
-
-    def close(self) -> None:
-        """See ``Target``."""
-        self.end_process()
 
     def figures(self, run: Run) -> VisitFigures:
         """See ``Target``: energy and time per output token of the steady state; latencies are of its requests."""

@@ -405,7 +405,8 @@ class ProgramTarget:
         """See ``Target``: each visit is a process."""
 
     def close(self) -> None:
-        """See ``Target``: none is left."""
+        """See ``Target``."""
+        self.end_process()
 
     def figures(self, run: Run) -> VisitFigures:
         """See ``Target``."""

@@ -20,6 +20,7 @@ import time
 from contextlib import nullcontext, suppress
 from typing import Any
 
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.exchanges import Exchanges
 from jouletrace.profiler.serving.few_events import event_loop
 from jouletrace.profiler.serving.priority import RealTime
@@ -38,6 +39,18 @@ Row = list[Any]
 chunks arrived, nanoseconds after it was sent."""
 
 
+def key_header() -> dict[str, str]:
+    """The header with the server's key, which is read from the environment; empty without a key.
+
+    Raises:
+        BadInputError: If no header can carry the key.
+    """
+    key = os.environ.get(KEY, "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise BadInputError(f"{KEY} holds characters that no header can carry")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class Client:
     """Sends requests to one server.
 
@@ -49,10 +62,10 @@ class Client:
 
     def __init__(self, base: str, model: str, timeout_s: float) -> None:
         self._base, self._model, self._timeout_s = base, model, timeout_s
-        key = os.environ.get(KEY, "").strip()
-        if not key.isascii() or not key.isprintable():
-            raise _RefusedError(f"{KEY} holds characters that no header can carry")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            self._headers = key_header()
+        except BadInputError as error:
+            raise _RefusedError(str(error)) from None
         self._exchanges = Exchanges(base, self._headers, timeout_s, self.now_ns)
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._bodies: Bodies | None = None
