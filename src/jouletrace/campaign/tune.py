@@ -203,10 +203,12 @@ class _Campaign:
                 note(self._failed[visit.number])
 
         allowed = (BadInputError, NotPossibleError) if visits[0].order else ()
+        outcomes: Mapping[PlannedVisit, PointOutcome[PlannedVisit]] = {}
         with suppress(*allowed):  # no visit of this process succeeded, which the race takes into account
-            self.ended_by = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits").ended_by
-        for visit in visits:
-            if visit not in self._read and visit.number not in self._failed and is_there(visit):
+            tally = carry_out([[visit] for visit in visits], is_there, measure, watch, "visits")
+            outcomes, self.ended_by = tally.outcomes, tally.ended_by
+        for visit, outcome in outcomes.items():
+            if not outcome.reason and visit not in self._read and visit.number not in self._failed:  # it was there
                 self._take(visit)
 
     def _take(self, visit: PlannedVisit) -> None:
