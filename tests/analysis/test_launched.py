@@ -127,7 +127,7 @@ def test_the_nearest_operator_counts_and_its_first_kernel_gives_the_shape():
 
 
 JOINED = {"joins": {"device_spans": 0}}
-"""What is stated of a file whose kernels are joined with their launches."""
+"""Facts of a file whose kernels are joined with their launches."""
 
 
 def imported(facts, kind, name="GPU", late_ns=0):

@@ -158,7 +158,7 @@ def options(*command: str) -> set[str]:
 
 
 def check_that_lines_fit(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
-    """What a command prints fits a terminal of 80 columns, and nothing is left out for that."""
+    """The output of a command fits a terminal of 80 columns, and nothing is left out for that."""
     monkeypatch.setenv("COLUMNS", "80")
     narrow = done(*command).out
     assert max(map(len, narrow.splitlines())) <= 80

@@ -278,4 +278,4 @@ def make_export(path, kernels):
 
 LAUNCHES = [(GEMM, (8, 1, 1))]
 MAKERS = {"kineto": kineto, "nsys": nsys, "ncu": lambda path: ncu_details(path, LAUNCHES)}
-"""What writes a file of a format, by its name."""
+"""Functions that write a file of a format, by its name."""

@@ -72,8 +72,8 @@ def hanging_sweep(folder: Path, command: Sequence[str], changed: Callable[[], bo
 
 
 HANGUPS = [pytest.param((signal.SIGHUP,), marks=pytest.mark.slow), (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP)]
-"""What a dropped connection sends. Shells send it twice, systemd after SIGTERM: the second may come while the first is
-being served."""
+"""Signals that a dropped connection sends. Shells send it twice, systemd after SIGTERM: the second may come while the
+first is being served."""
 
 
 def check_that_it_ends(process: subprocess.Popen[str], numbers: Sequence[int]) -> None:

@@ -63,9 +63,11 @@ def _verdict(found: Diagnosis, device: str | None) -> list[str]:
     names = ", ".join(dict.fromkeys(one.info.name for one in powered))
     energy = f"energy: yes, of {names}" if powered else "energy: no, no device here reports its power; time alone"
     missing = [name for name in ("torch", "transformers") if not found.extras.get(name, {}).get("available")]
-    models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
     meters = bool(found.devices) and all(one.info.kind == "meter" for one in found.devices)
-    models = "models: no, a meter runs none" if meters else models
+    if meters:
+        models = "models: no, a meter runs none"
+    else:
+        models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
     here = "" if device is None else f" --device {shlex.quote(device)}"
     busy = [process for one in gpus for process in one.processes]
     uncalibrated = next((one for one in gpus if one.calibrated_days_ago is None), None)

@@ -1,4 +1,4 @@
-"""What an imported timeline has in the flat table of kernels."""
+"""An imported timeline in the flat table of kernels."""
 
 import csv
 

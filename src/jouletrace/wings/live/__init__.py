@@ -1,4 +1,4 @@
-"""What a monitor reads, live: a page and Prometheus metrics (``monitor --serve``), and GPUs read from such a page."""
+"""Readings of a monitor, live: a page and Prometheus metrics (``monitor --serve``), and GPUs read from such a page."""
 
 from jouletrace.wing import Wing
 
