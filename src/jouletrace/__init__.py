@@ -115,9 +115,9 @@ def __getattr__(name: str) -> Any:
 
 def _homes() -> dict[str, str]:
     """Module of each name; those of wings can't replace others."""
-    from jouletrace.wing import added
+    from jouletrace.wing import registered
 
-    return added("names") | _HOMES
+    return registered("names", _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
+from types import MappingProxyType
 
 ENTRY_POINTS = "jouletrace.wings"
 """The group of entry points, and the package of the wings that come with jouletrace."""
@@ -26,7 +27,7 @@ ENTRY_POINTS = "jouletrace.wings"
 
 @dataclass(frozen=True)
 class Wing:
-    """What a package adds, by name; its code is named by modules.
+    """Additions of a package to the core, by name; its code is named by modules.
 
     Attributes:
         commands: Command of ``jouletrace``: module with a ``COMMAND`` (``cli.command.Command``).
@@ -77,9 +78,12 @@ def wings() -> dict[str, Wing]:
     return found
 
 
-def added(kind: str) -> dict[str, str]:
-    """Modules (or texts) that wings add of a kind, a field of ``Wing``, by name; the first wing's where two have it."""
-    found: dict[str, str] = {}
+def registered(kind: str, core: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Modules (or texts) of a kind, a field of ``Wing``, by name: those of the ``core``, then those of wings.
+
+    Where several have a name, the core's counts, else the first wing's.
+    """
+    found = dict(core)
     for wing in wings().values():
         found |= {name: module for name, module in getattr(wing, kind).items() if name not in found}
     return found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from jouletrace.cli.app import commands
-from jouletrace.wing import added
+from jouletrace.wing import registered
 from places import REPOSITORY
 
 WINGS: dict[str, set[str]] = {
@@ -36,6 +36,6 @@ def is_absent(path: object) -> bool:
 def is_known(words: Sequence[str]) -> bool:
     """True of a command line, without ``jouletrace``, that needs no absent wing."""
     command, backend = (*words, "")[0], dict(pairwise(words)).get("--backend", "auto")
-    backends = {"auto", "torch", *added("backends"), *added("engines")}
+    backends = {"auto", "torch", *registered("backends"), *registered("engines")}
     there = command in {*commands(), "", "COMMAND"} or command.startswith("-")
     return not ABSENT or (there and backend in backends)

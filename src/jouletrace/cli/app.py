@@ -15,7 +15,7 @@ from jouletrace.cli.failures import INTERRUPTED, complain, usage_error
 from jouletrace.cli.help import CommandHelp, GroupHelp, RootHelp, helped
 from jouletrace.errors import BadInputError
 from jouletrace.version import __version__
-from jouletrace.wing import added, wings
+from jouletrace.wing import registered, wings
 
 _WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Exception of typer for usage errors: click's, or that of the click inside newer typers."""
@@ -49,7 +49,7 @@ COMMANDS: dict[str, str] = {
 @cache
 def commands() -> dict[str, str]:
     """Module of each command, by name. A wing can't replace a command."""
-    return COMMANDS | added("commands") | COMMANDS
+    return registered("commands", COMMANDS)
 
 
 def invoke(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ from jouletrace.cli.output import Destination, check_form, launched, print_runs,
 from jouletrace.errors import BadInputError
 from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.watch import Display, LiveWork, Publisher, Reading
@@ -150,12 +150,12 @@ def monitor(
 
 
 def publish(name: str, where: str, program: str) -> Publisher:
-    """What publishes readings, for an option of that name.
+    """A publisher of readings, for an option of that name.
 
     Raises:
         BadInputError: If no wing does, or it can't publish there.
     """
-    module = added("publishers").get(name)
+    module = registered("publishers").get(name)
     if module is None:
         raise BadInputError(f"--{name}: nothing is installed that publishes so")
     made: Publisher = import_module(module).publish(where, program)

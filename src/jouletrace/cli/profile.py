@@ -12,7 +12,7 @@ from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import Destination, check_form, print_runs, say
 from jouletrace.profiler.settings import AUTO, ProfileSettings
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 WORKLOAD_HELP = (
     "A built-in name (deit-b, bert-l, resnet50, gpt2-large, dlrm, ...), hf:ORG/NAME of the Hugging Face hub, "
@@ -47,7 +47,7 @@ def profile(
     from jouletrace.workloads.transformers_models import BuiltInModel
 
     form, advised = check_form(form, json), options.is_advised(advice)
-    if settings.backend in (engines := added("engines")):
+    if settings.backend in (engines := registered("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
         with Destination(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)

@@ -18,7 +18,7 @@ from jouletrace.recording.calibrations import stored_calibration
 from jouletrace.recording.environment import version_of, versions
 from jouletrace.run import DeviceInfo
 from jouletrace.run.forms import Facts
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 LIBRARIES = {
     "torch": "built-in models and your own models (pip install 'jouletrace[torch]')",
@@ -122,11 +122,11 @@ def _is_there(library: str) -> bool:
 
 def _extras() -> dict[str, dict[str, str | bool]]:
     found: dict[str, dict[str, str | bool]] = {}
-    for name, serves in (LIBRARIES | added("libraries")).items():
+    for name, serves in registered("libraries", LIBRARIES).items():
         here = _is_there(name)
         note = version_of(name) or "of unknown version" if here else f"not installed; for {serves}"
         found[name] = {"available": here, "note": note}
-    for name, serves in added("tools").items():
+    for name, serves in registered("tools").items():
         path = shutil.which(name)
         found[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
     return found

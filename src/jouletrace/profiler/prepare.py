@@ -26,7 +26,7 @@ from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import GenerationSteps, check_options
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
-from jouletrace.wing import added
+from jouletrace.wing import registered
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
@@ -210,7 +210,7 @@ def _backend(name: str) -> ModuleType:
     Raises:
         BadInputError: If it is that of an engine, which runs no workloads.
     """
-    homes = added("backends") | _HOMES
+    homes = registered("backends", _HOMES)
     if name not in homes:
         raise BadInputError(f"--backend {name} times engines, only by jouletrace profile on the command line")
     return import_module(homes[name])

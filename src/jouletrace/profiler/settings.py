@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from jouletrace.errors import BadInputError
 from jouletrace.levels import PROFILE, check, listed
 from jouletrace.option import option
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 if TYPE_CHECKING:
     from jouletrace.run.forms import Settings  # imports pyarrow, which --help does without
@@ -128,7 +128,7 @@ class ProfileSettings:
             ("task", TASKS),
             ("dtype", DTYPES),
             ("mode", MODES),
-            ("backend", ("auto", "torch", *added("backends"), *added("engines"))),
+            ("backend", ("auto", "torch", *registered("backends"), *registered("engines"))),
             ("l2", L2),
             ("hint", HINTS),
         ):
@@ -170,7 +170,7 @@ class ProfileSettings:
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
-        runtimes = added("backends")
+        runtimes = registered("backends")
         compiled, runtime = self.mode == "compile", self.backend in runtimes
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from jouletrace.errors import BadInputError, nearest
-from jouletrace.wing import added
+from jouletrace.wing import registered
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.kernels import GEMMS
 from jouletrace.workloads.model_zoos import ZooModel
@@ -67,7 +67,7 @@ def resolve(spec: str | Workload) -> Workload:
             return of_prefix(spec)
     path = Path(spec)
     is_folder = path.is_dir()
-    if is_folder or path.suffix.lower() in added("model_files"):
+    if is_folder or path.suffix.lower() in registered("model_files"):
         return LocalFolder(spec) if is_folder else ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError, nearest
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.wing import added
+from jouletrace.wing import registered
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
@@ -250,8 +250,8 @@ class ModelFile:
     @property
     def backend(self) -> str:
         """The default runtime for the file."""
-        return added("model_files")[self.path.suffix.lower()]
+        return registered("model_files")[self.path.suffix.lower()]
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """Refused: see ``Workload.build``."""
-        raise BadInputError(f"{self.name}: a model file runs with --backend {' or '.join(added('backends'))}")
+        raise BadInputError(f"{self.name}: a model file runs with --backend {' or '.join(registered('backends'))}")

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from jouletrace.analysis.serving.steady import Requests, steady_window
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import LoadFacts, Serving
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 Found = tuple[int, LoadFacts, Requests]
 """A load's number, what was offered, and its requests."""
@@ -50,7 +50,7 @@ def divided(run: Run, serving: Serving, found: Sequence[Found]) -> list[LoadDivi
     servers = serving.get("servers")
     if not run.devices or not servers:
         return None
-    module = next((module for key, module in added("divisions").items() if key in servers[0]), None)
+    module = next((module for key, module in registered("divisions").items() if key in servers[0]), None)
     if module is not None:
         return cast(Divider, import_module(module)).divide(run, serving, found)
     unknown = Estimate.null("not_divided")

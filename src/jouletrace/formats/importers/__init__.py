@@ -15,7 +15,7 @@ from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.registry import LAST, formats, importer
 from jouletrace.formats.importers.unread import advice
 from jouletrace.option import named
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -46,7 +46,7 @@ def check_readable(path: Path | str) -> None:
         BadInputError: If it is such a report, by its name.
     """
     name = Path(path).name.lower()
-    for suffix, command in added("converted_by").items():
+    for suffix, command in registered("converted_by").items():
         if name.endswith(suffix) and Path(path).exists():
             converted = command.format(file=shlex.quote(str(path)))
             raise BadInputError(f"{path}: only its own tool reads this report: import what `{converted}` writes")

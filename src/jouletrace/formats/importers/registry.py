@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from jouletrace.errors import check_format
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.wing import added
+from jouletrace.wing import registered
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -31,7 +31,7 @@ LAST = "table"
 
 def formats() -> dict[str, str]:
     """Module that reads each format, by name, in the order in which they are tried; the core's come first."""
-    found = FORMATS | added("formats") | FORMATS
+    found = registered("formats", FORMATS)
     return {name: found[name] for name in sorted(found, key=LAST.__eq__)}
 
 
@@ -63,5 +63,6 @@ def importer(name: str) -> Importer:
     Raises:
         BadInputError: If the format is unknown; the message offers the nearest.
     """
-    check_format(name, formats())
-    return cast(Importer, import_module(formats()[name]))
+    known = formats()
+    check_format(name, known)
+    return cast(Importer, import_module(known[name]))
