@@ -14,6 +14,7 @@ WINGS: dict[str, set[str]] = {
     "logs": set(),
     "mig": {"serving"},
     "runtimes": set(),
+    "serving": set(),
     "toolchain": {"runtimes", "traces", "logs"},
     "traces": set(),
     "trainers": set(),

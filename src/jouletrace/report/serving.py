@@ -6,13 +6,17 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import columns, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Footnotes
+from jouletrace.report.headline import Headline
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.run.parts import Part, Parts
 
-COST = "energy_per_output_token_j"
+LEVEL = "load"
+COST, REQUEST = "energy_per_output_token_j", "energy_per_request_j"
+MANY = 1e6
+"""Tokens whose cost is stated: one costs far less than a cent."""
 
 SLO_SHARE = 0.95
 """A load meets the SLO if so many of its requests do."""
@@ -50,12 +54,6 @@ def serving_of(run: Run) -> Serving:
     return run.workload.get("serving") or Serving(levels=[])
 
 
-def budgeted(run: Run, known: Facts) -> bool:
-    """True if the energy of a load has a budget: that of a slice is modelled, and one that isn't valid is in doubt."""
-    serving = serving_of(run)
-    return not serving.get("servers") and any(load["name"] not in known.doubted for load in serving["levels"])
-
-
 def named(load: LoadFacts) -> str:
     """A load as the option that makes it, or by its name."""
     if load.get("arrivals") in ("trace", None) or load.get("rate_per_s") == load.get("concurrency"):
@@ -70,12 +68,30 @@ def loads(run: Run, results: Parts) -> list[tuple[Part, LoadFacts]]:
     return [(unit, by_name[unit.name]) for unit in results.units("load") if unit.name in by_name]
 
 
+def leading(run: Run, results: Parts, known: Facts) -> tuple[Part, str, bool] | None:
+    """See ``KindOfRun``: the energy per request of the leading load, which is modelled of a slice."""
+    found = _leading(run, results, known)
+    return None if found is None else (found[0], REQUEST, bool(serving_of(run).get("servers")))
+
+
+def prices(run: Run, results: Parts, known: Facts) -> list[tuple[Estimate, str, str]]:
+    """See ``KindOfRun``: of output tokens at the leading load, with absolute uncertainty; each server has a model."""
+    found = []
+    for place, url in enumerate(["", *(server["url"] for server in serving_of(run).get("servers") or [])], -1):
+        chosen = _leading(run, results, known, None if place < 0 else place)
+        token = Headline.from_part(run, chosen[0], COST).absolute if chosen else Estimate.null("load_not_valid")
+        at = f" at {chosen[1]['name']}" if chosen else ""
+        of = f"million output tokens{at}{'' if place < 0 else ' (modelled)'}"
+        found.append((token.scaled(MANY), of, "" if place < 0 else f" of {url}"))
+    return found
+
+
 def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, LoadFacts] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
     return _cheapest(run, results, known, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, LoadFacts] | None:
+def _leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, LoadFacts] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
     return best(run, results, known, server) or _cheapest(run, results, known, server, in_slo=False)
 
@@ -119,7 +135,7 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str,
     if not valid:
         return []
     chosen = best(run, results, known, server)
-    unit, load = leading(run, results, known, server) or valid[0]
+    unit, load = _leading(run, results, known, server) or valid[0]
     energy, token = (unit.get(name) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = reasons.no_energy(energy.reason)
@@ -235,6 +251,11 @@ def _of_energy(name: str) -> bool:
     return name.endswith(("_j", "_w")) or "_per_j" in name
 
 
+def plots(run: Run, results: Parts, known: Facts) -> dict[str, Spec | None]:
+    """See ``KindOfRun``."""
+    return {"frontier": _frontier(run, results, known)}
+
+
 def facts(run: Run) -> list[tuple[str, str]]:
     """The server, the client's own load, and the clock of another machine."""
     serving = serving_of(run)
@@ -255,7 +276,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def frontier(run: Run, results: Parts, known: Facts) -> Spec | None:
+def _frontier(run: Run, results: Parts, known: Facts) -> Spec | None:
     """Energy per output token against latency, a point a load; None with fewer than two."""
     points = []
     for unit, load in loads(run, results):

@@ -7,7 +7,7 @@ a file with another form is refused with one line, and lookups have types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, Required, TypedDict, cast
+from typing import Annotated, Any, Final, NotRequired, Required, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
@@ -280,6 +280,10 @@ class Serving(TypedDict, total=False):
     ]
     servers: list[Server]
     slices: _Natural
+
+
+LENT: Final = ("serving",)
+"""Facts of a workload that wings read (``Wing.kinds``): their figures, and the words for these."""
 
 
 class WorkloadFacts(TypedDict, total=False):
