@@ -3,5 +3,15 @@
 from jouletrace.wing import Wing
 
 WING = Wing(
+    commands={
+        "bench": "jouletrace.wings.serving.commands.bench",
+        "bill": "jouletrace.wings.serving.commands.bill",
+    },
+    formats={
+        "aiperf": "jouletrace.wings.serving.importers.aiperf",
+        "inferencex": "jouletrace.wings.serving.importers.inferencex",
+        "vllm_bench": "jouletrace.wings.serving.importers.vllm_bench",
+    },
     kinds={"serving": "jouletrace.wings.serving.kind"},
+    libraries={"aiohttp": "loads on servers (pip install 'jouletrace[serving]')"},
 )

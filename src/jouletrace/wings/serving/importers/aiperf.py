@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.formats.importers.base import UNIX, ImportOptions, Left, read_text
-from jouletrace.formats.importers.load_results import Row, arrivals, load_run, whole
 from jouletrace.run import Run
 from jouletrace.run.forms import LoadFacts
+from jouletrace.wings.serving.importers.load_results import Row, arrivals, load_run, whole
 
 _MARKS = (b'"metadata"', b'"request_start_ns"', b'"request_end_ns"')
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}

@@ -13,10 +13,10 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, read_text
-from jouletrace.formats.importers.load_results import Row, amount, arrivals, load_run, number_of, whole
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.run import Run
 from jouletrace.run.forms import LoadFacts
+from jouletrace.wings.serving.importers.load_results import Row, amount, arrivals, load_run, number_of, whole
 
 
 def sniff(head: bytes) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Left, new_run, read_text
-from jouletrace.formats.importers.load_results import amount, label, number_of, whole
 from jouletrace.formats.importers.stated import is_unread
 from jouletrace.run import Run
 from jouletrace.run.forms import LoadFacts, Serving, Totals
 from jouletrace.run.names import cut
+from jouletrace.wings.serving.importers.load_results import amount, label, number_of, whole
 
 _START, _END = "benchmark_start_time_unix", "benchmark_end_time_unix"
 _RAW = {"request_throughput": "requests_per_s", "output_throughput": "tokens_per_s"}
