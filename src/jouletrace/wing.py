@@ -40,6 +40,7 @@ class Wing:
         kinds: Fact of the workload of a Run: module that determines and words its figures (``report.kinds.KindOfRun``).
         divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, which divides the
             GPU's energy between them (``analysis.serving.shared.Divider``).
+        targets: What ``tune`` can measure besides workloads and programs: module (``campaign.targets.MoreTargets``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
@@ -55,6 +56,7 @@ class Wing:
     engines: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
     divisions: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ import served_program
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.campaign import servers
-from jouletrace.campaign.limits import OF_REQUESTS, joint, parse_limits
+from jouletrace.campaign.limits import parse_limits
 from jouletrace.campaign.loop import DamagedError
-from jouletrace.campaign.servers import BenchRequests, ServerTarget, Started, check_free
+from jouletrace.campaign.servers import SHARES, BenchRequests, ServerTarget, Started, check_free
 from jouletrace.campaign.targets import parse_over
 from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
@@ -63,10 +64,10 @@ def starts(spent):
 
 
 def tuned(folder, words, over, limit="", settings=REAL_TIME, seconds=20.0, **options):
-    limits = parse_limits(limit or None, shares=OF_REQUESTS)
+    limits = parse_limits(limit or None, shares=SHARES)
     dimensions = parse_over(over)
     target = target_of(
-        words, settings, limits, options.pop("limit_s", 30.0), dimensions, BenchRequests(seconds, "64", "32")
+        words, settings, limits, options.pop("limit_s", 30.0), dimensions, asdict(BenchRequests(seconds, "64", "32"))
     )
     return run_tune(target, dimensions, folder, limits=limits, **options)
 
@@ -158,9 +159,9 @@ def test_a_server_that_runs_already_is_visited_in_rounds_and_the_result_says_so(
 def test_a_request_must_meet_all_limits_together(tmp_path, measured):
     from completion_server import Server, answering
 
-    limits = parse_limits("tpot<25ms,e2e<0.66", shares=OF_REQUESTS)
+    limits = parse_limits("tpot<25ms,e2e<0.66", shares=SHARES)
     with answering(Server()) as server:
-        target = ServerTarget(server.url, [], REAL_TIME, 10.0, BenchRequests(), joint(limits))
+        target = ServerTarget(server.url, [], REAL_TIME, 10.0, BenchRequests(), limits)
         target.measure({"rate": "4"}, 1.0, tmp_path / "run", 0)
     figures = target.figures(load(tmp_path / "run"))
     assert figures.limited == pytest.approx(figures.latencies_s / 0.66, rel=1e-6)

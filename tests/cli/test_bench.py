@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands import command
-from jouletrace.campaign.limits import slo_of
+from jouletrace.campaign.servers import slo_of
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.bench import in_use
 from shown import name_of, rows

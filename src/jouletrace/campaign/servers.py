@@ -24,10 +24,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jouletrace.analysis.checks import doubts
+from jouletrace.analysis.latency import MAY_MISS
 from jouletrace.analysis.serving.levels import LATENCIES
 from jouletrace.analysis.serving.steady import requests_of, steady_window
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import Joint
+from jouletrace.campaign.limits import Limit, joint, parse_limits
 from jouletrace.campaign.race import MOST_PROCESSES
 from jouletrace.campaign.repeats import numbered, run_at
 from jouletrace.campaign.targets import ProgramTarget, VisitFigures, filled, names_in, variables
@@ -47,6 +48,9 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
+
+SHARES: Mapping[str, float | None] = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
+"""See ``MoreTargets``: these of a request."""
 
 LOADS = ("rate", "concurrency")
 """Dimensions that are loads; all others are the server's."""
@@ -185,7 +189,7 @@ class ServerTarget(ProgramTarget):
         settings: Of these, the device.
         limit_s: Seconds within which a server must answer.
         requests: What visits send.
-        limit: What requests must meet.
+        limits: What requests must meet.
     """
 
     per, timed, note = PER_TOKEN, True, ""
@@ -197,13 +201,13 @@ class ServerTarget(ProgramTarget):
         settings: ProfileSettings,
         limit_s: float,
         requests: BenchRequests,
-        limit: Joint | None = None,
+        limits: Sequence[Limit] = (),
     ) -> None:
         self._simulated = "://" not in url
         self._base = url if self._simulated else base_url(url)
         super().__init__(command, settings.device, limit_s)
         self._settings = settings
-        self._requests, self._limits = requests, limit.parts if limit is not None else ()
+        self._requests, self._limits = requests, limits
         self._server: Started | None = None
         self._started_with: tuple[list[str], dict[str, str]] = [], {}
         self._not_started: list[tuple[object, str]] = []
@@ -240,6 +244,10 @@ class ServerTarget(ProgramTarget):
                 page(f"{self._base}/models", PATIENCE_S, key_header())
             except OSError as error:
                 raise NotPossibleError(f"{error}; with -- SERVER COMMAND tune starts it") from None
+
+    def limit(self, limits: Sequence[Limit]) -> Limit | None:
+        """See ``Target``: all of them, for each request."""
+        return joint(limits)
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
@@ -368,6 +376,26 @@ def _cost(run: Run) -> Estimate:
     return Estimate(energy.value, energy.value - half, energy.value + half, energy.n, energy.method)
 
 
-def is_served(words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
-    """True if words name a server: by its address, or a workload on a simulated GPU under loads that ``over`` names."""
+def slo_of(text: str) -> dict[str, float]:
+    """Limits of ``--slo`` in seconds by name.
+
+    Raises:
+        BadInputError: As ``parse_limits``.
+    """
+    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", SHARES)}
+
+
+def takes(words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
+    """See ``MoreTargets``: a server by its address, or a workload on a simulated GPU under loads in ``over``."""
     return "://" in words[0] or (len(words) == 1 and is_simulated(device) and any(name in LOADS for name in over))
+
+
+def target_of(
+    words: Sequence[str],
+    settings: ProfileSettings,
+    limits: Sequence[Limit],
+    limit_s: float,
+    requests: Mapping[str, Any],
+) -> ServerTarget:
+    """See ``MoreTargets``; ``requests`` are fields of ``BenchRequests``."""
+    return ServerTarget(words[0], words[1:], settings, limit_s, BenchRequests(**requests), limits)

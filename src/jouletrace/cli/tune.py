@@ -77,7 +77,6 @@ def tune(
     """
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of, keep
-    from jouletrace.campaign.servers import BenchRequests
     from jouletrace.campaign.targets import parse_over
     from jouletrace.campaign.tune import CHOSEN, REFERENCE, run_tune, shares_of, target_of
     from jouletrace.cli.progress import ProgressLine, quiet_output
@@ -86,7 +85,7 @@ def tune(
 
     form, dimensions = check_form(form, json), parse_over(over or [])
     limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
-    requests = BenchRequests(duration, input_tokens, output_tokens, model)
+    requests = {"duration_s": duration, "input_tokens": input_tokens, "output_tokens": output_tokens, "model": model}
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
             target = target_of(what, settings, limits, point_limit, dimensions, requests)

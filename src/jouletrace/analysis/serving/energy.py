@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from jouletrace.analysis.latency import of_requests
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.serving.measured import VARIES, Factors, Kind, Record, apart, joined, rates
 from jouletrace.analysis.serving.steady import (
@@ -29,7 +30,6 @@ from jouletrace.analysis.serving.steady import (
     Steady,
     going_on,
     overlap,
-    percentile,
     shared_time,
 )
 from jouletrace.analysis.serving.steps import FACTORS, bill_by_steps, factors_of, steps_in
@@ -116,7 +116,7 @@ def _bill_figures(level: Steady, bills: Bill, valid: bool) -> dict[str, Estimate
     complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
     closure = float(bills.energy_j.sum()) / (level.energy.value or np.nan)
     found = bills.parts | {"closure_bills": Estimate(closure, n=int((bills.share > 0).sum()), method="bill")}
-    found |= {f"bill_{label}_j": percentile(complete, p) for label, p in BILLED.items()}
+    found |= {f"bill_{label}_j": of_requests(complete, p) for label, p in BILLED.items()}
     return found if valid else dict.fromkeys(found, Estimate.null("load_not_valid", "bill"))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.latency import of_requests
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
 from jouletrace.analysis.serving.shared import Found, divided
@@ -20,7 +21,6 @@ from jouletrace.analysis.serving.steady import (
     Requests,
     Steady,
     going_on,
-    percentile,
     requests_of,
     shared_time,
     steady_window,
@@ -196,7 +196,7 @@ def _rates(level: Steady, slo_s: Mapping[str, float]) -> dict[str, Estimate]:
         found["client_late_p99_s"] = np.quantile((r.sent - r.due)[inside], 0.99), inside.sum()
     exact = {metric: Estimate(float(value), n=int(n), method="requests") for metric, (value, n) in found.items()}
     return exact | {
-        f"{name}_{label}_s": percentile(values[answered], p)
+        f"{name}_{label}_s": of_requests(values[answered], p)
         for name, values in latencies.items()
         for label, p in PERCENTILES.items()
     }

@@ -25,7 +25,6 @@ from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import LoadFacts
 from jouletrace.sensor.shares import Timeline
-from jouletrace.stats import interval
 from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
 
@@ -169,20 +168,6 @@ def _trend(values: Floats) -> bool:
         return abs(slope) * len(values) > 1e-6 * abs(float(values.mean()))
     deviation = equivalent_noise(left) / float(np.sqrt(place @ place))
     return abs(slope) > student(0.975, len(values) - 2) * deviation
-
-
-def percentile(values: Floats, p: float) -> Estimate:
-    """A percentile of latencies in order of sending, NaN of none, as ``interval.percentile`` has it.
-
-    Of too few requests it is stated without an interval: a load of a minute has no more at low rates.
-    """
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return Estimate.null("no_requests", "requests")
-    found = interval.percentile(values, p, "requests")
-    return (
-        found if found.value is not None else Estimate(float(np.quantile(values, p)), n=len(values), method="requests")
-    )
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def bench(
     the GPU is divided by the activity of the slices, which is a model: no slice has a power sensor. The slices must be
     there already.
     """
-    from jouletrace.campaign.limits import slo_of
+    from jouletrace.campaign.servers import slo_of
     from jouletrace.profiler.serving.load import BenchSettings, load_levels
     from jouletrace.recording.session import command_line
     from jouletrace.wings.mig.apply import open_backend

@@ -13,5 +13,6 @@ WING = Wing(
         "vllm_bench": "jouletrace.wings.serving.importers.vllm_bench",
     },
     kinds={"serving": "jouletrace.wings.serving.kind"},
+    targets={"server": "jouletrace.campaign.servers"},
     libraries={"aiohttp": "loads on servers (pip install 'jouletrace[serving]')"},
 )

@@ -72,7 +72,7 @@ def bench(
 
     Warm-up and steady state are determined from the requests. A key is read from OPENAI_API_KEY.
     """
-    from jouletrace.campaign.limits import slo_of
+    from jouletrace.campaign.servers import slo_of
     from jouletrace.devices import is_simulated, open_devices
     from jouletrace.profiler.serving.bench import bench as run_bench
     from jouletrace.profiler.serving.bench import in_use
