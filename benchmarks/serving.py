@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
-from jouletrace.analysis.serving.steps import FACTORS, amounts_of, steps_in
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
+from jouletrace.wings.serving.analysis.steady import Steady, requests_of, steady_window
+from jouletrace.wings.serving.analysis.steps import FACTORS, amounts_of, steps_in
 
 KINDS = {"short": (100, 32), "long": (600, 96)}
 """Tokens of prompt and answer."""

@@ -27,8 +27,8 @@ from jouletrace.comparing.paired import paired
 from jouletrace.profiler import ab, calibrate, profile
 from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program
-from jouletrace.profiler.serving import bench as serving
 from jouletrace.run import load
+from jouletrace.wings.serving.client import bench as serving
 from places import REPOSITORY
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import aiperf_line, vllm_object

@@ -8,7 +8,9 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.checks import outcomes
-from jouletrace.analysis.serving.steady import (
+from jouletrace.run import tables
+from jouletrace.run.parts import Parts
+from jouletrace.wings.serving.analysis.steady import (
     going_on,
     overlap,
     percentile,
@@ -16,8 +18,6 @@ from jouletrace.analysis.serving.steady import (
     shared_time,
     steady_window,
 )
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
 from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
 
 RATES = (1, 2, 4, 8)

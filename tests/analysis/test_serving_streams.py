@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.steps import TOGETHER
-from jouletrace.analysis.serving.streams import AnswerStream, add_streams, steps_of
 from jouletrace.run import tables
 from jouletrace.run.parts import Parts
 from jouletrace.run.sound import check
+from jouletrace.wings.serving.analysis.steps import TOGETHER
+from jouletrace.wings.serving.analysis.streams import AnswerStream, add_streams, steps_of
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS
 

@@ -14,16 +14,16 @@ import pytest
 import served_program
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.campaign import servers
 from jouletrace.campaign.limits import parse_limits
 from jouletrace.campaign.loop import DamagedError
-from jouletrace.campaign.servers import SHARES, BenchRequests, ServerTarget, Started, check_free
 from jouletrace.campaign.targets import parse_over
 from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.tune import render, to_dict
 from jouletrace.run import load, save
+from jouletrace.wings.serving import target as servers
+from jouletrace.wings.serving.target import SHARES, BenchRequests, ServerTarget, Started, check_free
 from serving_runs import Truth, level_of, serving_run
 
 pytest.importorskip("aiohttp")

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from commands import command
-from jouletrace.campaign.servers import slo_of
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.serving.bench import in_use
+from jouletrace.wings.serving.client.bench import in_use
+from jouletrace.wings.serving.target import slo_of
 from shown import name_of, rows
 
 GPU = "sim:h100?realtime=1"

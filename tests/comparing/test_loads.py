@@ -9,11 +9,11 @@ import pytest
 from commands import command
 from compare_runs import stated
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.levels import OFFERED, Blocks
 from jouletrace.comparing.compare import compare
 from jouletrace.report.comparison_words import trusted, verdict
 from jouletrace.run import save
 from jouletrace.run.parts import Parts
+from jouletrace.wings.serving.analysis.levels import OFFERED, Blocks
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 
 LAW = Law()
@@ -104,8 +104,8 @@ def test_other_requests_widen_the_interval_to_their_chance():
 
 def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(monkeypatch):
     """A window that begins later has other arrivals: that is no difference of the servers."""
-    import jouletrace.analysis.serving.levels as levels
-    import jouletrace.comparing.loads as loads
+    import jouletrace.wings.serving.analysis.levels as levels
+    import jouletrace.wings.serving.paired as loads
 
     real = levels.steady_window
 

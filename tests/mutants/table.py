@@ -429,7 +429,7 @@ MUTANTS = [
         ("runs weighed by their number, not its square", "np.sqrt(kept) * weight)", "np.sqrt(kept * weight))"),
     ),
     *_of(
-        "analysis/serving/steady.py",
+        "wings/serving/analysis/steady.py",
         ["formats/importers/test_load_results.py::test_time_per_output_token_is_that_between_tokens"],
         ("time per output token divided by all tokens", "> 1, self.output_tokens - 1,", "> 1, self.output_tokens,"),
     ),

@@ -12,9 +12,9 @@ from jouletrace.report import html
 from jouletrace.report.contract import json_schema
 from jouletrace.report.cost import tariff
 from jouletrace.report.document import Footnotes
-from jouletrace.report.serving import section
 from jouletrace.run import load, save
 from jouletrace.run.parts import Parts
+from jouletrace.wings.serving.report import section
 from pages import Page
 from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.serving.streams import stream_of
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+from jouletrace.wings.serving.analysis.streams import stream_of
 from serving_runs import START_NS, serving_run
 
 

@@ -260,8 +260,8 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        streamed: Of steps seen in the answers: how complete they are (``analysis.serving.streams``); absent if logged.
-        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (5, 5).
+        streamed: Of steps seen in the answers: how complete they are; absent if logged.
+        traced_covariance: Of a step's factors by its traced energy, shape (5, 5).
     """
 
     url: str

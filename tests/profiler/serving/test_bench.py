@@ -12,10 +12,10 @@ from completion_server import Server, answering
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, bench, requests_of
-from jouletrace.profiler.serving.client import ALL_FAILED
-from jouletrace.profiler.serving.load import Lengths, OfferedLoad, PlannedRequest, closed_levels, open_levels
 from jouletrace.run import load, tables
+from jouletrace.wings.serving.client.bench import BenchSettings, ClientProcess, bench, requests_of
+from jouletrace.wings.serving.client.client import ALL_FAILED
+from jouletrace.wings.serving.client.load import Lengths, OfferedLoad, PlannedRequest, closed_levels, open_levels
 from thinned import thinned
 
 GPU = "sim:h100?realtime=1"

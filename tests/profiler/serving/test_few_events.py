@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jouletrace.profiler.serving.few_events import AT_ONCE, event_loop
+from jouletrace.wings.serving.client.few_events import AT_ONCE, event_loop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 

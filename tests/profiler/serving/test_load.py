@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.serving.load import (
+from jouletrace.wings.serving.client.load import (
     Lengths,
     PlannedRequest,
     arrival_times,

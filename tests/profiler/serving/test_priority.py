@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from jouletrace.profiler.serving import priority
-from jouletrace.profiler.serving.priority import RealTime
+from jouletrace.wings.serving.client import priority
+from jouletrace.wings.serving.client.priority import RealTime
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's scheduler")
 

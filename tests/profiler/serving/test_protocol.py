@@ -5,7 +5,15 @@ import json
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.serving.protocol import Answer, Bodies, Dialect, StreamError, base_url, dialects, error_text
+from jouletrace.wings.serving.client.protocol import (
+    Answer,
+    Bodies,
+    Dialect,
+    StreamError,
+    base_url,
+    dialects,
+    error_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("transformers", minversion="5.0")
 
 from commands import PATIENCE_S, wait_for
-from jouletrace.analysis.serving.streams import steps_of, stream_of
-from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, requests_of
-from jouletrace.profiler.serving.load import Lengths, open_levels
-from jouletrace.profiler.serving.steps import read_steps
+from jouletrace.wings.serving.analysis.streams import steps_of, stream_of
+from jouletrace.wings.serving.client.bench import BenchSettings, ClientProcess, requests_of
+from jouletrace.wings.serving.client.load import Lengths, open_levels
+from jouletrace.wings.serving.client.steps import read_steps
 from places import REPOSITORY
 
 

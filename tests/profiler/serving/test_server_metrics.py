@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jouletrace.profiler.serving.server_metrics import ServerMetrics, values
+from jouletrace.wings.serving.client.server_metrics import ServerMetrics, values
 from metric_server import Page, serving
 
 

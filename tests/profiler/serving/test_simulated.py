@@ -8,11 +8,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from commands import command
-from jouletrace.analysis.serving.steady import requests_of
 from jouletrace.devices import open_device
-from jouletrace.profiler.serving.bench import BenchSettings, bench
-from jouletrace.profiler.serving.load import Lengths, open_levels
-from jouletrace.profiler.serving.simulated import SimulatedServer
+from jouletrace.wings.serving.analysis.steady import requests_of
+from jouletrace.wings.serving.client.bench import BenchSettings, bench
+from jouletrace.wings.serving.client.load import Lengths, open_levels
+from jouletrace.wings.serving.client.simulated import SimulatedServer
 
 PROMPT, ANSWER = 64, 32
 

@@ -11,8 +11,8 @@ from commands import command
 from completion_server import Server, answering
 from hostile_server import Hostile, hostile
 from jouletrace.devices import open_devices
-from jouletrace.profiler.serving.bench import BenchSettings, bench
-from jouletrace.profiler.serving.load import Lengths, open_levels
+from jouletrace.wings.serving.client.bench import BenchSettings, bench
+from jouletrace.wings.serving.client.load import Lengths, open_levels
 from metric_server import Page, serving
 
 SIZES = Lengths.parse("5:20", "in"), Lengths.parse("3:6", "out")

@@ -72,14 +72,14 @@ def bench(
 
     Warm-up and steady state are determined from the requests. A key is read from OPENAI_API_KEY.
     """
-    from jouletrace.campaign.servers import slo_of
     from jouletrace.devices import is_simulated, open_devices
-    from jouletrace.profiler.serving.bench import bench as run_bench
-    from jouletrace.profiler.serving.bench import in_use
-    from jouletrace.profiler.serving.load import BenchSettings, load_levels
-    from jouletrace.profiler.serving.protocol import PATHS, base_url
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
+    from jouletrace.wings.serving.client.bench import bench as run_bench
+    from jouletrace.wings.serving.client.bench import in_use
+    from jouletrace.wings.serving.client.load import BenchSettings, load_levels
+    from jouletrace.wings.serving.client.protocol import PATHS, base_url
+    from jouletrace.wings.serving.target import slo_of
 
     form, given = check_form(form, json), tariff(price, carbon)
     workload = "://" not in url and bool(device) and all(map(is_simulated, device or []))

@@ -36,11 +36,11 @@ def bill(
     """
     from jouletrace.analysis import analyse
     from jouletrace.errors import BadInputError, NotPossibleError
-    from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
     from jouletrace.run import load, save
     from jouletrace.run.memory import bounded
+    from jouletrace.wings.serving.client.steps import join, read_steps
 
     form, given = check_form(form, json), tariff(price, carbon)
     if steps is None and server_run is None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.serving.streams import add_streams, stream_of
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
@@ -16,6 +15,7 @@ from jouletrace.run import Run, tables
 from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.run.names import cut
 from jouletrace.run.sound import sound_rows
+from jouletrace.wings.serving.analysis.streams import add_streams, stream_of
 
 _MOST, _LONGEST_NS = 1 << 31, 1e15
 

@@ -23,8 +23,11 @@ import pyarrow as pa
 
 from jouletrace.analysis.latency import of_requests
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.serving.measured import VARIES, Factors, Kind, Record, apart, joined, rates
-from jouletrace.analysis.serving.steady import (
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.figures import Figures
+from jouletrace.stats.interval import Z95
+from jouletrace.wings.serving.analysis.measured import VARIES, Factors, Kind, Record, apart, joined, rates
+from jouletrace.wings.serving.analysis.steady import (
     Bill,
     Requests,
     Steady,
@@ -32,10 +35,7 @@ from jouletrace.analysis.serving.steady import (
     overlap,
     shared_time,
 )
-from jouletrace.analysis.serving.steps import FACTORS, bill_by_steps, factors_of, steps_in
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.run.figures import Figures
-from jouletrace.stats.interval import Z95
+from jouletrace.wings.serving.analysis.steps import FACTORS, bill_by_steps, factors_of, steps_in
 
 METHOD = "request timeline"
 _METRICS = ("baseline_context_idle_w", "power_busy_w", "energy_prompt_token_j", "energy_output_token_j")

@@ -25,8 +25,6 @@ import numpy as np
 
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.latency import MAY_MISS
-from jouletrace.analysis.serving.levels import LATENCIES
-from jouletrace.analysis.serving.steady import requests_of, steady_window
 from jouletrace.arrays import Floats
 from jouletrace.campaign.limits import Limit, joint, parse_limits
 from jouletrace.campaign.race import MOST_PROCESSES
@@ -36,18 +34,20 @@ from jouletrace.devices import is_simulated, open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
 from jouletrace.profiler.gpu_settings import NAMES
-from jouletrace.profiler.serving.bench import bench, in_use, refuse
-from jouletrace.profiler.serving.client import key_header
-from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad, load_levels
-from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.reasons import reason
-from jouletrace.report.serving import COST
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
+from jouletrace.wings.serving.analysis.levels import LATENCIES
+from jouletrace.wings.serving.analysis.steady import requests_of, steady_window
+from jouletrace.wings.serving.client.bench import bench, in_use, refuse
+from jouletrace.wings.serving.client.client import key_header
+from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad, load_levels
+from jouletrace.wings.serving.client.protocol import base_url
+from jouletrace.wings.serving.report import COST
 
 SHARES: Mapping[str, float | None] = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
 """See ``MoreTargets``: these of a request."""

@@ -36,12 +36,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.serving.measured import Factors, Record, distinguished, rates
-from jouletrace.analysis.serving.steady import Bill, Requests, Steady, overlap, shared_time
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.amounts import of_known
 from jouletrace.run import Run
 from jouletrace.stats.interval import Z95
+from jouletrace.wings.serving.analysis.measured import Factors, Record, distinguished, rates
+from jouletrace.wings.serving.analysis.steady import Bill, Requests, Steady, overlap, shared_time
 
 METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
-from jouletrace.analysis.serving.measured import measured
-from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
 from jouletrace.comparing.pairs import LOAD, ComparedRow
 from jouletrace.run import Run
 from jouletrace.run.forms import LoadFacts
+from jouletrace.wings.serving.analysis.levels import CHANCES, Blocks, blocks_of
+from jouletrace.wings.serving.analysis.measured import measured
+from jouletrace.wings.serving.analysis.steady import Requests, requests_of, steady_window
 
 _SAME_S = 1e-3
 """Times of arrival that differ by less are those of one plan."""

@@ -13,10 +13,17 @@ import numpy as np
 from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.latency import of_requests
-from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
-from jouletrace.analysis.serving.measured import BLOCKS, Measured, measured
-from jouletrace.analysis.serving.shared import Found, divided
-from jouletrace.analysis.serving.steady import (
+from jouletrace.arrays import Floats
+from jouletrace.run import Estimate, Run
+from jouletrace.run.figures import Figures
+from jouletrace.run.forms import LoadFacts
+from jouletrace.stats.interval import ratio
+from jouletrace.stats.quantiles import student
+from jouletrace.stats.regression import equivalent_noise
+from jouletrace.wings.serving.analysis.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
+from jouletrace.wings.serving.analysis.measured import BLOCKS, Measured, measured
+from jouletrace.wings.serving.analysis.shared import Found, divided
+from jouletrace.wings.serving.analysis.steady import (
     LEAST_REQUESTS,
     Requests,
     Steady,
@@ -26,13 +33,6 @@ from jouletrace.analysis.serving.steady import (
     steady_window,
     weights_in,
 )
-from jouletrace.arrays import Floats
-from jouletrace.run import Estimate, Run
-from jouletrace.run.figures import Figures
-from jouletrace.run.forms import LoadFacts
-from jouletrace.stats.interval import ratio
-from jouletrace.stats.quantiles import student
-from jouletrace.stats.regression import equivalent_noise
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATENCIES = ("ttft", "tpot", "e2e")

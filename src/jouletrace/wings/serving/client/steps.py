@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.serving.steps import steps_in
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
@@ -31,6 +30,7 @@ from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.names import with_article
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.sound import MOST_NS
+from jouletrace.wings.serving.analysis.steps import steps_in
 
 MOST_BYTES = 1 << 30
 NOT_READ, NOT_TRACED, MISSING = "steps_not_read", "steps_not_traced", "steps_missing"
@@ -198,7 +198,7 @@ def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[Floats, Float
     Raises:
         BadInputError: If the server's Run isn't of the same GPUs, or holds no kernels.
     """
-    from jouletrace.analysis.serving.step_powers import step_powers
+    from jouletrace.wings.serving.analysis.step_powers import step_powers
 
     run_of_server = load(server)
     parts = _of_gpus(run_of_server, server)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.serving.steps import Steps
 from jouletrace.arrays import Floats
 from jouletrace.run import Run
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import RecordingFacts
+from jouletrace.wings.serving.analysis.steps import Steps
 
 
 def step_powers(server: Run, about: RecordingFacts, table: pa.Table) -> tuple[Floats, Floats] | str:

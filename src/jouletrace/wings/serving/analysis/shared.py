@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol, cast
 
-from jouletrace.analysis.serving.steady import Requests, steady_window
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.wing import registered
+from jouletrace.wings.serving.analysis.steady import Requests, steady_window
 
 Found = tuple[int, LoadFacts, Requests]
 """A load's number, what was offered, and its requests."""

@@ -9,11 +9,11 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.base import schedule_of
 from jouletrace.profiler.prepare import check_own_time, prepare
-from jouletrace.profiler.serving.client import Row
-from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.simulator.boards.load import Queue, Together
+from jouletrace.wings.serving.client.client import Row
+from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad
 from jouletrace.workloads import resolve
 
 _DRAIN = 20

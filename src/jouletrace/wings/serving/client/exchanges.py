@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.known_secrets import hidden
-from jouletrace.profiler.serving.protocol import Answer, StreamError, error_text
 from jouletrace.web import KEPT_METHOD, MOST_HOPS, REDIRECTS, Unpacker, UnreadableError, followed
+from jouletrace.wings.serving.client.protocol import Answer, StreamError, error_text
 
 if TYPE_CHECKING:
     import aiohttp

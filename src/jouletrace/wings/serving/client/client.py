@@ -1,4 +1,4 @@
-"""The client process: ``python -m jouletrace.profiler.serving.client``, run as a ``processes.children.Child``.
+"""The client process: ``python -m jouletrace.wings.serving.client.client``, run as a ``processes.children.Child``.
 
 Standard input takes a "start" with the server, answered by "ready" with what it takes or by "failed"; then one "level"
 at a time, answered by "rows" of requests and "done". The end of input ends the process.
@@ -21,11 +21,11 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.serving.exchanges import Exchanges
-from jouletrace.profiler.serving.few_events import event_loop
-from jouletrace.profiler.serving.priority import RealTime
-from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, dialects, error_text
 from jouletrace.web import UnreachableError, UnreadableError, page
+from jouletrace.wings.serving.client.exchanges import Exchanges
+from jouletrace.wings.serving.client.few_events import event_loop
+from jouletrace.wings.serving.client.priority import RealTime
+from jouletrace.wings.serving.client.protocol import PATHS, Answer, Bodies, dialects, error_text
 
 KEY = "OPENAI_API_KEY"
 _MISSING = 127

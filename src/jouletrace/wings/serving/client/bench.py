@@ -12,23 +12,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jouletrace import analysis
-from jouletrace.analysis.serving.streams import AnswerStream, add_streams, stream_of
 from jouletrace.devices import in_real_time
 from jouletrace.devices.base import Device, OfAnotherHost
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
-from jouletrace.profiler.serving.client import Row
-from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
-from jouletrace.profiler.serving.protocol import base_url
-from jouletrace.profiler.serving.server_metrics import ServerMetrics
-from jouletrace.profiler.serving.simulated import SimulatedClient
-from jouletrace.profiler.serving.steps import NOT_READ, join, read_steps
 from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import LoadFacts
 from jouletrace.run.names import cut
+from jouletrace.wings.serving.analysis.streams import AnswerStream, add_streams, stream_of
+from jouletrace.wings.serving.client.client import Row
+from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad
+from jouletrace.wings.serving.client.protocol import base_url
+from jouletrace.wings.serving.client.server_metrics import ServerMetrics
+from jouletrace.wings.serving.client.simulated import SimulatedClient
+from jouletrace.wings.serving.client.steps import NOT_READ, join, read_steps
 
-MODULE = "jouletrace.profiler.serving.client"
+MODULE = "jouletrace.wings.serving.client.client"
 _COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 _WAIT_S = 0.5
 _MOST_SAID = 300
