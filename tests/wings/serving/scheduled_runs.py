@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from jouletrace.analysis import analyse
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.wings.serving.analysis.streams import stream_of
 from serving_runs import START_NS, serving_run
@@ -245,3 +246,12 @@ def server_run(scheduled, device="GPU-served", noise_w=1.0):
     span = {"id": 1, "kind": "phase", "name": "program", "start_ns": START_NS, "end_ns": int(stamps[-1])}
     run.spans = tables.from_rows([span], "spans")
     return run
+
+
+def write_server(folder):
+    """A load on a server in ``runs/bench``, the log of its steps, and its own Run in ``runs/server``."""
+    level = scheduled_level(Law(), *drawn(np.random.default_rng(1), 4, 8, (9, 99), (5, 20)))
+    served, _, scheduled = scheduled_run(Law(), [level])
+    log_of(folder / "steps.jsonl", rows_of(served))
+    served.save(folder / "runs" / "bench")
+    analyse(server_run(scheduled)).save(folder / "runs" / "server")
