@@ -57,6 +57,16 @@ def test_a_valid_load_has_a_budget_and_no_other():
     assert "(show --budget)" in report.render([run], width=120)
 
 
+def test_figures_are_what_they_were():
+    """As ``analysis/test_as_before.py`` compares those of other Runs."""
+    before = json.loads((REPOSITORY / "tests" / "data" / "as_before.json").read_text())["serving-short-h200"]
+    rows = analyse(load(RUNS / "serving-short-h200.zip")).results.to_pylist()
+    found = {f"{row['unit']} {row['metric']}": [row["value"], row["low"], row["high"]] for row in rows}
+    assert set(before) <= {*found, "windows energy_j", "windows sd_statistical_j", "windows sd_model_j"}
+    for key, now in found.items():
+        np.testing.assert_allclose(np.array(now, float), np.array(before[key], float), 1e-4, err_msg=key)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FORMS)
 def test_a_print_enters_few_packages_of_the_core(name):
