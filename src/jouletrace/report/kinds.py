@@ -27,6 +27,15 @@ class KindOfRun(Protocol):
     def add(self, run: Run, figures: Figures) -> None:
         """Add the figures that follow from a Run's raw tables, and warn of what is wrong with them."""
 
+    def join(self, runs: Sequence[Run]) -> None:
+        """Make what several files state consistent, before the tables of all become those of the first."""
+
+    def edges(self, run: Run) -> list[tuple[int, int]]:
+        """Starts and ends, ns, that stand in the workload and not in a table."""
+
+    def shift(self, run: Run, by_ns: int) -> None:
+        """Add to these."""
+
     def paired(self, rows: Sequence[ComparedRow], a: Run, b: Run) -> list[ComparedRow]:
         """The compared rows of two single Runs, with another scatter where the two have an error in common."""
 

@@ -27,7 +27,6 @@ from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import LoadFacts, Server
 from jouletrace.simulator.boards import SimulatedGpu
-from jouletrace.simulator.boards.load import Queue
 from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.bench import activity_sources, slices_of
 from jouletrace.wings.mig.divide import ACTIVITY
@@ -38,6 +37,7 @@ from jouletrace.wings.mig.slices import SimulatedSlice, open_board
 from jouletrace.wings.serving.client.bench import ClientProcess, pause, refuse, requests_of
 from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad
 from jouletrace.wings.serving.client.protocol import base_url
+from jouletrace.wings.serving.client.queues import Queue
 from jouletrace.wings.serving.client.simulated import SimulatedServer, serve
 
 ALONE = 0.4

@@ -11,9 +11,9 @@ from jouletrace.execution.steps.base import schedule_of
 from jouletrace.profiler.prepare import check_own_time, prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu
-from jouletrace.simulator.boards.load import Queue, Together
 from jouletrace.wings.serving.client.client import Row
 from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad
+from jouletrace.wings.serving.client.queues import Queue, Together
 from jouletrace.workloads import resolve
 
 _DRAIN = 20
