@@ -183,9 +183,11 @@ class MoreTargets(Protocol):
 
     Attributes:
         SHARES: Quantities that may be limited, with the share that may exceed it, as of ``limits``.
+        RequestOptions: Dataclass of what visits send, whose fields (``option.option``) are options of ``tune``.
     """
 
     SHARES: Mapping[str, float | None]
+    RequestOptions: type
 
     def takes(self, words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
         """True if words name a target of this module; ``over`` has what varies."""
@@ -198,7 +200,7 @@ class MoreTargets(Protocol):
         limit_s: float,
         requests: Mapping[str, Any],
     ) -> Target:
-        """The target; ``requests`` are options of ``tune`` of what visits send."""
+        """The target; ``requests`` are values of fields of ``RequestOptions``."""
 
 
 class WorkloadTarget:

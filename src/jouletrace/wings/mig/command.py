@@ -206,7 +206,7 @@ def bench(
     from jouletrace.wings.mig.apply import open_backend
     from jouletrace.wings.mig.serving import bench_slices, open_servers
     from jouletrace.wings.serving.client.load import BenchSettings, load_levels
-    from jouletrace.wings.serving.target import slo_of
+    from jouletrace.wings.serving.request_options import slo_of
 
     form = check_form(form, json)
     if not (0 < duration <= 1e6 and 0 < pause <= 1e6):
