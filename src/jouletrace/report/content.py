@@ -141,7 +141,7 @@ def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     if run.kind == "program":
         levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
-    shown = [level for level in levels_shown(results, detail) if level != "device"]
+    shown = [level for level in levels_shown(results, detail) if level not in ("device", "load")]  # see ``worded``
     return shown[0] if shown else "device" if len(results.units("device")) > 1 else ""
 
 

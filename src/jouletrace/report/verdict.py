@@ -37,7 +37,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     if (kind := worded(run, results)) is not None:
         return kind.verdict(run, results, known, _absolute(run, results, known))
     if wing := lacking(run.workload, LENT):
-        return [f"needs the wing {wing}, which is missing: figures are as stored, without verdict and price"]
+        return [f"needs the wing {wing}, which is missing: its figures are as stored (-v), without verdict and price"]
     if run.kind in ("program", "measure"):
         return program.verdict(run, results, known)
     if run.kind == "calibrate":
