@@ -59,7 +59,7 @@ def tune(
         typer.Option(metavar="NAME=VALUE,...", help="The reference. [default: the options given, else the defaults]"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
+        str | None, typer.Option(metavar="TIME", help="Begin no visit after that time: 5min, 300s. [default: none]")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
