@@ -29,6 +29,9 @@ SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft"
 """Quantities of a profile that may be limited, with the share of iterations that may exceed it; None of a mean. A first
 token is in time for 95 %, as under an SLO."""
 
+OF_TOKENS = ("ttft", "tpot")
+"""Those of the tokens that a profile generates."""
+
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
 estimate; more blocks are shorter, and hide the correlation between their neighbours."""
@@ -124,7 +127,7 @@ def only(limits: Sequence[Limit], *, timed: bool) -> Limit | None:
     """
     limit = limits[0] if limits else None
     said = f"--limit {','.join(map(str, limits))}"
-    if len(limits) > 1 or (limit is not None and limit.quantity in ("ttft", "tpot")):
+    if len(limits) > 1 or (limit is not None and limit.quantity in OF_TOKENS):
         raise BadInputError(f"{said}: one limit, on p50, p90, p95, p99 (latency of an iteration) or time")
     if limit is not None and limit.share is None and not limit.relative:
         raise BadInputError(f"{said}: a mean time is limited relative to the reference: time<+3%, or p50<…")

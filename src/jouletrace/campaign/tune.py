@@ -24,7 +24,7 @@ import numpy as np
 from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.latency import of_requests
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import SHARES, Joint, Limit, counts, parse_limits, share_over
+from jouletrace.campaign.limits import OF_TOKENS, SHARES, Joint, Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import RESULT, Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.targets import (
@@ -495,7 +495,7 @@ def target_of(
         return ProgramTarget(words, settings.device, limit_s)
     long, phases = (
         any(limit.share is not None for limit in limits),
-        any(limit.quantity in OF_REQUESTS for limit in limits),
+        any(limit.quantity in OF_TOKENS for limit in limits),
     )
     return WorkloadTarget(words[0], settings, limit_s, long=long, phases=phases)
 
