@@ -5,9 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, Window, _distinct_rates, _Fit, _mean_squares, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.lock import EVIDENCE
+from jouletrace.attribution.lock import (
+    EVIDENCE,
+    WINDOW_S,
+    Window,
+    _distinct_rates,
+    _Fit,
+    _mean_squares,
+    _windows,
+    search,
+)
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.sampler import SampleTimes, read_out

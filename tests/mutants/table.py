@@ -444,14 +444,10 @@ MUTANTS = [
         ("every period taken for a hole", "HOLE_PERIODS * channel.period_s", "0.5 * channel.period_s"),
     ),
     *_of(
-        "profiler/program/recorded.py",
+        "profiler/program/timeline.py",
         ["profiler/program/test_gpus.py"],
         ("cause of idle time without the clocks' agreement", "since - SEEN_NS", "since"),
         ("clocks taken to agree worse than they do", "SEEN_NS = 5_000", "SEEN_NS = 50_000"),
-    ),
-    *_of(
-        "profiler/program/timeline.py",
-        ["profiler/program/test_gpus.py"],
         ("first kernel taken for the start of the analysed part", "int(start[order].min())", "int(start.min())"),
     ),
     *_of(

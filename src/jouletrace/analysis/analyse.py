@@ -14,7 +14,6 @@ from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import most_w, power_record, state_period
-from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
 from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -68,6 +67,8 @@ def analysed(run: Run) -> Run:
             add_ranks(run, figures, units)
         add_work(run, figures)
     elif run.kind == "program":
+        from jouletrace.analysis.parts import add_program  # scipy takes a second to import
+
         add_program(run, figures)
     elif run.kind == "bench":
         from jouletrace.analysis.serving.levels import add_serving
@@ -86,7 +87,7 @@ def analysed(run: Run) -> Run:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
         if has_recording(run):
-            from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
+            from jouletrace.analysis.parts import recorded_of
 
             recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):

@@ -22,11 +22,10 @@ from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.estimate import STATED
-from jouletrace.run.figures import Figures
+from jouletrace.run.figures import Figures, Units
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of, union_ns
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
-from jouletrace.run.units import Units
 
 METHOD = "spans"
 

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.kernel_powers import KernelPowers
-from jouletrace.analysis.kernel_times import untouched
+from jouletrace.analysis.kernel_powers import KernelPowers, untouched
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Run, tables
 

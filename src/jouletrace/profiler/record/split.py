@@ -16,8 +16,8 @@ from uuid import uuid4
 from jouletrace.analysis.checks import endings
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpus import gpus_of, within
-from jouletrace.profiler.program.recorded import analyse_program, recorded
+from jouletrace.profiler.program.recorded import analyse_program
+from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts
 from jouletrace.report.reasons import printed
