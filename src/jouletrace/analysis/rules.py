@@ -1,6 +1,6 @@
 """The check that each code of a Run (of a warning, a flag, a missing figure) fails, and how much that counts.
 
-Words for codes, and what to do about them, are in ``report.reasons``.
+Words for codes, and what to do about them, are in ``words.reasons``.
 """
 
 from __future__ import annotations

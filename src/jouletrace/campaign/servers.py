@@ -40,13 +40,13 @@ from jouletrace.profiler.serving.client import key_header
 from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad, load_levels
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.reasons import reason
 from jouletrace.report.serving import COST
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
 from jouletrace.run.parts import Parts
 from jouletrace.web import page
+from jouletrace.words.reasons import reason
 
 LOADS = ("rate", "concurrency")
 """Dimensions that are loads; all others are the server's."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jouletrace.analysis.advice import Advice
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import Estimate
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, figure
 
 WAYS = {
     "host": "the GPU waits for the host: try CUDA graphs, torch.compile, a larger batch",

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from jouletrace.analysis.budget import Budget
 from jouletrace.errors import BadInputError
-from jouletrace.report.scale import figure, number, quantity, unit_for
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.names import short_names
+from jouletrace.words.scale import figure, number, quantity, unit_for
 
 _LEAST_PCT = 0.1
 """Share of the variance from which on it is stated."""

@@ -9,14 +9,14 @@ from jouletrace.report.columns import of_best
 from jouletrace.report.contract import json_text
 from jouletrace.report.document import Footnotes
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.reasons import flag, printed, reason
-from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Run
 from jouletrace.run.metrics import BEST, WORK, metric, ordered
 from jouletrace.run.parts import Row
 from jouletrace.run.sums import ENERGY, TIME
+from jouletrace.words.reasons import flag, printed, reason
+from jouletrace.words.scale import NBSP
 
 _HEADINGS = {"op": "operator"}
 

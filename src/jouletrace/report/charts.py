@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.comparing.pairs import Comparison
-from jouletrace.report import reasons, why
-from jouletrace.report.document import printable
-from jouletrace.report.scale import figure, quantity, unit_for
+from jouletrace.report import why
 from jouletrace.report.tree import TreeNode, depths, widths
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
+from jouletrace.words import reasons
+from jouletrace.words.scale import figure, quantity, unit_for
+from jouletrace.words.text import printable
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""

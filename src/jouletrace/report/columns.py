@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
-from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, figure, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import BEST, CLOSURES, EACH, OF_PARTS, metric
 from jouletrace.run.parts import ABSENT, Part, Parts, of_time
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, PrintedUnit, cell, figure, number, unit_for
 
 _LEADING = ("energy_total_j", "time_s")
 """Metrics whose scale others of the same kind take on."""

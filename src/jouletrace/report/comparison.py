@@ -44,8 +44,6 @@ from jouletrace.report.comparison_words import (
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
-from jouletrace.report.reasons import flag, printed, reason
-from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate
@@ -53,6 +51,8 @@ from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import EACH, PROGRAM_TIME, metric
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
+from jouletrace.words.reasons import flag, printed, reason
+from jouletrace.words.scale import NBSP, NONE, cell, unit_for
 
 TOP = 10
 """Default number of listed parts per level."""

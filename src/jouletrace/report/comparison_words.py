@@ -26,10 +26,10 @@ from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
-from jouletrace.report.scale import NBSP, NONE, PERCENT, PrintedUnit, cell, figure, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.words.reasons import ACTIONS, flag, no_energy, reason
+from jouletrace.words.scale import NBSP, NONE, PERCENT, PrintedUnit, cell, figure, fixed
 
 PER_ITERATION = "per iteration"
 

@@ -9,14 +9,13 @@ from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
 from jouletrace.levels import TITLES
 from jouletrace.report import advice as advised
-from jouletrace.report import columns, facts, parts, program, reasons, serving
+from jouletrace.report import columns, facts, parts, program, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line, priced
-from jouletrace.report.document import Footnotes, NoFootnotes, printable
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, remarks
-from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
@@ -26,6 +25,9 @@ from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
 from jouletrace.version import __version__
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, figure, quantity
+from jouletrace.words.text import printable
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""

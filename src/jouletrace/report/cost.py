@@ -13,11 +13,12 @@ from typing import Any
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.errors import BadInputError
-from jouletrace.report import reasons, serving
+from jouletrace.report import serving
 from jouletrace.report.headline import ENERGY, Headline, together
-from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, decimals, figure, fixed, number, unit_for
 
 J_PER_KWH, LEAST_KWH = 3.6e6, 0.1
 """Joules of a kWh; the kWh from which on an energy is stated in these, not Wh."""

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 from jouletrace.analysis.conditions import ClockSpread, Conditions
 from jouletrace.analysis.facts import Facts, Untouched
-from jouletrace.report import reasons
-from jouletrace.report.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.info import short_labels
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.version import __version__
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
 
 SEPARATOR = " · "
 _EARLIEST_NS = 631_152_000 * 10**9

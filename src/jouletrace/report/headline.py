@@ -9,10 +9,10 @@ from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import serving
 from jouletrace.report.facts import covered
-from jouletrace.report.scale import NBSP
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import Part, Parts
+from jouletrace.words.scale import NBSP
 
 ENERGY, INFERENCE, REQUEST = "energy_total_j", "energy_per_inference_j", "energy_per_request_j"
 

@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jouletrace.levels import TITLES
-from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
 from jouletrace.report.document import Footnotes
-from jouletrace.report.reasons import NO_KERNEL, printed
-from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.run import Estimate, Run, device_labels, layers
 from jouletrace.run.layers import OWN
@@ -20,6 +17,9 @@ from jouletrace.run.metrics import BEST, EACH, OF_PARTS, WORK, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.sums import Sums
+from jouletrace.words import reasons
+from jouletrace.words.reasons import NO_KERNEL, printed
+from jouletrace.words.scale import NBSP, NONE, number, quantity
 
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s", *reversed(WORK.values()), *BEST, *WORK)
 """Metrics of parts that are shown where there is room, the most informative first."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report.headline import headline
-from jouletrace.report.reasons import no_energy, printed
-from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts, idle_by, of_time
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
+from jouletrace.words.reasons import no_energy, printed
+from jouletrace.words.scale import NBSP, figure, quantity
 
 _MOST, _LEAST = 3, 0.005
 """Causes that are named, and the least share of one: below it "0 %" would be printed."""
@@ -39,14 +39,6 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     return lines + _of_ranks(run, results)
 
 
-def main_parts(results: Parts) -> list[Part]:
-    """Parts that the energy went to: phases of several GPUs, else outermost ranges or modules; and idle."""
-    if phases := results.units("phase") if results.gpus else []:
-        return phases + results.outside()
-    tops = [unit for unit in results.units("layer") if results.is_top(unit)]
-    return tops + [unit for unit in results.units("op") if unit.name == IDLE_NAME]
-
-
 def _of_ranks(run: Run, results: Parts) -> list[str]:
     """A line on the rank that comes last most often, and on the one that waits longest, with the energy it takes."""
     ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
@@ -69,7 +61,7 @@ def _causes(run: Run, results: Parts) -> tuple[bool, list[str]]:
 
     Where those with an energy have less than half of it, the first is true, and they are those with most of the time.
     """
-    parts = main_parts(results)
+    parts = results.main()
     parts += [unit for unit in results.outside() if unit not in parts]
     if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
         parts = results.units("kernel")

@@ -15,7 +15,6 @@ from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.headline import ENERGY, Headline
-from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, rendered
 from jouletrace.report.trust import lines as trust_lines
@@ -25,6 +24,7 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.run.shown import Shown
+from jouletrace.words.scale import NBSP, figure, number
 
 DONE, INTERRUPTED = "done", "interrupted"
 AXES = {

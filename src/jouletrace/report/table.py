@@ -15,11 +15,11 @@ from typing import Any, Self
 
 from markupsafe import Markup, escape
 
-from jouletrace.report.document import printable
-from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, unit_for
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_names
 from jouletrace.spreadsheets import csv_file
+from jouletrace.words.scale import NBSP, NONE, PrintedUnit, cell, unit_for
+from jouletrace.words.text import printable
 
 _LONG = 20
 """Characters of a word from which on a page may break it."""

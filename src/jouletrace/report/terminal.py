@@ -16,9 +16,9 @@ from rich.text import Text
 
 from jouletrace.report.console import writer
 from jouletrace.report.facts import SEPARATOR
-from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Column, Table
 from jouletrace.run.names import elided
+from jouletrace.words.scale import NBSP
 
 _READABLE, _LONG, _LEAST = 16, 28, 6
 """Columns that a name keeps while figures can still give way, with a long word in it, and after that."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from jouletrace.errors import check_format
-from jouletrace.report.document import FORMATS, printable
-from jouletrace.report.scale import NBSP
+from jouletrace.report.document import FORMATS
 from jouletrace.report.table import Table, latex, markdown
+from jouletrace.words.scale import NBSP
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

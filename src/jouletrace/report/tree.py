@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.report.facts import counted_devices
-from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.paths import Path, PathStep
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
+from jouletrace.words.reasons import printed
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from jouletrace.analysis.checks import CLOSED, ENDINGS, Failure, Outcomes
 from jouletrace.analysis.rules import CARE, NO, NONE
-from jouletrace.report import reasons
-from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import Estimate
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, figure
 
 _ADVICE = ": give "
 _OF_ROWS = f"each row has its own{NBSP}±"

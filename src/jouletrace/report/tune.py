@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.scale import PERCENT, figure, unit_for
 from jouletrace.report.sweep import DONE
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, rendered
@@ -19,6 +18,7 @@ from jouletrace.run.frames import frame
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT
 from jouletrace.run.shown import Shown
+from jouletrace.words.scale import PERCENT, figure, unit_for
 
 OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
 """Quantities that may be least: name and unit."""

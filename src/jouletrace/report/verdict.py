@@ -5,17 +5,18 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import program, reasons, serving
+from jouletrace.report import program, serving
 from jouletrace.report.columns import rate
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
-from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
 from jouletrace.run.forms import BestRates, Calibration
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, figure, number, quantity, unit_for
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from jouletrace.analysis.waveform import Waveform, waveform_of
 from jouletrace.report import facts
 from jouletrace.report.charts import PALETTE
-from jouletrace.report.document import printable
-from jouletrace.report.scale import figure, quantity
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import elided, short_name
 from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.words.scale import figure, quantity
+from jouletrace.words.text import printable
 
 COLOURS = (*PALETTE[:-1], "#8c5fd6", "#a6761d")
 """Of the operators that take most time; the others share ``PALETTE``'s grey. Charts elsewhere go round six."""

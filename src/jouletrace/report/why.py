@@ -8,13 +8,13 @@ from typing import Any
 
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, PERCENT, PrintedUnit, cell, decimals, fixed, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
 from jouletrace.run.recording_names import IN_NO_PART
 from jouletrace.run.roles import OTHER
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, PERCENT, PrintedUnit, cell, decimals, fixed, number, unit_for
 
 _WAYS = {
     COUNT: ("more often", "less often"),

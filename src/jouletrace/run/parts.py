@@ -328,6 +328,13 @@ class Parts:
         pools = {part.parent for part in self._all}
         return [part for part in self.units("op") if not part.op and not part.module and part.id not in pools]
 
+    def main(self) -> list[Part]:
+        """Parts that the energy went to: phases of several GPUs, else outermost ranges or modules; and idle."""
+        if phases := self.units("phase") if self.gpus else []:
+            return phases + self.outside()
+        tops = [part for part in self.units("layer") if self.is_top(part)]
+        return tops + [part for part in self.units("op") if part.name == IDLE_NAME]
+
     def ranked(self, level: str) -> list[Part]:
         """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
         parts = self.units(level)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from jouletrace import analysis
+from jouletrace import analysis, higher
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, ClosedError, JouletraceError, RecorderDiedError, TakenError
@@ -170,10 +170,8 @@ class Recording(Shown):
         """
         if self.run is None:
             return str(self)
-        from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
-
         parts = largest(self.split) if self.split else []
-        return "\n".join([summary(self.split or self.run), *parts]) + self._saved()
+        return "\n".join([higher.summary(self.split or self.run), *parts]) + self._saved()
 
     def _saved(self) -> str:
         """The line that names its place; "" if it isn't saved."""

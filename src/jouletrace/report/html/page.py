@@ -13,15 +13,14 @@ from jouletrace.comparing.paired import own_sides
 from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.levels import PROFILE, taken
-from jouletrace.report import charts, columns, comparison, content, reasons, serving
+from jouletrace.report import charts, columns, comparison, content, serving
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.document import Footnotes
 from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
@@ -30,6 +29,9 @@ from jouletrace.run import Run
 from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, cell, quantity, split, unit_for
+from jouletrace.words.text import printable
 
 _CARDS = (
     "energy_total_j",

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import parts, reasons
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report import parts
+from jouletrace.report.document import Footnotes
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import by_name
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.sums import Sums
+from jouletrace.words import reasons
+from jouletrace.words.text import printable
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.report import reasons
 from jouletrace.report.charts import power
-from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
-from jouletrace.report.scale import figure
 from jouletrace.run import Run, device_labels
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import figure
+from jouletrace.words.text import printable
 
 Ints = NDArray[np.int64]
 
