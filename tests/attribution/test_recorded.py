@@ -251,7 +251,7 @@ def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
 
     monkeypatch.setattr(locking, "designs", designs)
     first, second = (
-        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
+        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, earlier=known)
         for rates in ((1221.0, 1227.0), (1215.0, 1230.0))
     )
     assert len({rate for _, rate, phases in asked if phases == locking.PHASES}) == 51

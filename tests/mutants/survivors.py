@@ -425,8 +425,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "best = max(tried, key=lambda one: one[:2])",
-        "best = max(tried, key=lambda one: one[:4])",
+        "best = max(tried, key=lambda attempt: attempt[:2])",
+        "best = max(tried, key=lambda attempt: attempt[:4])",
         "Slight: two fits of the same evidence to the last bit.",
     ),
     Survivor(
@@ -539,8 +539,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/solve.py",
-        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
-        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([source.sizes for source in hidden]), hidden[0].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([source.sizes for source in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
     ),
     Survivor(

@@ -103,7 +103,7 @@ def _solved(run: Run, spans_ns: Ints, counts: Floats, within: tuple[int, int]) -
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])
     start, end = spans_ns.T
     found = energies(run, run.devices[0].id, start, end, bursts[mine])
-    if found.energies is None or not found.known.all():
+    if found.energies is None or not found.has_energy.all():
         return None
     result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts)
     if result.reason is not None:

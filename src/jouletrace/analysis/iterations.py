@@ -47,7 +47,7 @@ class Solved(NamedTuple):
 
     def sources(self) -> dict[str, float]:
         """Relative standard uncertainties, by source, of all of its energy: windows that differ don't show them."""
-        known = self.rows.known
+        known = self.rows.has_energy
         energy = float(np.sum(self.rows.energy_j[known]))
         return {source: u / energy for source, u in self.rows.sources(known).items()} if energy else {}
 

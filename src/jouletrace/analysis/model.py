@@ -233,7 +233,7 @@ def idle_level(run: Run, idle: Idle, kind: str) -> Estimate:
         flagged "stored", or null.
     """
     found, seconds, phase = idle
-    mine = np.isin(phase, IDLE_PHASES[kind]) & found.known
+    mine = np.isin(phase, IDLE_PHASES[kind]) & found.has_energy
     if not mine.any():
         return _stored(run) if kind == "deep_idle" else Estimate.null("not_measured", "idle")
     # Each phase counts alike, whatever its pauses are

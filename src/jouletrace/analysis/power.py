@@ -166,7 +166,7 @@ def _oversampled(stamps: Ints, period_s: float) -> bool:
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
     """Energy of one block of code in joules; null with the reason where the sensor can't support it."""
     known, found = readings(run, device), energies(run, device, [start_ns], [end_ns])
-    if known is not None and found.known.all() and too_short(known[1].period_s, start_ns, end_ns):
+    if known is not None and found.has_energy.all() and too_short(known[1].period_s, start_ns, end_ns):
         return Estimate.null(TOO_SHORT, "window")
     return replace(found.estimate(method="window"), flags=())
 

@@ -180,7 +180,7 @@ def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Ener
         if len(why) == len(one.each) or 2 * sum(reason not in _BLIND for reason in why) >= len(one.each):
             yield _none(max(sorted(set(why)), key=why.count))  # most aren't like the others
             continue
-        known = mine[long] & found.known
+        known = mine[long] & found.has_energy
         ones = count[long][known].astype(np.float64)
         together = replace(found.estimate(known / ones.sum(), 1, TOGETHER if len(ones) > 1 else "windows"), budget={})
         each = together

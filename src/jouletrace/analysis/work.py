@@ -156,7 +156,7 @@ def _energies(run: Run, blocks: _Blocks) -> tuple[list[Estimate], Floats]:
     edge_j = np.array([one.value or 0.0 for one in each]) / np.maximum(blocks.seconds, 1e-9) * blocks.edge_s
     shared = [edge_j * np.isin(np.arange(k), [0, k - 1])]
     for one in found:
-        whole = one.estimate(one.known)  # of which a block has its share by energy
+        whole = one.estimate(one.has_energy)  # of which a block has its share by energy
         if whole.value:
             shared.append((whole.half_width or 0.0) / Z95 / whole.value * one.energy_j)
     own = (replace(one, flags=(), budget={}) for one in each)

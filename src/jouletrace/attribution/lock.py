@@ -64,7 +64,7 @@ class Search:
     one_s: float  # time of one sample in it
 
     @property
-    def place(self) -> tuple[float, float, float]:
+    def start(self) -> tuple[float, float, float]:
         """From where a lock begins: rate, window and phase."""
         return self.rate_hz, self.start_s, self.one_s
 
@@ -74,14 +74,14 @@ def search(
     activity: Activity,
     readings: Readings,
     inner: bool = False,
-    known: dict[bool, list[Window]] | None = None,
+    made: dict[bool, list[Window]] | None = None,
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
     They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run. A search of
-    a wider range repeats nothing that is in ``known``, which holds for one activity and its readings.
+    a wider range repeats nothing that is in ``made``, which holds for one activity and its readings.
     """
-    windows = {} if known is None else known
+    windows = {} if made is None else made
     if inner not in windows:
         windows[inner] = [Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
     parts = windows[inner]
@@ -91,7 +91,9 @@ def search(
     ends = [[round(rate / RATE_STEP_HZ) for rate in edges] for edges in sensor.ranges_hz]  # of a grid that all share
     rates: Floats = RATE_STEP_HZ * np.concatenate([np.arange(first, last + 1.0) for first, last in ends])
     coarse = _total(parts, [[fit.square for fit in part.fitted(rates, PHASES)] for part in parts])
-    candidates = sorted((_near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda one: one[0])
+    candidates = sorted(
+        (_near(rate, parts) for rate in _distinct_rates(rates, coarse)), key=lambda candidate: candidate[0]
+    )
     (least, best), (second, rival) = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
     unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]
     w = int(np.argmin(unexplained))
@@ -173,20 +175,20 @@ class Window:
         edges = np.arange(start_s - 1e-3, end_s, GRID_S)
         self._first = edges[0]
         self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
-        self._known: dict[tuple[float, int], _Fit] = {}  # searches of other ranges ask for the same again
+        self._fits: dict[tuple[float, int], _Fit] = {}  # searches of other ranges ask for the same again
 
     def fitted(self, rates_hz: Floats, phases: int) -> list[_Fit]:
         """The best fit of each rate among so many phases."""
         rates, places = rates_hz.tolist(), ReadingSeries.from_times(self._time, self.start_s)
         offsets = np.arange(phases) / phases
-        new = [rate for rate in rates if (rate, phases) not in self._known]
+        new = [rate for rate in rates if (rate, phases) not in self._fits]
         for some in (new[first : first + TOGETHER] for first in range(0, len(new), TOGETHER)):
             design = designs(self._sensor, self._seen, self._first, np.array(some), offsets, places)
             squares = _mean_squares(design.reshape(-1, *design.shape[2:]), self.watts).reshape(-1, phases)
             for rate, square in zip(some, squares, strict=True):
                 one_s = self.start_s + float(offsets[np.argmin(square)]) / rate
-                self._known[rate, phases] = _Fit(float(square.min()), rate, one_s)
-        return [self._known[rate, phases] for rate in rates]
+                self._fits[rate, phases] = _Fit(float(square.min()), rate, one_s)
+        return [self._fits[rate, phases] for rate in rates]
 
 
 def _mean_squares(design: Floats, watts: Floats) -> Floats:
@@ -225,11 +227,11 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
         late = replace(observer, track=observer.track.later(part))
         fits.append(fit(locked.fit.activity, late, readings, fit_response=True))
         fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, fit_response=True))
-    return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
+    return replace(locked, fit=min(fits, key=lambda fitted: fitted.residual_rms_w))
 
 
 def lock(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Attempts | None = None
+    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, earlier: Attempts | None = None
 ) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
@@ -243,23 +245,23 @@ def lock(
     enough(activity, int(explained(activity, readings).sum()))
     if isinstance(sensor, Means):
         return Lock(None, _delayed(activity.whole(), sensor, readings))  # a shift from heads to tails would be a delay
-    known = known or Attempts()
-    found = search(sensor, activity, readings, inner, known.windows)
-    if found.evidence < EVIDENCE:
-        whole = SampleTimes.straight(activity.begin_s, activity.finish_s, found.rate_hz, found.one_s)
-        return Lock(found, fit(activity, Sampled(sensor, whole), readings, fit_place=False, rounds=1))
-    for before in known.locks:
-        if before.search is not None and before.search.place == found.place:
-            return replace(before, search=found)
-    near = SampleTimes.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
-    part = activity.between(found.start_s, found.end_s)
+    earlier = earlier or Attempts()
+    searched = search(sensor, activity, readings, inner, earlier.windows)
+    if searched.evidence < EVIDENCE:
+        whole = SampleTimes.straight(activity.begin_s, activity.finish_s, searched.rate_hz, searched.one_s)
+        return Lock(searched, fit(activity, Sampled(sensor, whole), readings, fit_place=False, rounds=1))
+    for before in earlier.locks:
+        if before.search is not None and before.search.start == searched.start:
+            return replace(before, search=searched)
+    near = SampleTimes.straight(searched.start_s, searched.end_s, searched.rate_hz, searched.one_s)
+    part = activity.between(searched.start_s, searched.end_s)
     expected, *others = _averagings(part, Sampled(sensor, near), readings)
-    chosen = _followed(activity, expected, readings, found.rate_hz)
+    chosen = _followed(activity, expected, readings, searched.rate_hz)
     for other in others:
-        tried = _followed(activity, other, readings, found.rate_hz)
+        tried = _followed(activity, other, readings, searched.rate_hz)
         chosen = tried if tried.residual_rms_w < 0.95 * chosen.residual_rms_w else chosen
-    known.locks.append(Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True)))
-    return known.locks[-1]
+    earlier.locks.append(Lock(searched, fit(activity, _tuned(chosen), readings, fit_response=True)))
+    return earlier.locks[-1]
 
 
 def _delayed(activity: Activity, sensor: Means, readings: Readings) -> Fit:
@@ -268,7 +270,7 @@ def _delayed(activity: Activity, sensor: Means, readings: Readings) -> Fit:
     count = round(2 * sensor.delay_spread_s / step)
     delays = sensor.delay_s + step * np.arange(-count, count + 1)
     places = [fit(activity, Averaged(sensor, float(delay)), readings, fit_place=False) for delay in delays]
-    best = min(places, key=lambda one: one.residual_rms_w)
+    best = min(places, key=lambda fitted: fitted.residual_rms_w)
     return fit(activity, best.observer, readings)
 
 
