@@ -329,8 +329,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/calibration/fit.py",
-        "if found.explained is not None and found.explained < 0.2:",
-        "if found.explained is not None and found.explained <= 0.2:",
+        "if response.explained is not None and response.explained < 0.2:",
+        "if response.explained is not None and response.explained <= 0.2:",
         "Slight: a fifth of the variance to the last bit.",
     ),
     Survivor(
