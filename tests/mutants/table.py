@@ -59,7 +59,7 @@ MUTANTS = [
         ["analysis/test_host.py"],
         (
             "what processes share dropped",
-            "widened(mean, float(np.mean([one.half_width or 0.0 for one in each])))",
+            "widened(mean, float(np.mean([figure.half_width or 0.0 for figure in each])))",
             "mean",
         ),
         ("withdrawn work stated", "if result.reason is not None:", "if False:"),
@@ -246,14 +246,14 @@ MUTANTS = [
         "analysis/model.py",
         ["analysis/test_budget.py"],
         ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
-        ("scatter dropped from a budget", "SPREAD: standard_error(own)[0], **shared}", "SPREAD: 0.0, **shared}"),
+        ("scatter dropped from a budget", "SPREAD: standard_error(mean)[0], **shared}", "SPREAD: 0.0, **shared}"),
     ),
     *_of(
         "analysis/model.py",
         ["analysis/test_model.py"],
         (
             "what windows share dropped from an interval",
-            "widened(own, Z95 * math.hypot(*shared.values()))",
+            "widened(mean, Z95 * math.hypot(*shared.values()))",
             "own",
         ),
         ("baseline uncertainty dropped from active energy", "{**shared, IDLE: idle_j}", "shared"),
@@ -293,8 +293,8 @@ MUTANTS = [
         ["analysis/test_work.py"],
         (
             "times of readings dropped from a block",
-            "[widened(one, Z95 * float(u)) for",
-            "[widened(one, 0 * float(u)) for",
+            "[widened(figure, Z95 * float(u)) for",
+            "[widened(figure, 0 * float(u)) for",
         ),
         ("what blocks share dropped", "common_sd=shared_sd_j / k", "common_sd=0.0"),
         ("ends dropped from the whole", "shared = [edge_j * np", "shared = [0 * edge_j * np"),

@@ -44,10 +44,10 @@ so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs
 
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
-    found = analysed(run)
-    for one in fields(Run):
-        if one.init:
-            setattr(run, one.name, getattr(found, one.name))
+    draft = analysed(run)
+    for column in fields(Run):
+        if column.init:
+            setattr(run, column.name, getattr(draft, column.name))
     return run
 
 
@@ -92,8 +92,8 @@ def analysed(run: Run) -> Run:
             recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
-        for metric, one in work_and_idle(run).items():
-            figures.add(MODEL_UNIT, metric, one)
+        for metric, figure in work_and_idle(run).items():
+            figures.add(MODEL_UNIT, metric, figure)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     figures.become(run)
     return run
@@ -130,10 +130,10 @@ def _warn_of_record(run: Run) -> None:
     """Say what is wrong with the readings themselves."""
     start, end = spans_of(run, "phase").edges_ns
     for device in run.devices:
-        found = power_record(run, device.id)
-        if found is None:
+        power = power_record(run, device.id)
+        if power is None:
             continue
-        record = found[0]
+        record = power[0]
         _warn_of_zeros(run, device, record)
         _warn_of_power(run, device, record)
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.

@@ -58,20 +58,20 @@ def work_and_idle(run: Run) -> dict[str, Estimate]:
     if steady(run) or not run.devices or len(of_variant(run, "flush")):
         return {}
     both = zip((WORK, IDLE), zip(*_processes(run), strict=True), strict=False)
-    found = {name: _together(each) for name, each in both}
+    figures = {name: _together(each) for name, each in both}
     return {
-        name: one if one.half_width is None else replace(one, budget={SOURCE: one.half_width / Z95})
-        for name, one in found.items()
+        name: figure if figure.half_width is None else replace(figure, budget={SOURCE: figure.half_width / Z95})
+        for name, figure in figures.items()
     }
 
 
 def _together(each: Sequence[Estimate]) -> Estimate:
     """The mean over processes, whose errors may be shared; null if one is."""
-    missing = next((one for one in each if one.value is None), None)
+    missing = next((figure for figure in each if figure.value is None), None)
     if missing is not None or len(each) == 1:
         return missing or each[0]
-    mean = mean_estimate(np.array([one.value for one in each]), method="runs")
-    return widened(mean, float(np.mean([one.half_width or 0.0 for one in each])))
+    mean = mean_estimate(np.array([figure.value for figure in each]), method="runs")
+    return widened(mean, float(np.mean([figure.half_width or 0.0 for figure in each])))
 
 
 def _processes(run: Run) -> list[Process]:
@@ -83,18 +83,18 @@ def _processes(run: Run) -> list[Process]:
     names, first, last = settled(run, run.devices[0].id)
     idle = np.char.startswith(names, "context idle")
     first, last = first[idle], last[idle]
-    found, begun = [], np.iinfo(np.int64).min
-    blocks = sorted(np.unique(block).tolist(), key=lambda one: start[block == one].min())
-    for place, one in enumerate(blocks):
-        mine = block == one
-        until = start[block == blocks[place + 1]].min() if place + 1 < len(blocks) else np.iinfo(np.int64).max
+    processes, begun = [], np.iinfo(np.int64).min
+    blocks = sorted(np.unique(block).tolist(), key=lambda number: start[block == number].min())
+    for after, number in enumerate(blocks):
+        mine = block == number
+        until = start[block == blocks[after + 1]].min() if after + 1 < len(blocks) else np.iinfo(np.int64).max
         near = (first >= begun) & (last <= until)
         spans = np.stack([np.append(first[near], start[mine]), np.append(last[near], end[mine])], axis=1)
         counts = np.append(np.zeros(near.sum()), count[mine])
         begun = end[mine].max()
         if (process := _solved(run, spans, counts, (spans[:, 0].min(), spans[:, 1].max()))) is not None:
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def _solved(run: Run, spans_ns: Ints, counts: Floats, within: tuple[int, int]) -> Process | None:
@@ -102,10 +102,10 @@ def _solved(run: Run, spans_ns: Ints, counts: Floats, within: tuple[int, int]) -
     bursts = bursts_of(run)
     mine = (bursts[:, 1] > within[0]) & (bursts[:, 0] < within[1])
     start, end = spans_ns.T
-    found = energies(run, run.devices[0].id, start, end, bursts[mine])
-    if found.energies is None or not found.has_energy.all():
+    solved = energies(run, run.devices[0].id, start, end, bursts[mine])
+    if solved.energies is None or not solved.has_energy.all():
         return None
-    result = work(found.energies, (spans_ns - spans_ns.min()) / 1e9, counts)
+    result = work(solved.energies, (spans_ns - spans_ns.min()) / 1e9, counts)
     if result.reason is not None:
         none = Estimate.null(result.reason, METHOD)
         return none, none
@@ -161,13 +161,13 @@ def _rows(energies: Energies, spans_s: Floats, counts: Floats) -> tuple[Floats, 
 def _informed(energies: Energies, design: Floats, scatter: Floats, walk: Floats) -> list[Floats]:
     """Log-likelihood without the unknowns, (g,), information on them, (g, 3, 3), and moment, (g, 3), of g sizes."""
     sizes = ((_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk).reshape(-1, *walk.shape)
-    found = []
+    informed = []
     for weight, value, errors in zip(*energies.components(), strict=True):
         every, data = errors + sizes, np.column_stack([design, value])
         weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
         log = np.log(weight) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
-        found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
-    return [np.concatenate(one) for one in zip(*found, strict=True)]
+        informed.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
+    return [np.concatenate(column) for column in zip(*informed, strict=True)]
 
 
 def _posterior(excess_w: float, log: Floats, information: Floats, moment: Floats) -> Energies:

@@ -130,18 +130,20 @@ def steps_of(work: LaunchedWork) -> MarkedIterations:
     for row in ranges.tolist():
         families.setdefault(stems[spans.name[row]], []).append(row)
     families.pop("", None)
-    found: list[tuple[str, Ints]] = []
+    families_apart: list[tuple[str, Ints]] = []
     for name, rows in [(_STEP, steps[launched[steps] > 0].tolist()), *families.items()]:
         marks = np.array(sorted(rows, key=lambda row: spans.start_ns[row]), np.int64)
         apart = bool((spans.start_ns[marks[1:]] >= spans.end_ns[marks[:-1]]).all())
         share = launched[marks].sum() / max(length.sum(), 1.0)
         called = name == _STEP or _ITERATION.search(name) is not None
         if apart and share > (_MOST if called else _ALL) and len(marks) >= (1 if name == _STEP else STEPS):
-            found.append((name, marks))
-    if not found:
+            families_apart.append((name, marks))
+    if not families_apart:
         return MarkedIterations("", 0, np.full(len(work.start), -1, np.int64))
     # The profiler's own come first; of ranges those that are called so, and the outermost, of which there are fewest.
-    name, marks = min(found, key=lambda one: (one[0] != _STEP, not _ITERATION.search(one[0]), len(one[1])))
+    name, marks = min(
+        families_apart, key=lambda family: (family[0] != _STEP, not _ITERATION.search(family[0]), len(family[1]))
+    )
     number = np.full(len(spans.kind), -1, np.int64)
     number[marks] = np.arange(len(marks))
     mark = spans.innermost(work.row, number >= 0)
@@ -158,14 +160,14 @@ def take_for_samples(run: Run) -> None:
     if run.kind != "import" or not kinds - {None}:
         return
     records = [channel for channel in run.channels if channel.name == POWER]
-    traces = kinds & _OF_KERNELS or any("joins" in one for one in run.settings.get("imported", ()))
+    traces = kinds & _OF_KERNELS or any("joins" in imported for imported in run.settings.get("imported", ()))
     if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
     for channel in records:
         if samples(channel):
             continue
         stamps, watts = run.series(channel.device, POWER)
-        board = next((one.name for one in run.devices if one.id == channel.device), "")
+        board = next((info.name for info in run.devices if info.id == channel.device), "")
         kind, record = sensor_behind(RECORD, board)
         period_s = KINDS[kind].response.period_s
         spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
@@ -226,17 +228,17 @@ def add_recording(run: Run, units: Units) -> bool:
     Returns:
         Whether there is a recording now.
     """
-    found = _device(run)
-    if found is None:
+    device_and_source = _device(run)
+    if device_and_source is None:
         return False
-    device, source = found
+    device, source = device_and_source
     work = LaunchedWork.from_run(run, device)
     steps = steps_of(work)
-    own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
-    unit = _units(units, work, own, max(steps.count, 1))
+    inside = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
+    unit = _units(units, work, inside, max(steps.count, 1))
     run.units = units.table()
     run.activity = tables.conform(
-        pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
+        pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~inside}), "activity"
     )
     first, last, count = _whole(work, steps)
     about: RecordingFacts = {
@@ -250,7 +252,7 @@ def add_recording(run: Run, units: Units) -> bool:
         "dropped": launches_of(run.spans.filter(pc.is_valid(run.spans["start_ns"]))).lost,
     }
     run.workload[RECORDINGS] = [about]
-    _warn(run, work, own, steps)
+    _warn(run, work, inside, steps)
     spans = np.full(len(run.spans), -1, np.int64)
     spans[work.row] = unit
     where = run.spans.schema.get_field_index("unit")
@@ -258,10 +260,10 @@ def add_recording(run: Run, units: Units) -> bool:
     return True
 
 
-def _warn(run: Run, work: LaunchedWork, own: Mask, steps: MarkedIterations) -> None:
+def _warn(run: Run, work: LaunchedWork, inside: Mask, steps: MarkedIterations) -> None:
     """Say what of the kernels' time the tables leave out or share equally."""
     length = (work.end - work.start).astype(float)
-    outside = float(length[~own].sum() / max(length.sum(), 1.0))
+    outside = float(length[~inside].sum() / max(length.sum(), 1.0))
     if outside > _OUTSIDE:
         text = f"{100 * outside:.1f} % of the kernels' time was launched outside of {steps.name} and is in no row"
         run.warn("outside_of_iterations", text)
@@ -287,21 +289,21 @@ def _device(run: Run) -> tuple[str | None, str] | None:
     ran: dict[str | None, int] = {}
     for row in pa.table({"of": kernels["device"], "s": lasts}).group_by("of").aggregate([("s", "sum")]).to_pylist():
         ran[row["of"]] = row["s_sum"] or 0
-    fine = [one.device for one in run.channels if one.name == POWER and samples(one)]
-    found: list[tuple[str | None, str]] = []
-    for device in sorted(ran, key=lambda one: -ran[one]):
+    fine = [channel.device for channel in run.channels if channel.name == POWER and samples(channel)]
+    recorded: list[tuple[str | None, str]] = []
+    for device in sorted(ran, key=lambda name: -ran[name]):
         source, _ = power_device(run, device)
         if source in fine and not (apart := _apart(run, device, str(source))):
-            found.append((device, str(source)))
+            recorded.append((device, str(source)))
         elif source in fine and not any(warning.code == NO_COMMON_TIME for warning in run.warnings):
             run.warn(NOT_ATTRIBUTED, f"no energies of kernels: {apart}", str(source))
-    if len(found) > 1:
-        run.warn("one_device", f"powers of kernels are those of {found[0][1]}, on which kernels ran for the longest")
+    if len(recorded) > 1:
+        run.warn("one_device", f"powers of kernels are those of {recorded[0][1]}, on which kernels ran for the longest")
     elif fine and ran and all(power_device(run, device)[0] not in fine for device in ran):
         names = ", ".join(sorted(str(device) for device in ran))
         advice = "give the record a column gpu with the number of its device"
         run.warn(NOT_ATTRIBUTED, f"no energies of kernels: whose power the record is of {names} is unknown; {advice}")
-    return found[0] if found else None
+    return recorded[0] if recorded else None
 
 
 def _apart(run: Run, device: str | None, source: str) -> str:
@@ -311,10 +313,10 @@ def _apart(run: Run, device: str | None, source: str) -> str:
     ran = pc.min(kernels["start_ns"]).as_py(), pc.max(kernels["end_ns"]).as_py()
     if ran[0] is None:
         return "the kernels in the timeline have no times"
-    found = power_record(run, source)
-    if found is None or not len(found[0]):
+    power = power_record(run, source)
+    if power is None or not len(power[0]):
         return "the power record has no reading that can be used"
-    recorded = int(found[0].time_ns[0]), int(found[0].time_ns[-1])
+    recorded = int(power[0].time_ns[0]), int(power[0].time_ns[-1])
     if recorded[0] < ran[1] and recorded[1] > ran[0]:
         return ""
     return f"kernels ran from {span_text(*ran)}, the power record is from {span_text(*recorded)}"
@@ -330,17 +332,17 @@ def _whole(work: LaunchedWork, steps: MarkedIterations) -> tuple[int, int, int]:
     return int(work.start.min()), int(work.end.max()), 1
 
 
-def _units(units: Units, work: LaunchedWork, own: Mask, iterations: int) -> Ints:
+def _units(units: Units, work: LaunchedWork, inside: Mask, iterations: int) -> Ints:
     """Add operators by name and launch shape, their kernels, and idle; returns the unit of each kernel, shape (n,)."""
     shape = np.where(_few(work, np.where(work.op >= 0, work.op_name, -2 - work.name)), work.shape, -1)
     keys, first, code = np.unique(
         np.column_stack([work.op_name, shape, work.name]), axis=0, return_index=True, return_inverse=True
     )
     code = code.reshape(-1)
-    counts = np.bincount(code[own], minlength=len(keys)) / iterations
+    counts = np.bincount(code[inside], minlength=len(keys)) / iterations
     ids, calls = np.empty(len(keys), np.int64), dict[tuple[int, int], int]()
     for k in np.argsort(first, kind="stable"):
-        op, launch, name = (int(one) for one in keys[k])
+        op, launch, name = (int(key) for key in keys[k])
         text = work.shapes[launch] if launch >= 0 else ""
         shown, count = work.spans.texts["name"][name] if name >= 0 else "", round(float(counts[k]))
         if op < 0:
@@ -348,7 +350,7 @@ def _units(units: Units, work: LaunchedWork, own: Mask, iterations: int) -> Ints
             continue
         about: dict[str, Any] = {"op": work.spans.texts["name"][op], "shapes": text or None}
         if (op, launch) not in calls:
-            mine = work.op[(work.op_name == op) & (shape == launch) & own]
+            mine = work.op[(work.op_name == op) & (shape == launch) & inside]
             calls[op, launch] = units.add(
                 "op", about["op"], count=round(len(np.unique(mine)) / iterations) or None, **about
             )

@@ -58,7 +58,7 @@ def picture(run: Run, *, width: int = 800, name: str = "waveform", titled: bool 
     if found is None:
         return None
     bins = f"means over {np.diff(found.edges_ns)[0] / 1e6:.2g} ms with 95 % intervals"
-    length, every = quantity(int(found.edges_ns[-1] - found.edges_ns[0]) / 1e9, "s"), bool(found.known.all())
+    length, every = quantity(int(found.edges_ns[-1] - found.edges_ns[0]) / 1e9, "s"), bool(found.has_power.all())
     said = f"One iteration of {length} as traced: {bins}"
     said += f", {quantity(found.energy_j, 'J')} in all" if every else ", empty where power isn't known"
     return _Picture(run, found, width, name).drawn(f"Power inside an iteration: {bins}" if titled else ""), said
@@ -105,7 +105,7 @@ class _Picture:
 
     def _power(self, y: float, *, tinted: bool) -> None:
         """Line and band over the area of each kernel in its operator's colour."""
-        found, known = self._found, self._found.known
+        found, known = self._found, self._found.has_power
         ticks = _ticks(max(1.1 * float(found.power_w[known].max(initial=0.0)), 1.0), 6)
         top = float(ticks[-1] + ticks[1])  # a band that is wider still ends at the edge
         for watts in [*ticks.tolist(), top]:
