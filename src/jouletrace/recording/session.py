@@ -304,7 +304,7 @@ class Session:
         refresh()
         mask(self.run)
         if self.folder is not None:
-            keep(self.run, self.folder, own=True)
+            keep(self.run, self.folder, taken=True)
         else:
             mend(self.run)
 

@@ -158,7 +158,7 @@ def table(
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
         if not ranked:
-            units.sort(key=lambda unit: results.place(unit.gpu))
+            units.sort(key=lambda unit: results.order(unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known and any(unit.get("energy_total_j").value is not None for unit in units):
@@ -170,7 +170,7 @@ def table(
         left = [*rest, *(unit for unit in unattributed if known or unit.id in sums.seconds)]
         shown = sums.closed(shown, left, cause)
         if not ranked:
-            shown.sort(key=lambda unit: results.place(unit.gpu))
+            shown.sort(key=lambda unit: results.order(unit.gpu))
     else:
         shown = [row for unit in shown for row in (unit, *results.causes(cause, unit))]
     section = Table(TITLES[level], *_naming(run, level, shown), id=level)

@@ -51,8 +51,8 @@ class Units:
         """The id of the unit of a key, added when it is first asked for; ``count`` is added to how often it runs."""
         if key not in self._ids:
             self._ids[key] = self.add(level, name, parent, **columns)
-        own = self.rows[self._ids[key]]
-        self.rows[self._ids[key]] = {**own, "count": (own.get("count") or 0) + count or None}
+        row = self.rows[self._ids[key]]
+        self.rows[self._ids[key]] = {**row, "count": (row.get("count") or 0) + count or None}
         return self._ids[key]
 
     def idle(self, top: int = MODEL_UNIT) -> int:
@@ -89,19 +89,19 @@ class Figures:
         flags = tuple(dict.fromkeys([*estimate.flags, *flags]))
         return self._figures.setdefault((unit, metric), replace(estimate, flags=flags))
 
-    def add_each(self, unit: int, found: Mapping[str, Estimate], flags: Iterable[str] = ()) -> None:
+    def add_each(self, unit: int, figures: Mapping[str, Estimate], flags: Iterable[str] = ()) -> None:
         """Add figures of a unit by metric."""
-        for metric, estimate in found.items():
+        for metric, estimate in figures.items():
             self.add(unit, metric, estimate, flags)
 
     def add_energy(self, unit: int, energy: Estimate, seconds: float, whole: float | None = None) -> None:
         """Add the energy of a unit, its mean power over its time, and its share of a whole if there is one."""
-        own = replace(energy, budget={})
+        bare = replace(energy, budget={})
         self.add(unit, "energy_total_j", energy)
-        if seconds or own.value is None:
-            self.add(unit, "power_w", own.scaled(1 / seconds) if seconds else own)
+        if seconds or bare.value is None:
+            self.add(unit, "power_w", bare.scaled(1 / seconds) if seconds else bare)
         if whole:
-            self.add(unit, "share", own.scaled(1 / whole))
+            self.add(unit, "share", bare.scaled(1 / whole))
 
     def change(self, unit: int, metric: str, estimate: Estimate) -> None:
         """Give a figure that was added another value."""

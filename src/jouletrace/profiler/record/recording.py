@@ -500,7 +500,7 @@ class Recording(Shown):
         if self.rank is not None:
             leave(traced, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
-        keep(run, self._place, own=self._session.folder is not None)
+        keep(run, self._place, taken=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:
