@@ -382,15 +382,15 @@ MUTANTS = [
             "scale) ** 2 for group in groups]",
         ),
         ("single runs taken to scatter as stored", "MOST_SCATTER if stored else 0.0", "0.0"),
-        ("what parts share dropped", "found.append((common + variance, ", "found.append((variance, "),
-        ("a part's own scatter dropped", "found.append((common + variance, ", "found.append((common, "),
+        ("what parts share dropped", "contrasts.append((common + variance, ", "contrasts.append((variance, "),
+        ("a part's own scatter dropped", "contrasts.append((common + variance, ", "contrasts.append((common, "),
         (
             "a part believed on the word of the others",
             "(alone, df) if alone > of_all else",
             "(alone, df) if False else",
         ),
         ("a part's own scatter as well known as all", "(alone, df) if", "(alone, df_own) if"),
-        ("two scatters known better than either", "min(free, max(df, known))", "free"),
+        ("two scatters known better than either", "min(free, max(df, df_used))", "free"),
     ),
     *_of(
         "comparing/paired.py",
