@@ -91,8 +91,8 @@ def render(
     from jouletrace.report.text import typeset
 
     of_runs = partial(documents, runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
-    found = of_runs(tariff=tariff, advice=advice, files=files)
-    return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+    shown = of_runs(tariff=tariff, advice=advice, files=files)
+    return "\n".join(typeset(document, form, width=width, colour=colour) for document in shown)
 
 
 def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:

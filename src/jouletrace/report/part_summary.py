@@ -43,19 +43,21 @@ def text_of_parts(summary: Any, most: int) -> str:
 
 def _table(summary: Any, shown: Sequence[Any]) -> Table:
     """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
-    known = any(row.energy.total is not None for row in summary.rows)
+    with_energy = any(row.energy.total is not None for row in summary.rows)
     unit = unit_for([row.energy.total for row in shown], "J")
-    figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
+    figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if with_energy else ()
     columns = [Column(summary.noun, long="middle"), *(Column(head, numeric=True) for head in ("×", "time (ms)"))]
-    columns += [Column("energy", unit=unit)] if known else []
+    columns += [Column("energy", unit=unit)] if with_energy else []
     columns += [Column(head, wide=wide, unit=unit) for head, wide in figures]
     table = Table("", columns)
     for row in shown:
         e, time_s = row.energy, row.time.total
         cells: list[Any] = [printed(row.name), str(row.count), _number(None if time_s is None else time_s * 1e3)]
-        if known:
+        if with_energy:
             cells.append("" if e.total is None else Estimate(e.total, e.low, e.high))
-            cells += [_number(None if one is None else one / unit.factor) for one in (e.mean, e.std, e.min, e.max)]
+            cells += [
+                _number(None if joules is None else joules / unit.factor) for joules in (e.mean, e.std, e.min, e.max)
+            ]
         table.rows.append(cells)
     return table
 
