@@ -16,7 +16,7 @@ from jouletrace.report import render
 from jouletrace.run import Run, tables
 
 ROOT = f"{Path(jt.__file__).parent}/"
-DATA = "run", "stats"
+DATA = "run", "stats", "words"
 MARK = "marked_kernel"
 FORMS = {
     "show": str,
