@@ -52,15 +52,21 @@ class _Rounds:
 
     def sum(self, pieces: list[SegmentFacts]) -> Floats:
         """Of pieces as often as they count in an iteration, shape (2, rounds)."""
-        return np.asarray(np.sum([one["weight"] / one["times"] * self.each[one["unit"]] for one in pieces], axis=0))
+        return np.asarray(
+            np.sum([piece["weight"] / piece["times"] * self.each[piece["unit"]] for piece in pieces], axis=0)
+        )
 
     def mean(self, values: Floats) -> Estimate:
         """Mean of rounds; of processes, where there are several."""
-        known = np.isfinite(values)
-        if not known.any():
+        finite = np.isfinite(values)
+        if not finite.any():
             return Estimate.null("no_windows", METHOD)
-        runs = by_run(values[known], self.block[known])
-        return mean_estimate([one.mean() for one in runs], method="runs") if len(runs) > 1 else mean_estimate(runs[0])
+        runs = by_run(values[finite], self.block[finite])
+        return (
+            mean_estimate([values.mean() for values in runs], method="runs")
+            if len(runs) > 1
+            else mean_estimate(runs[0])
+        )
 
 
 def add_generation(run: Run, figures: Figures, energies: dict[Load, Solved]) -> None:
@@ -114,8 +120,8 @@ class _Costs:
     def add(self, unit: int, pieces: list[SegmentFacts], tokens: float | None, *, share: bool = False) -> None:
         """Add the figures of a sum of pieces."""
         each = self._rounds.sum(pieces)
-        time, energy = (self._rounds.mean(one) for one in each)
-        solved = [one for piece in pieces if (one := self._energies.get((SEGMENT, piece["unit"]))) is not None]
+        time, energy = (self._rounds.mean(values) for values in each)
+        solved = [load for piece in pieces if (load := self._energies.get((SEGMENT, piece["unit"]))) is not None]
         power = self._rounds.mean(powers(each[_ENERGY], each[_TIME])) if self._energies else energy
         if self._energies:
             shared_j = self._shared_j(pieces)
@@ -125,12 +131,12 @@ class _Costs:
             energy = power = Estimate.null(self._energy.reason or "not_measured", METHOD)
         # What the whole aliases with, pieces that are run by themselves needn't.
         flags = [
-            *(one for one in self._energy.flags if one != ALIASED),
-            *(flag for one in solved for flag in one.flags),
+            *(code for code in self._energy.flags if code != ALIASED),
+            *(flag for load in solved for flag in load.flags),
         ]
         self._figures.add(unit, "time_s", time)
-        found = {"energy_total_j": energy, "energy_active_j": self._active(energy, time)}
-        self._figures.add_each(unit, found | {"power_w": power}, flags)
+        figures = {"energy_total_j": energy, "energy_active_j": self._active(energy, time)}
+        self._figures.add_each(unit, figures | {"power_w": power}, flags)
         if tokens:
             self._figures.add(unit, "tokens_per_s", inverse(time).scaled(tokens))
             self._figures.add(unit, "energy_per_token_j", energy.scaled(1 / tokens), flags)
@@ -140,8 +146,8 @@ class _Costs:
 
     def _shared_j(self, pieces: list[SegmentFacts]) -> float:
         """Standard uncertainty that the windows of a sum of pieces share, J; pieces are alike in how they err."""
-        relative = [math.hypot(*self._energies[SEGMENT, one["unit"]].sources().values()) for one in pieces]
-        joules = [float(np.nanmean(self._rounds.sum([one])[_ENERGY])) for one in pieces]
+        relative = [math.hypot(*self._energies[SEGMENT, piece["unit"]].sources().values()) for piece in pieces]
+        joules = [float(np.nanmean(self._rounds.sum([piece])[_ENERGY])) for piece in pieces]
         return sum(u * energy for u, energy in zip(relative, joules, strict=True))
 
     def _active(self, energy: Estimate, time: Estimate) -> Estimate:
@@ -164,16 +170,16 @@ def _rounds(run: Run, stated: GenerationFacts) -> _Rounds:
     units = [_WHOLE, *(piece["unit"] for piece in (*stated["segments"], *stated.get("contexts", [])))]
     process, rounds, block = (
         pc.fill_null(windows["block"], 0).to_numpy(),
-        {one: [np.empty((2, 0))] for one in units},
+        {unit: [np.empty((2, 0))] for unit in units},
         list[int](),
     )
     for number in np.unique(process):
-        own = {one: values[:, (process == number) & (who == one)] for one in units}
-        count = min(some.shape[1] for some in own.values())  # a run that was cut short ends within a round
-        for one, some in own.items():
-            rounds[one].append(some[:, :count])
+        of_process = {unit: values[:, (process == number) & (who == unit)] for unit in units}
+        count = min(some.shape[1] for some in of_process.values())  # a run that was cut short ends within a round
+        for unit, some in of_process.items():
+            rounds[unit].append(some[:, :count])
         block += [int(number)] * count
-    return _Rounds({one: np.hstack(parts) for one, parts in rounds.items()}, np.array(block, np.int64))
+    return _Rounds({unit: np.hstack(parts) for unit, parts in rounds.items()}, np.array(block, np.int64))
 
 
 def _span(lengths: list[int]) -> str | None:

@@ -30,11 +30,11 @@ from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.headline import ENERGY
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Setting, SettingRow
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.masking import masked, masked_arguments
 from jouletrace.run.parts import Parts
+from jouletrace.words.reasons import reason
 from jouletrace.workloads import resolve
 
 _FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dtype": str, "backend": str, "hint": str}

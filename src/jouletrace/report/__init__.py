@@ -91,8 +91,8 @@ def render(
     from jouletrace.report.text import typeset
 
     of_runs = partial(documents, runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
-    found = of_runs(tariff=tariff, advice=advice, files=files)
-    return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+    shown = of_runs(tariff=tariff, advice=advice, files=files)
+    return "\n".join(typeset(document, form, width=width, colour=colour) for document in shown)
 
 
 def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
@@ -111,9 +111,9 @@ def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
     from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
-    from jouletrace.report.reasons import reason
-    from jouletrace.report.scale import NBSP, figure
     from jouletrace.run import Run
+    from jouletrace.words.reasons import reason
+    from jouletrace.words.scale import NBSP, figure
 
     if isinstance(value, Run):
         return render([value], detail=default_detail(value)).rstrip("\n")
