@@ -9,6 +9,9 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, nearest
 
+GONE = {"--schema": "JSON is of schema 3 alone, which has parts.<division> in place of a list for each level"}
+"""Options of the release before that are gone, and what takes their place."""
+
 
 def whole(text: str) -> int:
     """A whole number as a user writes it, in ASCII digits: Python's ``int`` takes "٣" and "1_0" for numbers, too.

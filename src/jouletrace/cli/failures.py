@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.option import GONE
 
 INTERRUPTED = 130
 UNWRITTEN = 120
@@ -75,6 +76,8 @@ def usage_error(error: Any) -> str:
     of older versions, and of other errors, are unchanged.
     """
     param, cause = getattr(error, "param", None), error.__cause__
+    if (gone := getattr(error, "option_name", None)) in GONE:
+        return f"{gone} is gone: {GONE[gone]}"
     if getattr(error.ctx, "info_name", None) == "compare" and "extra argument" in error.format_message():
         said = "several Runs of a side are joined by commas: compare A1,A2 B1,B2; show lists all in one table"
         return f"{error.format_message()}: {said}"

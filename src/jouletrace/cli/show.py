@@ -56,7 +56,6 @@ def show(
     advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
-    schema: Annotated[int, typer.Option(metavar="N", min=2, max=3, help="Of the JSON; 2 for one release.")] = 3,
 ) -> None:
     """Print the figures of a Run, or of several in one table, a row each with the settings that differ.
 
@@ -72,8 +71,6 @@ def show(
     from jouletrace.run.parts import Parts
 
     form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
-    if schema != 3 and (form != "json" or by is not None or budget):
-        raise BadInputError("--schema 2: of --json alone, without --by and --budget")
     sources = [context.get_parameter_source(name) for name in ("price", "carbon")]  # not those of the environment
     priced = any(source is not None and source.name == "COMMANDLINE" for source in sources)
     of_runs = len(runs) > 1 or detail or top or verbose or by or budget or priced
@@ -114,7 +111,6 @@ def show(
         verbose=verbose,
         more=more,
         tariff=given,
-        schema=schema,
         advice=advised,
         files=names if len(set(names)) == len(names) else runs,
     )
