@@ -9,7 +9,10 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, nearest
 
-GONE = {"--schema": "JSON is of schema 3 alone, which has parts.<division> in place of a list for each level"}
+GONE = {
+    "--schema": "JSON is of schema 3 alone, which has parts.<division> in place of a list for each level",
+    "--context": "profile with --prompt-len, once for each length",
+}
 """Options of the release before that are gone, and what takes their place."""
 
 
@@ -43,7 +46,6 @@ def option(
     metavar: str | None = None,
     percent: bool = False,
     pairs: bool = False,
-    numbers: bool = False,
     shown: bool = True,
 ) -> Any:
     """A field of a dataclass of options.
@@ -55,7 +57,6 @@ def option(
         metavar: What stands for its value in the help.
         percent: A share, written as a percentage.
         pairs: A dictionary, written as KEY=VALUE and repeatable.
-        numbers: Whole numbers, separated by commas.
         shown: Whether the command line has it; else it is Python's alone.
     """
     metadata = {
@@ -64,7 +65,6 @@ def option(
         "metavar": metavar,
         "percent": percent,
         "pairs": pairs,
-        "numbers": numbers,
         "shown": shown,
     }
     if callable(default):
@@ -89,6 +89,8 @@ def named(kind: type, given: Mapping[str, Any], call: str) -> dict[str, Any]:
     for name, value in given.items():
         full = next((one for one in (name, f"{name}_s") if one in known), None)
         if full is None:
+            if (flag := f"--{name}") in GONE:
+                raise BadInputError(f"{call}(): {name} is gone: {GONE[flag]}")
             raise BadInputError(f"{call}() has no option {name!r}{nearest(name, known)}")
         if full in found:
             raise BadInputError(f"{call}() got {full} twice, also as {full.removesuffix('_s')}")

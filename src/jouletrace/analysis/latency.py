@@ -16,6 +16,9 @@ from jouletrace.stats.interval import mean_estimate, percentile
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
 
+FIRST_TOKEN = "first token"  # no secret
+"""Lane of those that end with the first token."""
+
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NONE = Estimate.null("no_iterations")
 

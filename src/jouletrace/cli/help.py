@@ -17,7 +17,6 @@ _WORKLOAD = (
         "batch",
         "seq-len",
         "max-new-tokens",
-        "context",
         "dtype",
         "dtype-b",
         "mode",

@@ -14,7 +14,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
-from jouletrace.option import flag_of, number, whole
+from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
 
 Value = TypeVar("Value", int, float, str)
@@ -109,8 +109,6 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
     annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
-    if how["numbers"]:
-        annotation, default = str | None, None
     if how["pairs"]:
         annotation = list[str] | None
     shown = typer.Option(*flags, help=how["help"], metavar=how["metavar"])
@@ -124,8 +122,6 @@ def _value(one: Field[Any], given: Any) -> Any:
     name = flag_of(one)
     if one.metadata["percent"]:
         return parse_percent(given, name)
-    if one.metadata["numbers"]:
-        return parse_values(given, name, whole)
     return parse_pairs(given or [], name) if one.metadata["pairs"] else given
 
 

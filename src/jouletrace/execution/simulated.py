@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 
 import numpy as np
@@ -11,7 +11,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.execution.calls import Call, Listing, RecordedLaunches
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
 from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.module_names import CallSite, phase_of_step
+from jouletrace.execution.steps.module_names import CallSite, Phase, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracer.process_trace import Launched
@@ -24,12 +24,12 @@ _TOGETHER_S = 0.05
 
 
 class SimulatedTraceable:
-    """A step on a simulated GPU; ``phases`` are those of each kernel, None in an inference or a training step."""
+    """A step on a simulated GPU; ``phase`` recognises the phases of its workload."""
 
-    def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
+    def __init__(self, step: SimulatedStep, device: SimulatedGpu, phase: Phase = phase_of_step) -> None:
         self._step, self._device = step, device
-        self._phases = phases or [
-            phase_of_step(CallSite(kernel.module, kernel.call), kernel.backward) for kernel in step.schedule.kernels
+        self._phases = [
+            phase(CallSite(kernel.module, kernel.call), kernel.backward) for kernel in step.schedule.kernels
         ]
 
     def listing(self) -> Listing:

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from jouletrace import analysis
+from jouletrace.analysis.latency import LANE
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Clock, Device
 from jouletrace.execution.steps.base import FlushedStep, InStreams, Interval, Step, counted, counted_replay
@@ -135,7 +136,7 @@ def within(session: Session, settings: ProfileSettings, begun_ns: int) -> Profil
     return replace(settings, max_time_s=max(settings.max_time_s - spent_s, 1e-3))
 
 
-def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float) -> None:
+def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, lane: str = LANE) -> None:
     """Time each iteration by the device's events."""
     n = timed_iterations(settings, iteration_s)
     with session.phase("latency"):
@@ -143,7 +144,7 @@ def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s
         step.latencies(min(10, n, cold))  # the first iterations after a wait run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
-    session.add_iterations(start_ns, seconds, "latency")
+    session.add_iterations(start_ns, seconds, lane)
 
 
 def energy(

@@ -23,7 +23,7 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.registry import GenerationSteps, check_options
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.wing import registered
@@ -49,7 +49,7 @@ class Prepared:
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated GPU computes none).
         make_traceable: Prepares it for tracing; None if it can't be traced.
-        make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
+        make_first_token: Makes the step of an iteration that ends with the first token; None where none is generated.
         warnings: Warnings about its modules, and about its data where ``steps.check_outputs`` can't inspect them.
     """
 
@@ -57,7 +57,7 @@ class Prepared:
     step: Step
     real: bool = True
     make_traceable: Callable[[], Traceable] | None = None
-    make_generation: Callable[[], GenerationSteps] | None = None
+    make_first_token: Callable[[], Step] | None = None
     warnings: list[RunWarning] = field(default_factory=list)
 
     def traceable(self) -> Traceable:

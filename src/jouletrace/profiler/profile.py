@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace import analysis
+from jouletrace.analysis.latency import FIRST_TOKEN
 from jouletrace.devices import open_device
 from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.option import named
-from jouletrace.profiler import generation, passes
+from jouletrace.profiler import passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, slow_cpu
@@ -114,8 +115,12 @@ def _measure(
     begun_ns = session.clock.time_ns()
 
     def timed(iteration_s: float) -> None:
-        if prepared.make_generation is None:
-            passes.latency(session, step, passes.within(session, settings, begun_ns), iteration_s)
+        left = passes.within(session, settings, begun_ns)
+        passes.latency(session, step, left, iteration_s)
+        if prepared.make_first_token is not None:
+            first = prepared.make_first_token()
+            passes.latency(session, first, left, first.replay(1).seconds, FIRST_TOKEN)
+            first.close()
 
     def expect(iteration_s: float) -> None:
         if session.run.devices[0].kind == "cpu":
@@ -133,17 +138,12 @@ def _measure(
     if ready is not None:
         passes.idle(session, "context idle before", settings, progress)
         ready(session)
-    recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
     between = None
-    if recorded and not isinstance(step, KnowsNodes):
+    if settings.detail != "model" and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
-    if prepared.make_generation is None:
-        left = passes.within(session, settings, begun_ns)
-        hot = ready is None and warm.power_settled is True
-        passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
-    else:
-        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
-        passes.idle(session, passes.IDLE_AFTER, settings, progress)
+    left = passes.within(session, settings, begun_ns)
+    hot = ready is None and warm.power_settled is True
+    passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
 

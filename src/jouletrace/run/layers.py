@@ -187,7 +187,7 @@ class _Listed:
         for one in parts.units("layer"):
             self.inside[one.parent or MODEL_UNIT].append(one)
         units = {row["id"]: row for row in run.units.to_pylist()}
-        places = partial(_places, units, "generation" in run.workload)
+        places = partial(_places, units, run.workload.get("task") == "generate")
         for gpu, division in sums.divisions.items():
             for (layer, what), seconds in division.grouped(
                 map(places, division.column("unit"), division.column("site"))

@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError, JouletraceError, nearest
 from jouletrace.import_path import users
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
+from jouletrace.workloads.base import Built, Call, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
 from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
@@ -150,7 +150,7 @@ def build_object(
         optimizer = make_optimizer(options.optimizer, module, on)
         call = TrainingIteration(target, [placed], how.training, loss_of_outputs(name), optimizer)
         facts |= {"optimizer": options.optimizer}
-    generation: Generation | None = None
+    generation: Callable[[int], Call] | None = None
     if options.task == "generate":
         require_transformers()
         from jouletrace.workloads.generation import make_generation
