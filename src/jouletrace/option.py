@@ -12,8 +12,9 @@ from jouletrace.errors import BadInputError, nearest
 GONE = {
     "--schema": "JSON is of schema 3 alone, which has parts.<division> in place of a list for each level",
     "--context": "profile with --prompt-len, once for each length",
+    "mig bench": "put a server under load by bench; mig sweep runs models on slices, several at once by --together",
 }
-"""Options of the release before that are gone, and what takes their place."""
+"""Options and commands of the release before that are gone, and what takes their place."""
 
 
 def whole(text: str) -> int:

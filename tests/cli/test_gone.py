@@ -11,6 +11,7 @@ from places import REPOSITORY
 RUN = REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip"
 GIVEN = {
     "--schema": ("show", str(RUN), "--json", "--schema", "2"),
+    "mig bench": ("mig", "bench", "gpt2", "--slices", "3g"),
     "--context": ("profile", "llama-tiny", "--task", "generate", "--context", "512,2048"),
 }
 

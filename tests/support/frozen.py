@@ -116,7 +116,7 @@ COMMANDS = (
         "mig list",
         "mig plan",
     ),
-    *("mig apply", "mig restore", "mig sweep", "mig bench", "convert", "trace"),
+    *("mig apply", "mig restore", "mig sweep", "convert", "trace"),
 )
 
 EXPORTS = ("chrome", "collapsed", "csv", "parquet", "speedscope", "svg", "zip")

@@ -76,8 +76,12 @@ def usage_error(error: Any) -> str:
     of older versions, and of other errors, are unchanged.
     """
     param, cause = getattr(error, "param", None), error.__cause__
-    if (gone := getattr(error, "option_name", None)) in GONE:
-        return f"{gone} is gone: {GONE[gone]}"
+    asked = error.format_message()
+    for gone, instead in GONE.items():
+        group, _, name = gone.partition(" ")
+        missing = name and asked == f"No such command {name!r}." and error.ctx.info_name == group
+        if missing or gone == getattr(error, "option_name", None):
+            return f"{gone} is gone: {instead}"
     if getattr(error.ctx, "info_name", None) == "compare" and "extra argument" in error.format_message():
         said = "several Runs of a side are joined by commas: compare A1,A2 B1,B2; show lists all in one table"
         return f"{error.format_message()}: {said}"
