@@ -210,13 +210,13 @@ class Together:
         busiest = 0.0
         before = float(self.caused_j.sum())
         for i, load in enumerate(self._loads):
-            own = min(seconds, load.left_s()) if load is not None else 0.0
-            if load is None or own <= 0:
+            busy_s = min(seconds, load.left_s()) if load is not None else 0.0
+            if load is None or busy_s <= 0:
                 continue
-            watts, busy = load.advance(own, idle_w)
-            self.caused_j[i] += watts * own
-            self.busy_s[i] += busy * own
-            busiest = max(busiest, busy * own / seconds)
+            watts, busy = load.advance(busy_s, idle_w)
+            self.caused_j[i] += watts * busy_s
+            self.busy_s[i] += busy * busy_s
+            busiest = max(busiest, busy * busy_s / seconds)
         return (float(self.caused_j.sum()) - before) / seconds, busiest
 
     def _running(self) -> list[Load]:
