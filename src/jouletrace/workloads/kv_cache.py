@@ -43,7 +43,8 @@ class PlacedCache(DynamicCache):
         """Keys and values of all tokens of a layer, with the new ones."""
         if layer_idx not in self.memory:
             keys, values = (
-                one.new_zeros(*one.shape[:2], self.most, one.shape[3]) for one in (key_states, value_states)
+                new_states.new_zeros(*new_states.shape[:2], self.most, new_states.shape[3])
+                for new_states in (key_states, value_states)
             )
             self.memory[layer_idx] = keys, values
         new = key_states.shape[2]

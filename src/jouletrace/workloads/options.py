@@ -83,11 +83,11 @@ def check_options(
     if options.dtype not in (None, *dtypes):
         raise BadInputError(f"--dtype {options.dtype}: {name} has {', '.join(dtypes)} only")
     usual = WorkloadOptions()
-    for one in fields(options):
-        value = getattr(options, one.name)
-        if one.name not in _OF_ANY | {*takes} and value != getattr(usual, one.name):
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if option.name not in _OF_ANY | {*takes} and value != getattr(usual, option.name):
             settings = f"; it takes --config {'=..., '.join(config)}=..." if config else ""
-            raise BadInputError(f"--{one.name.replace('_', '-')} {value}: {name} has none{settings}")
+            raise BadInputError(f"--{option.name.replace('_', '-')} {value}: {name} has none{settings}")
     return over_defaults(name, options, config or {})
 
 
@@ -99,8 +99,8 @@ def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, st
     """
     for key in options.config:
         if key not in defaults:
-            known = f" ({', '.join(defaults)})" if defaults else ""
-            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{known}")
+            names = f" ({', '.join(defaults)})" if defaults else ""
+            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{names}")
     return {**defaults, **options.config}
 
 
