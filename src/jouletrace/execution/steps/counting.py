@@ -167,7 +167,7 @@ def _check_factors(func: Any, args: tuple[Any, ...]) -> None:
         RuntimeError: As torch's.
     """
     if func.namespace == "aten" and func.overloadpacket in _FLOPS and func.overloadpacket not in _EIGHT_BITS:
-        types = dict.fromkeys(str(one.dtype) for one in args[:3] if isinstance(one, torch.Tensor))
+        types = dict.fromkeys(str(factor.dtype) for factor in args[:3] if isinstance(factor, torch.Tensor))
         if len(types) > 1:
             raise RuntimeError(f"{op_name(func)}: inputs must have the same dtype, but are {' and '.join(types)}")
 
@@ -303,7 +303,9 @@ def _generated(operators: list[Operator], tokens: int) -> list[Operator]:
     """
     if tokens <= _COUNTED:
         return operators
-    second, third = (next(n for n, one in enumerate(operators) if one.call.startswith(f"{k}.")) for k in (2, 3))
+    second, third = (
+        next(n for n, operator in enumerate(operators) if operator.call.startswith(f"{k}.")) for k in (2, 3)
+    )
     pairs = list(zip(operators[second:third], operators[third:], strict=False))
     later = [_after(a, b, k) for k in range(1, tokens - _COUNTED + 1) for a, b in pairs]
     end = third + len(pairs)

@@ -76,11 +76,11 @@ class SimulatedStep:
         """A step of the first ``count`` kernels."""
         return type(self)(self._device, self._kernels[:count], self._launch)
 
-    def repeated(self, place: int, times: int) -> Self:
-        """A step in which the kernel at ``place`` runs ``times`` times in place; its copies read cached data."""
-        kernel = self._kernels[place]
+    def repeated(self, index: int, times: int) -> Self:
+        """A step in which the kernel at ``index`` runs ``times`` times in place; its copies read cached data."""
+        kernel = self._kernels[index]
         again = replace(kernel, time_s=kernel.time_s * kernel.repeat, host_calls=1)
-        kernels = [*self._kernels[: place + 1], *[again] * (times - 1), *self._kernels[place + 1 :]]
+        kernels = [*self._kernels[: index + 1], *[again] * (times - 1), *self._kernels[index + 1 :]]
         return type(self)(self._device, kernels, self._launch)
 
 
