@@ -87,11 +87,11 @@ def usage_error(error: Any) -> str:
         return f"{error.format_message()}: {said}"
     if param is None or not callable(getattr(cause, "errors", None)):
         return str(error.format_message())
-    found: Mapping[str, Any] = cause.errors()[0]
-    code, name = found["type"], max(param.opts, key=len)
+    problem: Mapping[str, Any] = cause.errors()[0]
+    code, name = problem["type"], max(param.opts, key=len)
     if code in _BOUNDS:
         key, words = _BOUNDS[code]
-        return f"{name} {found['input']}: must be {words} {found['ctx'][key]:g}"
+        return f"{name} {problem['input']}: must be {words} {problem['ctx'][key]:g}"
     if code not in _KINDS:
         return str(error.format_message())
     allowed = _KINDS[code]
@@ -100,7 +100,7 @@ def usage_error(error: Any) -> str:
         if bound is not None:
             allowed += f", {words} {bound:g}"
     about = (getattr(param, "help", None) or "").partition(" [default")[0].rstrip(".")
-    value = found["input"] if str(found["input"]).strip() else repr(found["input"])
+    value = problem["input"] if str(problem["input"]).strip() else repr(problem["input"])
     several = "; jouletrace sweep takes several" if "," in str(value) and name in _SWEPT else ""
     return f"{name} {value}: must be {allowed}" + (f" ({about})" if about else "") + several
 
