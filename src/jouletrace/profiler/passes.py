@@ -422,8 +422,8 @@ def _last_levels_w(session: Session, start_ns: int, most: int, length_s: float) 
     stamps, watts = session.power(start_ns)
     length_ns = round(length_s * 1e9)
     ends = [int(stamps[-1]) - i * length_ns for i in reversed(range(most))] if len(stamps) else []
-    found = [watts[(stamps > end - length_ns) & (stamps <= end)] for end in ends if end - length_ns >= start_ns]
-    return [float(np.mean(one)) for one in found if len(one) >= 5]
+    segments = [watts[(stamps > end - length_ns) & (stamps <= end)] for end in ends if end - length_ns >= start_ns]
+    return [float(np.mean(segment)) for segment in segments if len(segment) >= 5]
 
 
 def _power_settled(session: Session, power: ChannelInfo, start_ns: int) -> bool | None:

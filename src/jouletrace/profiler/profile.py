@@ -52,8 +52,8 @@ def profile_workload(
         RecorderDiedError: If the recorder failed; ``folder`` holds the data recorded so far.
     """
     progress = progress or Progress()
-    found = resolve(workload)
-    settings = for_workload(found, settings)
+    resolved = resolve(workload)
+    settings = for_workload(resolved, settings)
     device = open_device(settings.device)
     try:
         check(device, settings)
@@ -65,10 +65,10 @@ def profile_workload(
             [device],
             folder=folder,
             command=command,
-            workload={"name": found.name},
+            workload={"name": resolved.name},
             settings=settings.to_dict(),
             calibrated=settings.calibrated,
-            meanwhile=partial(load_libraries, found, device, settings),
+            meanwhile=partial(load_libraries, resolved, device, settings),
         )
         with session, no_silent_exit():
             calibrations.state_scatter(session.run, device)
@@ -77,7 +77,7 @@ def profile_workload(
             session.warn_of_others(others([device]))
             passes.deep_idle(session, device, settings, progress)
             progress.begin("building the workload", 0)
-            prepared = prepare(found, device, settings)
+            prepared = prepare(resolved, device, settings)
             try:
                 _measure(session, prepared, settings, progress, ready)
             finally:
@@ -200,13 +200,13 @@ def profile(
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
-    place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
-    packed = place is not None and place.suffix.lower() == ".zip"
+    target = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
+    packed = target is not None and target.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
     command = f"jouletrace.profile({label})"
-    folder = None if packed else place
+    folder = None if packed else target
     with reported(progress) as receiver:
         run = profile_workload(workload, settings, folder=folder, command=command, progress=receiver)
-    if packed and place is not None:
-        keep(run, place)
+    if packed and target is not None:
+        keep(run, target)
     return run

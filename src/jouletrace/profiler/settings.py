@@ -149,13 +149,13 @@ class ProfileSettings:
 
     def _check_numbers(self) -> None:
         """Refuse values from Python that aren't numbers; the command line checks its own values."""
-        for one in fields(self):
-            value, kind = getattr(self, one.name), str(one.type).partition(" ")[0]
+        for setting in fields(self):
+            value, kind = getattr(self, setting.name), str(setting.type).partition(" ")[0]
             if kind not in _NUMBERS or value is None:
                 continue
             allowed, words = _NUMBERS[kind]
             if isinstance(value, bool) or not isinstance(value, allowed):
-                name = one.name.removesuffix("_s").replace("_", "-")
+                name = setting.name.removesuffix("_s").replace("_", "-")
                 raise BadInputError(f"--{name} {value!r}: must be {words}")
 
     def _check_together(self) -> None:

@@ -87,7 +87,7 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
     if not seen:
         asked = f"{workload.name}: --detail {settings.detail}"
         raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}; use --detail model")
-    check_has_phases(workload, settings, {one.phase for one in seen})
+    check_has_phases(workload, settings, {operator.phase for operator in seen})
 
 
 def _traceable(built: Built, step: Step, torch_device: str) -> Traceable:

@@ -113,19 +113,22 @@ class Summary(Shown):
 
     def _table(self, shown: Sequence[SummaryRow]) -> Table:
         """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
-        known = any(row.energy.total is not None for row in self.rows)
+        has_energy = any(row.energy.total is not None for row in self.rows)
         unit = unit_for([row.energy.total for row in shown], "J")
-        figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
+        figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if has_energy else ()
         columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("×", "time (ms)"))]
-        columns += [Column("energy", unit=unit)] if known else []
+        columns += [Column("energy", unit=unit)] if has_energy else []
         columns += [Column(head, wide=wide, unit=unit) for head, wide in figures]
         table = Table("", columns)
         for row in shown:
             e, time_s = row.energy, row.time.total
             cells: list[Any] = [printed(row.name), str(row.count), _number(None if time_s is None else time_s * 1e3)]
-            if known:
+            if has_energy:
                 cells.append("" if e.total is None else Estimate(e.total, e.low, e.high))
-                cells += [_number(None if one is None else one / unit.factor) for one in (e.mean, e.std, e.min, e.max)]
+                cells += [
+                    _number(None if figure is None else figure / unit.factor)
+                    for figure in (e.mean, e.std, e.min, e.max)
+                ]
             table.rows.append(cells)
         return table
 
@@ -140,11 +143,11 @@ class Summary(Shown):
 
 def _by_name(tables: Sequence[Sequence[PartRow]]) -> dict[str, list[list[PartRow]]]:
     """Rows of each run by name, in the order of the first run that has it."""
-    found: dict[str, list[list[PartRow]]] = {}
+    rows_of_name: dict[str, list[list[PartRow]]] = {}
     for i, table in enumerate(tables):
         for row in table:
-            found.setdefault(row.label, [[] for _ in tables])[i].append(row)
-    return found
+            rows_of_name.setdefault(row.label, [[] for _ in tables])[i].append(row)
+    return rows_of_name
 
 
 def _row(name: str, of_runs: list[list[PartRow]]) -> SummaryRow:
@@ -160,7 +163,7 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
     total = _over_runs(sums)
     if total.value is None:
         return PartSpread(*[None] * len(fields(PartSpread)))
-    each = np.array([one.value for one in sums if one.value is not None]) / count
+    each = np.array([summed.value for summed in sums if summed.value is not None]) / count
     several = len(each) > 1
     return PartSpread(
         mean=total.value / count,
@@ -175,15 +178,15 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
 
 def _sum(estimates: Sequence[Estimate]) -> Estimate:
     """A sum whose interval is valid for any correlation of its terms: half-widths are added; null if a term is null."""
-    for one in estimates:
-        if one.value is None:
-            return one
-    value = sum(one.value or 0.0 for one in estimates)
-    halves = [one.half_width for one in estimates]
+    for estimate in estimates:
+        if estimate.value is None:
+            return estimate
+    value = sum(estimate.value or 0.0 for estimate in estimates)
+    halves = [estimate.half_width for estimate in estimates]
     if any(half is None for half in halves):
-        return Estimate(value, n=min(one.n for one in estimates), method="sum")
+        return Estimate(value, n=min(estimate.n for estimate in estimates), method="sum")
     half = sum(half or 0.0 for half in halves)
-    return Estimate(value, value - half, value + half, min(one.n for one in estimates), "sum")
+    return Estimate(value, value - half, value + half, min(estimate.n for estimate in estimates), "sum")
 
 
 def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
@@ -193,12 +196,12 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     number.
     """
     every = list(estimates)
-    null = next((one for one in every if one.value is None), None)
+    null = next((estimate for estimate in every if estimate.value is None), None)
     if null is not None or len(every) == 1:
         return null or every[0]
-    between = mean_estimate([one.value or 0.0 for one in every], method="runs")
+    between = mean_estimate([estimate.value or 0.0 for estimate in every], method="runs")
     value = between.value or 0.0
-    half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))
+    half = max(between.half_width or 0.0, float(np.mean([estimate.half_width or 0.0 for estimate in every])))
     return Estimate(value, value - half, value + half, len(every), "runs")
 
 

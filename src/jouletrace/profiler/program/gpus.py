@@ -67,30 +67,30 @@ class Waits:
     collectives: int = 0
 
 
-def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[ProgramGpu], Waits]:
+def gpus_of(traces: Sequence[ProcessTrace], recorded_ids: Sequence[str]) -> tuple[list[ProgramGpu], Waits]:
     """The GPUs of a program, those of lower ranks first.
 
     Args:
-        found: Its processes.
-        known: Ids of the recorded devices, in the order of CUDA's numbers where CUDA names none. What ran on others is
-            left out (``unrecorded``).
+        traces: Its processes.
+        recorded_ids: Ids of the recorded devices, in the order of CUDA's numbers where CUDA names none. What ran on
+            others is left out (``unrecorded``).
     """
-    waits = waits_of(found)
+    waits = waits_of(traces)
     made: dict[str, list[ProcessTrace]] = {}
-    for traced, wait in zip(found, waits.wait_ns, strict=True):
+    for traced, wait in zip(traces, waits.wait_ns, strict=True):
         labels, label = labels_of(traced.work)
         work = replace(traced.work, labels=labels, label=label, weight=traced.weights(), wait_ns=wait)
         whole = replace(traced, work=work, marked=traced.work.marked)
         numbers = np.unique(work.device).tolist()
         for number in numbers:
-            if (id := _device(traced, number, known)) in known:
+            if (id := _device(traced, number, recorded_ids)) in recorded_ids:
                 made.setdefault(id, []).append(whole if len(numbers) == 1 else whole.take(work.device == number))
     gpus = []
     for id, parts in made.items():
         if len(parts) > 1:
-            for place, away in enumerate(away_of(parts)):
-                part = parts[place]
-                parts[place] = replace(part, prefix=(f"{part.name} ({part.pid})",), away=away)
+            for index, away in enumerate(away_of(parts)):
+                part = parts[index]
+                parts[index] = replace(part, prefix=(f"{part.name} ({part.pid})",), away=away)
         ranks = {part.rank for part in parts}
         syncs = np.concatenate([part.syncs for part in parts])
         gpus.append(
@@ -104,7 +104,7 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[P
                 "; ".join(dict.fromkeys(part.unsampled for part in parts if part.unsampled)),
             )
         )
-    return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
+    return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, recorded_ids.index(gpu.id))), waits
 
 
 def within(gpu: ProgramGpu, begin_ns: int, end_ns: int) -> ProgramGpu:
@@ -117,36 +117,38 @@ def within(gpu: ProgramGpu, begin_ns: int, end_ns: int) -> ProgramGpu:
     return replace(gpu, parts=parts)
 
 
-def _device(traced: ProcessTrace, number: int, known: Sequence[str]) -> str:
+def _device(traced: ProcessTrace, number: int, recorded_ids: Sequence[str]) -> str:
     """The GPU that CUDA gives a number in a process."""
     named = traced.devices[number] if number < len(traced.devices) else ""
-    return named or known[min(number, len(known) - 1)]
+    return named or recorded_ids[min(number, len(recorded_ids) - 1)]
 
 
-def unrecorded(found: Sequence[ProcessTrace], known: Sequence[str]) -> list[str]:
+def unrecorded(traces: Sequence[ProcessTrace], recorded_ids: Sequence[str]) -> list[str]:
     """GPUs on which kernels ran and whose power isn't recorded."""
-    used = [_device(traced, number, known) for traced in found for number in np.unique(traced.work.device).tolist()]
-    return [id for id in dict.fromkeys(used) if id not in known]
+    used = [
+        _device(traced, number, recorded_ids) for traced in traces for number in np.unique(traced.work.device).tolist()
+    ]
+    return [id for id in dict.fromkeys(used) if id not in recorded_ids]
 
 
-def waits_of(found: Sequence[ProcessTrace]) -> Waits:
+def waits_of(traces: Sequence[ProcessTrace]) -> Waits:
     """How long each kernel of each process waited for other ranks.
 
     The collectives of a name are matched by their order, between the ranks that have any. They aren't where these have
     different numbers of them, or where one would end before its last rank has come.
     """
-    waits = Waits([np.zeros(len(traced.work), np.int64) for traced in found])
-    ranked = [place for place, traced in enumerate(found) if traced.rank is not None]
+    waits = Waits([np.zeros(len(traced.work), np.int64) for traced in traces])
+    ranked = [index for index, traced in enumerate(traces) if traced.rank is not None]
     last: dict[int, int] = {}
     matched = total = 0
-    for of_all in _collectives([found[place] for place in ranked]) if len(ranked) > 1 else ():
+    for of_all in _collectives([traces[index] for index in ranked]) if len(ranked) > 1 else ():
         calls = [mine for mine in of_all if len(mine)]
-        ranks = [place for place, mine in zip(ranked, of_all, strict=True) if len(mine)]
+        ranks = [index for index, mine in zip(ranked, of_all, strict=True) if len(mine)]
         total += max(len(mine) for mine in calls)
         if len(ranks) < 2 or len({len(mine) for mine in calls}) > 1:
             continue
         start, end = (
-            np.stack([getattr(found[place].work, edge)[mine] for place, mine in zip(ranks, calls, strict=True)])
+            np.stack([getattr(traces[index].work, edge)[mine] for index, mine in zip(ranks, calls, strict=True)])
             for edge in ("start_ns", "end_ns")
         )
         there = start.max(axis=0)
@@ -155,10 +157,10 @@ def waits_of(found: Sequence[ProcessTrace]) -> Waits:
             continue
         matched += int(valid.sum())
         latest = start.argmax(axis=0)
-        for number, place in enumerate(ranks):
+        for number, index in enumerate(ranks):
             wait = np.where(valid, np.clip(there, start[number], end[number]) - start[number], 0)
-            waits.wait_ns[place][calls[number]] = np.where(wait > NEGLIGIBLE_NS, wait, 0)
-            rank = found[place].rank or 0
+            waits.wait_ns[index][calls[number]] = np.where(wait > NEGLIGIBLE_NS, wait, 0)
+            rank = traces[index].rank or 0
             last[rank] = last.get(rank, 0) + int((valid & (latest == number)).sum())
     return Waits(waits.wait_ns, last, matched, total)
 
@@ -169,7 +171,7 @@ def _collectives(ranks: Sequence[ProcessTrace]) -> Iterator[list[Ints]]:
     for name in names:
         calls = []
         for traced in ranks:
-            codes = [code for code, one in enumerate(traced.work.names) if one == name]
+            codes = [code for code, kernel_name in enumerate(traced.work.names) if kernel_name == name]
             mine = np.flatnonzero(np.isin(traced.work.name, codes))
             calls.append(mine[np.argsort(traced.work.start_ns[mine], kind="stable")])
         yield calls
