@@ -117,7 +117,7 @@ def _measure(
     def timed(iteration_s: float) -> None:
         left = passes.within(session, settings, begun_ns)
         passes.latency(session, step, left, iteration_s)
-        if prepared.make_first_token is not None:
+        if prepared.make_first_token is not None and settings.first_token:
             first = prepared.make_first_token()
             passes.latency(session, first, left, first.replay(1).seconds, FIRST_TOKEN)
             first.close()

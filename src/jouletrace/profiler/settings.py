@@ -97,6 +97,7 @@ class ProfileSettings:
         flags=("--timed",),
         metavar="SECONDS",
     )
+    first_token: bool = option(True, "Time the first token of a generation, too.", shown=False)
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)
 
     def __post_init__(self) -> None:
