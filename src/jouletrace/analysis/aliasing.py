@@ -1,7 +1,7 @@
 """Loads of a Run that repeat, and whether their sensor meets few phases of them, by the estimator's own solution.
 
-Iterations of a profile repeat themselves exactly. Forwards of a generation grow longer token by token, and steps of a
-program take what they take: those have a period only as far as they are regular.
+Iterations of a profile repeat themselves exactly. Steps of a program take what they take: those have a period only as
+far as they are regular.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.iterations import REGULAR
 from jouletrace.analysis.power import energies
 from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, spans_of
+
+REGULAR = 0.03
+"""Spread of periods up to which a load is regular, relative.
+
+Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
+seen of a swing averages out from there on.
+"""
 
 _MOSTLY = 0.5
 """Share of a time from which on what aliases in it makes its energy."""

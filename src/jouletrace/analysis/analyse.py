@@ -8,7 +8,6 @@ import numpy as np
 
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
-from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported_recording import moment, seconds_text, span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
@@ -85,8 +84,7 @@ def analysed(run: Run) -> Run:
     elif kind is None:
         from jouletrace.analysis.host import work_and_idle
 
-        energies = add_model(run, figures)
-        add_generation(run, figures, energies)
+        add_model(run, figures)
         if has_recording(run):
             from jouletrace.analysis.parts import recorded_of
 

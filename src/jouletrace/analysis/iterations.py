@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.analysis.latency import FIRST_TOKEN, median
 from jouletrace.analysis.power import energies, join, power_record
 from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
@@ -19,16 +20,6 @@ from jouletrace.run.spans import spans_of
 
 PHASE = "energy"
 """The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
-
-SEGMENT = "segment"
-"""Variant of the windows of a generation's pieces; their unit says which."""
-
-REGULAR = 0.03
-"""Spread of periods up to which a load is regular, relative.
-
-Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
-seen of a swing averages out from there on.
-"""
 
 _GAP_NS = 1_000_000
 """Shorter than a sample of any sensor's: windows of a load that are so near are one row."""
@@ -79,7 +70,7 @@ def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
         rows = np.array([i for i, other in enumerate(every) if other == load])
         mine = edges[np.isin(edges[:, 2], rows), :2]
         spans = np.append(start[rows], mine[:, 0]), np.append(end[rows], mine[:, 1])
-        period_s = _period_s(run, load, rows)
+        period_s = _period_s(run, rows)
         spans_energies = energies(run, device, *spans, bursts, period_s)
         parts = np.split(np.arange(len(spans_energies)), [len(rows)])
         shifted = bool(np.median((elapsed_s - time_s)[rows]) > (period_s or np.inf) / 2)
@@ -149,32 +140,14 @@ def _timed(run: Run) -> list[tuple[int, int]]:
     return list(zip(start[np.append(0, cuts)].tolist(), end[np.append(cuts - 1, -1)].tolist(), strict=True))
 
 
-def _period_s(run: Run, load: Load, rows: Indices) -> float | None:
+def _period_s(run: Run, rows: Indices) -> float | None:
     """Seconds after which a load repeats itself: of an iteration, or of the steps that decode its tokens."""
     table = run.windows.take(rows)
     if not pc.fill_null(table["replays"], 0).to_numpy().all():
         return None
-    stated, seconds = run.workload.get("generation"), _seconds(table)
-    if stated is None:
-        return seconds
-    pieces = [*stated["segments"], *stated.get("contexts", [])]
-    if load[0] == SEGMENT:
-        return seconds / next(piece["times"] for piece in pieces if piece["unit"] == load[1])
-    timed = of_variant(run, SEGMENT)
-    forward = {
-        (piece["phase"], piece["length"]): _seconds(timed.filter(pc.equal(timed["unit"], piece["unit"])))
-        / piece["times"]
-        for piece in pieces
-    }
-    weight = {(piece["phase"], piece["length"]): piece["weight"] for piece in stated["segments"]}
-    decoding = [
-        seconds_of for (phase, _), seconds_of in forward.items() if phase == "decode" and np.isfinite(seconds_of)
-    ]
-    # Tokens take longer as the cache grows
-    if not decoding or np.ptp(decoding) / 2 > REGULAR * np.median(decoding):
-        return seconds
-    beside = sum(forward[key] * weight[key] for key in weight if key[0] == "between forwards")
-    return decoding[0] + beside / stated["steps"]
+    seconds, decoded = _seconds(table), (run.workload.get("new_tokens") or 1) - 1
+    first_s = median(run, FIRST_TOKEN).value
+    return seconds if first_s is None or decoded < 2 else (seconds - first_s) / decoded
 
 
 def _seconds(windows: pa.Table) -> float:

@@ -19,6 +19,9 @@ MAY_MISS = 0.05
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
 
+FIRST_TOKEN = "first token"  # no secret
+"""Lane of those that end with the first token."""
+
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NONE = Estimate.null("no_iterations")
 

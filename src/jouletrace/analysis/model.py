@@ -14,8 +14,6 @@ from jouletrace.analysis import latency
 from jouletrace.analysis.between_runs import steady
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.iterations import (
-    Load,
-    Solved,
     by_run,
     fill,
     of_variant,
@@ -48,12 +46,8 @@ SETTLE_S = 0.3
 IDLE_PHASES = {"context_idle": ("context idle before", "context idle after"), "deep_idle": ("deep idle",)}
 
 
-def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
-    """Add the model's row: everything that a profile without further detail states.
-
-    Returns:
-        The energies of windows by load; none without a power record.
-    """
+def add_model(run: Run, figures: Figures) -> None:
+    """Add the model's row: everything that a profile without further detail states."""
     name = run.workload.get("name", "model")
     figures.model(name)
     device = run.devices[0].id if run.devices else ""
@@ -66,20 +60,31 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     items = run.workload.get("items") or 1
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
+    tokens = run.workload.get("tokens") if run.workload.get("task") == "generate" else None
+    if tokens:
+        figures.add(MODEL_UNIT, "time_to_first_token_s", latency.median(run, latency.FIRST_TOKEN))
+        figures.add(MODEL_UNIT, "tokens_per_s", inverse(pace).scaled(tokens))
     if not solved:
         watched = not len(run.windows) and power_record(run, device) is not None
         null = Estimate.null("not_measured" if watched else no_power_reason(run, device), METHOD)
-        for metric in ("energy_total_j", "power_w", *itertools.chain(*map(_of_idle, IDLE_PHASES)), "counter_ratio"):
+        of_tokens = ("energy_per_token_j",) if tokens else ()
+        for metric in (
+            "energy_total_j",
+            *of_tokens,
+            "power_w",
+            *itertools.chain(*map(_of_idle, IDLE_PHASES)),
+            "counter_ratio",
+        ):
             figures.add(MODEL_UNIT, metric, null)
-        return solved
+        return
     untouched = [solved[load] for load in solved if load[0] in ("untouched", "flush")]
     flags = [*dict.fromkeys(flag for load in untouched for flag in load.flags), *_shortfall(run)]
     relative = untouched[0].sources() if untouched else {}
     energy, power = _mean(run, "energy_j"), _power(run)
-    shared, of_power = (
-        {name: u * abs(figure.value or 0.0) for name, u in relative.items()} for figure in (energy, power)
-    )
-    figures.add(MODEL_UNIT, "energy_total_j", _shared(energy, shared), flags)
+    shared, of_power = ({name: u * abs(load.value or 0.0) for name, u in relative.items()} for load in (energy, power))
+    figures.add(MODEL_UNIT, "energy_total_j", energy := _shared(energy, shared), flags)
+    if tokens:
+        figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), flags)
     figures.add(MODEL_UNIT, "power_w", _shared(power, of_power), flags)
     for kind in IDLE_PHASES:
         (level_w, active_j), level = _of_idle(kind), idle_level(run, idle, kind)
@@ -89,7 +94,6 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
-    return solved
 
 
 def _of_idle(kind: str) -> tuple[str, str]:

@@ -187,16 +187,16 @@ class RecordedParts:
             self._add(unit, seconds, reason="pooled" if self._of(unit, "parent") in self.pooled else "")
 
     def add_phases(self) -> None:
-        """Phases, where an iteration has more than one; those of a generation were measured as such."""
+        """Phases, where an iteration has more than one."""
         inside = self.division.grouped(filter(None, [self._of(unit, "phase")]) for unit in self.division.column("unit"))
-        if len(inside) < 2 or "generation" in self.run.workload:
+        if len(inside) < 2:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
             self._add(self.figures.units.add("phase", phase, self.top, count=1), inside[phase])
 
     def add_layers(self) -> None:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
-        by_phase, units = "generation" in self.run.workload, self.times.units
+        by_phase, units = self.run.workload.get("task") == "generate", self.times.units
         sites = {site: calls_of(units[site], by_phase) for site in self.division.column("site") if site is not None}
         inside = self.division.grouped(layers_of(sites.get(site, ())) for site in self.division.column("site"))
         numbers = defaultdict[str, dict[str, set[str]]](dict)

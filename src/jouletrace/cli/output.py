@@ -50,7 +50,6 @@ def print_runs(
     verbose: bool = False,
     more: str = "",
     tariff: Tariff | None = None,
-    schema: int = 3,
     advice: bool = True,
     files: Sequence[str] = (),
 ) -> None:
@@ -68,7 +67,6 @@ def print_runs(
         verbose: Everything in a table; else the verdict and one table.
         more: The command that shows more, which stands below a verdict.
         tariff: What a kWh costs and emits.
-        schema: Of JSON.
         advice: Say what could save energy.
         files: Name of each Run's file.
 
@@ -88,7 +86,6 @@ def print_runs(
         verbose=verbose,
         colour=sink.isatty(),
         tariff=tariff,
-        schema=schema,
         advice=advice,
         files=files,
     )

@@ -331,9 +331,9 @@ class Session:
         with suppress(RecorderDiedError):
             self.finish(complete=False)
 
-    def warn_of_others(self, found: Mapping[str, str]) -> None:
+    def warn_of_others(self, texts: Mapping[str, str]) -> None:
         """Warn of the processes that ``others`` names."""
-        for id, text in found.items():
+        for id, text in texts.items():
             self.run.warn("other_processes", text, id)
 
     def _pair_clocks(self, ahead_ns: int) -> None:

@@ -42,7 +42,6 @@ def render(
     verbose: bool = False,
     colour: bool = False,
     tariff: Tariff | None = None,
-    schema: int = 3,
     advice: bool = True,
     files: Sequence[str] = (),
 ) -> str:
@@ -59,8 +58,7 @@ def render(
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
         tariff: What a kWh costs and emits, which adds a line (in JSON, "cost"), to CSV and of several Runs columns.
-        schema: Of JSON, 3 or 2.
-        advice: Say what could save energy, in all formats but CSV and JSON of schema 2.
+        advice: Say what could save energy, in all formats but CSV.
         files: Name of each Run's file, which several have in a column, in JSON as "file".
 
     Raises:
@@ -78,11 +76,9 @@ def render(
 
         compared = [own_sides(run) for run in runs]
     if form == "json":
-        from jouletrace.report.contract import json_text, to_json_object
-        from jouletrace.report.schema2 import to_schema_2
+        from jouletrace.report.contract import json_text
 
-        write = to_schema_2 if schema == 2 else partial(to_json_object, advice=advice)
-        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff, files=files)
+        return json_text(runs, compared=compared, top=top, tariff=tariff, advice=advice, files=files)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 

@@ -2,7 +2,7 @@
 
 Additions are allowed within schema 3; nothing is renamed or removed but in "workload", which is as in the Run. Figures
 are ``{"value", "low", "high", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the distribution
-of latency and throughput are plain numbers. ``older.upgraded`` reads schemas 1 and 2.
+of latency and throughput are plain numbers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def to_json_object(
         "simulated": run.simulated,
         "trust": trust.to_dict(run_facts.checks),
         "headline": None if first is None else first.to_dict(stated(first.figure)),
-        "model": model(results, run_facts, stated),
+        "model": _model(results, run_facts, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
@@ -117,15 +117,14 @@ def json_text(
     runs: Sequence[Run],
     *,
     compared: Sequence[Comparison | None] = (),
-    write: Callable[..., dict[str, Any]] = to_json_object,
     files: Sequence[str] = (),
     **options: Any,
 ) -> str:
     """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail.
 
-    ``write`` makes the object of each, with its side of ``compared`` and these options. Several have their ``files``.
+    Each has its side of ``compared``, and these options of ``to_json_object``. Several have their ``files``.
     """
-    objects = [write(run, compared=sides, **options) for run, sides in zip_longest(runs, compared)]
+    objects = [to_json_object(run, compared=sides, **options) for run, sides in zip_longest(runs, compared)]
     if len(files) > 1:
         objects = [{"file": file, **stated} for file, stated in zip(files, objects, strict=True)]
     return json.dumps(objects if len(runs) > 1 else objects[0], indent=2, allow_nan=False) + "\n"
@@ -152,7 +151,7 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def model(results: Parts, run_facts: Facts, stated: Stated) -> dict[str, Any]:
+def _model(results: Parts, run_facts: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
     there, together = results.whole.figures, run_facts.of_devices
     whole: dict[str, Any] = {

@@ -207,7 +207,8 @@ def _dividing(run: Run, results: Parts, whole: TreeNode) -> list[Part]:
     elif any(unit.level == "kernel" for unit in units):
         across.add("phase")  # its phases are kinds of kernels, which operators and modules hold
     modules: dict[int | None, str | None] = {unit.id: unit.module for unit in units if unit.level == "layer"}
-    idle_apart = not phases or "generation" not in run.workload  # else phases hold what the GPU takes between kernels
+    # Phases of a generation that an older version measured hold what the GPU takes between kernels
+    idle_apart = not phases or not results.units("length")
     pools = {unit.parent for unit in units if unit.level == "op"} if phases else set()
     dividing = []
     for unit in units:

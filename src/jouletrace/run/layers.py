@@ -191,7 +191,7 @@ class _Listed:
         for module in parts.units("layer"):
             self.inside[module.parent or MODEL_UNIT].append(module)
         units = {row["id"]: row for row in run.units.to_pylist()}
-        places = partial(_places, units, "generation" in run.workload)
+        places = partial(_places, units, run.workload.get("task") == "generate")
         for gpu, division in sums.divisions.items():
             for (layer, what), seconds in division.grouped(
                 map(places, division.column("unit"), division.column("site"))

@@ -51,11 +51,7 @@ class Sums:
         self._ids, self._members = count(-_OWN_IDS, -1), dict[int, Sequence[Part]]()
         names = {part.module: name for name, part in parts.gpus.items()}
         above = {part.id: part.parent for part in parts.rows() if part.level in ("kernel", "op")}
-        phases = (
-            {}
-            if "generation" in run.workload
-            else {(phase.gpu, phase.name): phase.id for phase in parts.units("phase")}
-        )
+        phases = {} if parts.units("length") else {(phase.gpu, phase.name): phase.id for phase in parts.units("phase")}
         for division in divisions_of(run):
             gpu = names.get(division.device, "")
 

@@ -95,11 +95,11 @@ class Summary(Shown):
 
 def _by_name(tables: Sequence[Sequence[PartRow]]) -> dict[str, list[list[PartRow]]]:
     """Rows of each run by name, in the order of the first run that has it."""
-    found: dict[str, list[list[PartRow]]] = {}
+    rows_of_name: dict[str, list[list[PartRow]]] = {}
     for i, table in enumerate(tables):
         for row in table:
-            found.setdefault(row.label, [[] for _ in tables])[i].append(row)
-    return found
+            rows_of_name.setdefault(row.label, [[] for _ in tables])[i].append(row)
+    return rows_of_name
 
 
 def _row(name: str, of_runs: list[list[PartRow]]) -> SummaryRow:
@@ -115,7 +115,7 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
     total = _over_runs(sums)
     if total.value is None:
         return PartSpread(*[None] * len(fields(PartSpread)))
-    each = np.array([one.value for one in sums if one.value is not None]) / count
+    each = np.array([summed.value for summed in sums if summed.value is not None]) / count
     several = len(each) > 1
     return PartSpread(
         mean=total.value / count,
@@ -130,15 +130,15 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
 
 def _sum(estimates: Sequence[Estimate]) -> Estimate:
     """A sum whose interval is valid for any correlation of its terms: half-widths are added; null if a term is null."""
-    for one in estimates:
-        if one.value is None:
-            return one
-    value = sum(one.value or 0.0 for one in estimates)
-    halves = [one.half_width for one in estimates]
+    for estimate in estimates:
+        if estimate.value is None:
+            return estimate
+    value = sum(estimate.value or 0.0 for estimate in estimates)
+    halves = [estimate.half_width for estimate in estimates]
     if any(half is None for half in halves):
-        return Estimate(value, n=min(one.n for one in estimates), method="sum")
+        return Estimate(value, n=min(estimate.n for estimate in estimates), method="sum")
     half = sum(half or 0.0 for half in halves)
-    return Estimate(value, value - half, value + half, min(one.n for one in estimates), "sum")
+    return Estimate(value, value - half, value + half, min(estimate.n for estimate in estimates), "sum")
 
 
 def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
@@ -148,12 +148,12 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     number.
     """
     every = list(estimates)
-    null = next((one for one in every if one.value is None), None)
+    null = next((estimate for estimate in every if estimate.value is None), None)
     if null is not None or len(every) == 1:
         return null or every[0]
-    between = mean_estimate([one.value or 0.0 for one in every], method="runs")
+    between = mean_estimate([estimate.value or 0.0 for estimate in every], method="runs")
     value = between.value or 0.0
-    half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))
+    half = max(between.half_width or 0.0, float(np.mean([estimate.half_width or 0.0 for estimate in every])))
     return Estimate(value, value - half, value + half, len(every), "runs")
 
 

@@ -149,16 +149,16 @@ def _kept(devices: Sequence[Device]) -> bool:
 def _place_of_rows(folder: Path, begin_ns: int) -> Iterator[Path]:
     """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
     with written(folder, BadInputError):
-        place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
+        rows_folder = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
     try:
-        yield place
+        yield rows_folder
     except BaseException:
-        if any(place.glob("*")):
-            _say(f"what the tracer wrote is in {shown(place)}")
+        if any(rows_folder.glob("*")):
+            _say(f"what the tracer wrote is in {shown(rows_folder)}")
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(rows_folder, ignore_errors=True)
         raise
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(rows_folder, ignore_errors=True)
 
 
 def _look(session: Session, live: Live | None) -> None:

@@ -29,19 +29,21 @@ def describe(session: Session, there: Mapping[str, str]) -> None:
 
 def finish(session: Session, rows: Path, launcher: Launcher) -> None:
     """End the recording and compute its figures."""
-    run, found = session.run, read(rows)
+    run, traces = session.run, read(rows)
     run.workload["exit_code"] = launcher.code or 0
     launcher.warn(run)
-    warn_of_losses(run, found)
-    _note(run, found, session.devices)
-    found = [traced for traced in found if len(traced.work)]
-    known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
-    gpus, waits = gpus_of(found, known)
-    for id in unrecorded(found, known):
+    warn_of_losses(run, traces)
+    _note(run, traces, session.devices)
+    traces = [traced for traced in traces if len(traced.work)]
+    recorded_ids = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
+    gpus, waits = gpus_of(traces, recorded_ids)
+    for id in unrecorded(traces, recorded_ids):
         run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
     if gpus:
         units, activity = recorded(run, gpus, waits)
-        alone = all(len(np.unique(traced.work.device)) == 1 for traced in found)  # else replicas of a module count, too
+        alone = all(
+            len(np.unique(traced.work.device)) == 1 for traced in traces
+        )  # else replicas of a module count, too
         if alone and (steps := steps_of([part for gpu in gpus for part in gpu.parts])):
             run.workload["steps"] = steps
         session.add_units(units)
@@ -51,26 +53,26 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
     session.save()
 
 
-def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
+def _note(run: Run, traces: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
     """Say what is missing."""
     gpus = [device for device in devices if device.info.kind != "cpu"]
-    none = all(not len(traced.work) for traced in found)
+    none = all(not len(traced.work) for traced in traces)
     if not gpus and none:
         missing = any("no_gpu" in device.info.details for device in devices)
         here = "there is no GPU here" if missing else "no GPU is recorded"
         run.warn("no_gpu", f"{here}, and no kernels were traced")
     elif none and all(warning.code not in _WHY_NONE for warning in run.warnings):
-        run.warn("not_traced", f"kernels: {_why_none(found, gpus)}")
+        run.warn("not_traced", f"kernels: {_why_none(traces, gpus)}")
     if gpus and ranges_obstacle():
         run.warn("not_traced", ranges_obstacle())
-    for traced in found:
+    for traced in traces:
         if traced.segments and _runs(traced.pid):
             run.warn("child_runs", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
-def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
+def _why_none(traces: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
     """Why there are no kernels."""
-    if any(traced.segments for traced in found):
+    if any(traced.segments for traced in traces):
         return "the program ran none, or ended before one was written: by a signal or _exit within half a second"
     if (why := obstacle()) or not all(device.info.simulated for device in gpus):
         return why or _NONE
@@ -95,9 +97,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def warn_of_losses(run: Run, found: Sequence[ProcessTrace]) -> None:
+def warn_of_losses(run: Run, traces: Sequence[ProcessTrace]) -> None:
     """Say what the tracer says is missing of each process."""
-    for note in dict.fromkeys(note for traced in found for note in traced.notes):
+    for note in dict.fromkeys(note for traced in traces for note in traced.notes):
         run.warn(*note)
 
 

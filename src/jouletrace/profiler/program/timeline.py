@@ -207,14 +207,14 @@ def rows_of(
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
-    known = labelled = pooled = 0
+    operators_known = labelled = pooled = 0
     for part in parts:
         launched, rows, sums, together = _placed(part, units, top, collectives, most_places // len(parts))
         pooled += together
         columns.append(rows)
         seconds += sums
         if launched is not None:
-            known, labelled = known + launched, labelled + len(part.work)
+            operators_known, labelled = operators_known + launched, labelled + len(part.work)
     units.idle(top)
     start, end, unit, site = (np.concatenate(column) for column in zip(*columns, strict=True))
     block = _block(start, end, [segment for part in parts for segment in part.segments], most)
@@ -222,7 +222,7 @@ def rows_of(
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
     about = RecordingFacts(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
-    about["unmatched"] = 1 - known / labelled if labelled else None  # None where none was sampled
+    about["unmatched"] = 1 - operators_known / labelled if labelled else None  # None where none was sampled
     return activity, about, pooled
 
 
@@ -235,10 +235,10 @@ def _place(
     parent = units.once((top, "op", op, module), "op", op, top, **about) if op else top
     phase = phase_of(kernel) if collectives else None
     key = (top, "kernel", op, module, kernel)
-    own = units.once(key, "kernel", kernel, parent, count, phase=phase, **about)
-    inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
-    above, about["module"] = parent if op else own, inside or None
-    return own, units.once((top, "site", inside, op or kernel), "site", op or kernel, above, count, **about)
+    kernel_unit = units.once(key, "kernel", kernel, parent, count, phase=phase, **about)
+    inside = ".".join(filter(None, [*(path_step.replace(".", "\u2024") for path_step in path), module]))
+    above, about["module"] = parent if op else kernel_unit, inside or None
+    return kernel_unit, units.once((top, "site", inside, op or kernel), "site", op or kernel, above, count, **about)
 
 
 def phase_of(kernel: str) -> str:
@@ -255,11 +255,11 @@ def _pooled(index: list[Ints], shape: tuple[int, ...], time: Ints, most: int) ->
     """
     first = 0
     for axis in (2, 1):
-        found, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
-        first = first or len(found)
-        if len(found) <= most:
+        distinct_rows, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
+        first = first or len(distinct_rows)
+        if len(distinct_rows) <= most:
             break
-        rare = np.ones(len(found), bool)
+        rare = np.ones(len(distinct_rows), bool)
         rare[np.argsort(-np.bincount(which, time), kind="stable")[: most // 2]] = False
         index[axis] = np.where(rare[which], shape[axis] - 1, index[axis])
     return index, first - len(tables.distinct(np.ravel_multi_index(tuple(index), shape))[0])
@@ -271,30 +271,30 @@ def _placed(
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, sums of seconds; pooled."""
     work = part.work
     named = np.array([bool(op) for op, _ in work.labels])
-    known = int(named[work.label].sum()) if part.marked else None
+    operators_known = int(named[work.label].sum()) if part.marked else None
     row, start, end, waits = _pieces(part)
     kernels = (*work.names, *map(waiting_part, work.names), OTHER_KERNELS)
     paths = (*work.paths, (OTHER_RANGES,))
     name = work.name[row] + np.where(waits, len(work.names), 0)
     shape = len(work.labels), len(kernels), len(paths)
     index, pooled = _pooled([work.label[row], name, work.path[row]], shape, end - start, most)
-    found, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
+    distinct_rows, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
     pieces = which * len(work) + row
     launches = (tables.distinct(pieces)[0] if len(row) > len(work) else pieces) // len(
         work
     )  # several of a launch are one
-    count = np.bincount(launches, minlength=len(found))
-    ids = np.empty((2, len(found)), np.int64)
+    count = np.bincount(launches, minlength=len(distinct_rows))
+    ids = np.empty((2, len(distinct_rows)), np.int64)
     for k, (label, kernel, where) in enumerate(
-        zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
+        zip(*(column.tolist() for column in np.unravel_index(distinct_rows, shape)), strict=True)
     ):
         inside = (*part.prefix, *paths[where])
         ids[:, k] = _place(units, top, collectives, kernels[kernel], work.labels[label], inside, int(count[k]))
     weight = work.weight[row]
-    seconds = np.bincount(which, (end - start) / 1e9 * weight, len(found))
-    often = count * np.bincount(which, weight, len(found)) / np.bincount(which, minlength=len(found))
+    seconds = np.bincount(which, (end - start) / 1e9 * weight, len(distinct_rows))
+    often = count * np.bincount(which, weight, len(distinct_rows)) / np.bincount(which, minlength=len(distinct_rows))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k]), float(often[k])] for k in range(len(seconds))]
-    return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
+    return operators_known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 
 def _pieces(part: ProcessTrace) -> tuple[Ints, Ints, Ints, Mask]:
@@ -344,10 +344,10 @@ def _cut(since: Ints, until: Ints, spans: Ints) -> tuple[Ints, Ints, Ints, Mask]
     low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
     inner = np.maximum(high - low, 0)
     owner = np.repeat(np.arange(len(since)), inner + 1)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(inner + 1) - inner - 1, inner + 1)
-    outside = (low[owner] + place) % 2 == 0
-    left = np.where(place == 0, since[owner], edges[np.clip(low[owner] + place - 1, 0, len(edges) - 1)])
-    right = np.where(place == inner[owner], until[owner], edges[np.clip(low[owner] + place, 0, len(edges) - 1)])
+    nth = np.arange(len(owner)) - np.repeat(np.cumsum(inner + 1) - inner - 1, inner + 1)
+    outside = (low[owner] + nth) % 2 == 0
+    left = np.where(nth == 0, since[owner], edges[np.clip(low[owner] + nth - 1, 0, len(edges) - 1)])
+    right = np.where(nth == inner[owner], until[owner], edges[np.clip(low[owner] + nth, 0, len(edges) - 1)])
     return owner, left, right, outside
 
 

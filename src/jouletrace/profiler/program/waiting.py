@@ -175,13 +175,13 @@ def away_of(parts: Sequence[ProcessTrace]) -> list[Ints]:
 
 def _known(part: ProcessTrace, parts: Sequence[ProcessTrace]) -> Mask:
     """True for the kernels of a process during which all are traced, as far as they run then."""
-    start, end, known = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
+    start, end, undisturbed = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
     for other in parts:
         traced = np.array(sorted(other.segments), np.int64).reshape(-1, 2)
         edges = np.column_stack([traced[:-1, 1], traced[1:, 0]]).ravel()  # even ones end a segment, odd ones begin one
         before, after = np.searchsorted(edges, start, side="right"), np.searchsorted(edges, end)
-        known = known & (before == after) & (before % 2 == 0)
-    return np.asarray(known)
+        undisturbed = undisturbed & (before == after) & (before % 2 == 0)
+    return np.asarray(undisturbed)
 
 
 def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
@@ -193,10 +193,10 @@ def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
 def _has(owner: Ints, runs: Mask, time: Ints) -> Ints:
     """The process that has the GPU from each event to the next, or a number that stands for others; (events - 1,)."""
     mine, next_, every = owner[:-1], owner[1:], np.arange(len(owner) - 1)
-    running, own, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], mine == next_
+    running, own_runs, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], mine == next_
     near = np.diff(time) <= GAP_NS
     return np.select(
-        [same & ~own & near, running == 0, running == 1, same & own, same, own & its, own, its],
+        [same & ~own_runs & near, running == 0, running == 1, same & own_runs, same, own_runs & its, own_runs, its],
         [_NONE, _NONE, runs.argmax(axis=0), mine, _ALL, _NEXT, mine, next_],
         _ALL,
     )
@@ -209,19 +209,19 @@ def _events(owner: Ints, begins: Indices, ends: Indices) -> Ints:
     return np.asarray(rank[ends] - rank[begins])
 
 
-def _by_turns(process: Ints, kind: Ints, lasts: Floats, own: Floats) -> bool:
+def _by_turns(process: Ints, kind: Ints, lasts: Floats, own_s: Floats) -> bool:
     """True if kernels last longer by what others had, and each process had its share, as far as events show it."""
-    count, others = np.bincount(kind), lasts - own
+    count, others = np.bincount(kind), lasts - own_s
     away, longer = (each - (np.bincount(kind, each) / count)[kind] for each in (others, lasts))
     slope = float(away @ longer / max(float(away @ away), 1.0))
-    share = np.bincount(process, own) / np.maximum(np.bincount(process, lasts), 1.0)
+    share = np.bincount(process, own_s) / np.maximum(np.bincount(process, lasts), 1.0)
     return bool(slope >= LONGER and share.min() >= SHARE / len(share))
 
 
-def _needs(lasts: Floats, own: Floats, kind: Ints, alone: Mask) -> Floats:
+def _needs(lasts: Floats, own_s: Floats, kind: Ints, alone: Mask) -> Floats:
     """Time that each kernel needs: that of its kind ``alone``, or of what it surely had, ns, shape (n,)."""
     of_kind = np.zeros(int(kind.max()) + 1)
     for which, mine in enumerate(np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])):
         free = mine[alone[mine]]
-        of_kind[which] = np.median(lasts[free] if len(free) >= ALONE else own[mine])
+        of_kind[which] = np.median(lasts[free] if len(free) >= ALONE else own_s[mine])
     return np.asarray(of_kind[kind])

@@ -156,7 +156,7 @@ class Recording(Shown):
     def __str__(self) -> str:
         """The figures so far in a line; after the end the text of its ``run``, that of its ``split``, and its place."""
         if self.run is not None:
-            return "\n\n".join(str(one) for one in (self.run, self.split) if one is not None) + self._saved()
+            return "\n\n".join(str(run) for run in (self.run, self.split) if run is not None) + self._saved()
         on = self._outer if self._start_ns == 0 else self
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
 
@@ -455,7 +455,7 @@ class Recording(Shown):
         session, run = self._session, self._session.run
         begin_ns = self._recorded_from(end_ns)
         session.add_span("phase", "monitor", begin_ns, end_ns, "record")
-        began = [one.segments[0][0] for one in traced if one.segments]
+        began = [process.segments[0][0] for process in traced if process.segments]
         if self._tracer is not None and began:
             since_ns = min(began) if self._tracer.ran else begin_ns
             session.add_span("phase", SPAN, max(since_ns, begin_ns), end_ns, "record")
