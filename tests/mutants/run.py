@@ -11,10 +11,9 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from table import MUTANTS, Mutant
@@ -31,19 +30,18 @@ for library in ("hypothesis", "numpy", "pandas", "pyarrow.parquet", "scipy.optim
 
 
 def exit_code(
-    source: Path, tests: list[str], *options: str, patience_s: float = PATIENCE_S, entered: Path | None = None
+    source: Path, tests: list[str], *options: str, patience_s: float = PATIENCE_S, plugins: Sequence[object] = ()
 ) -> int:
     """Run tests on the source in a folder, in their order, to the first that fails: pytest's exit code.
 
     They run in a process forked from this one, which imports none of the source. What they print is in ``output`` of
-    the folder. In a file ``entered``, if given, is put which functions of the source they enter: path and first line,
-    0 of a module.
+    the folder.
     """
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            code = _exit_code(source, tests, options, entered)
+            code = _exit_code(source, tests, options, plugins)
         finally:
             os._exit(code)
     ends = time.monotonic() + patience_s
@@ -57,7 +55,7 @@ def exit_code(
     return FAILED
 
 
-def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], entered: Path | None) -> int:
+def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins: Sequence[object]) -> int:
     os.setpgid(0, 0)
     os.chdir(ROOT)
     output = os.open(source / "output", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
@@ -66,24 +64,9 @@ def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], entered
     # Compiled files stay in the folder; those of a mutant are not written.
     os.environ.update(PYTHONPATH=str(source), PYTHONPYCACHEPREFIX=str(source / "compiled"))
     sys.path.insert(0, str(source))
-    sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), entered is None
-    places: set[str] = set()
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(begin):
-            places.add(f"{code.co_filename[len(begin) :]}:{code.co_firstlineno if code.co_name != '<module>' else 0}")
-
-    begin = f"{source / 'jouletrace'}/"
-    if entered:
-        threading.settrace(note)
-        sys.settrace(note)
+    sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), not plugins
     names = [str(ROOT / "tests" / test) for test in tests]
-    code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names]))
-    if entered:
-        sys.settrace(None)
-        entered.write_text("\n".join(sorted(places)))
-    return code
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names], plugins=list(plugins)))
 
 
 def try_out(mutant: Mutant, source: Path) -> str:
