@@ -66,7 +66,16 @@ def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins
     sys.path.insert(0, str(source))
     sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), not plugins
     names = [str(ROOT / "tests" / test) for test in tests]
-    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names], plugins=list(plugins)))
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names], plugins=[OnDemand(), *plugins]))
+
+
+class OnDemand:
+    """A plug-in: the process from which tests fork theirs starts with the first that they need, most need none."""
+
+    def pytest_sessionstart(self) -> None:
+        """Leave out the start, which takes longer than most tests."""
+        preloaded = importlib.import_module("preloaded")
+        preloaded.start = lambda: None  # type: ignore[attr-defined]
 
 
 def try_out(mutant: Mutant, source: Path) -> str:

@@ -38,6 +38,9 @@ SOURCES = ROOT / "src" / "jouletrace"
 MADE = ("-m", "not slow and not gpu")
 """Only tests that ``make test`` runs."""
 
+QUICK = ("-m", "not slow and not gpu and not thorough")
+"""Only tests that ``make quick`` runs: those that note which functions they enter."""
+
 NONE_CHOSEN, WRONG_NAME = 5, 4
 """Exit codes of pytest if all tests of a file are slow ones, and if a mutant renames parameters of a test."""
 
@@ -52,8 +55,8 @@ ELSEWHERE = ("browser", "mutants", "support", "data")
 JUDGED = ROOT / "tests" / "mutants" / "judged.csv"
 COLUMNS = ("path", "old", "new", "noticed", "why")
 
-ALONE_S, FILES_S = 10.0, 45.0
-"""Most time of the tests that a mutant is tried by: single ones first, then whole files, whose tests share fixtures."""
+ALONE_S, FILES_S = 5.0, 20.0
+"""Most time of the quick tests that a mutant is tried by: single ones first, then whole files with all their tests."""
 
 _SIGNS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
@@ -215,10 +218,13 @@ def main() -> int:
     return judged() if given.judged else of_estimation(given.number, given.seed)
 
 
-def judgements() -> dict[tuple[str, str, str], tuple[str, str]]:
-    """Of each judged change "yes" or "no", and why."""
+def judgements() -> dict[tuple[str, str, str], list[tuple[str, str]]]:
+    """Of each judged change "yes" or "no", and why; several, in the order of the file, of lines that occur again."""
+    known: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     with JUDGED.open(newline="") as file:
-        return {(row["path"], row["old"], row["new"]): (row["noticed"], row["why"]) for row in csv.DictReader(file)}
+        for row in csv.DictReader(file):
+            known.setdefault((row["path"], row["old"], row["new"]), []).append((row["noticed"], row["why"]))
+    return known
 
 
 def listed(drawn: list[Change]) -> None:
@@ -228,20 +234,26 @@ def listed(drawn: list[Change]) -> None:
     writer.writerow(COLUMNS)
     for one in drawn:
         key = (one.path, one.old, one.new)
-        writer.writerow([*key, *known.get(key, ("", ""))])
+        writer.writerow([*key, *(known[key].pop(0) if known.get(key) else ("", ""))])
+
+
+def noticed() -> list[Change]:
+    """The judged changes that a user would notice, in the order of ``judged.csv``, but for those no longer there."""
+    there: dict[tuple[str, str, str], list[Change]] = {}
+    known = judgements()
+    for name in sorted({path for path, _, _ in known if (SOURCES / path).exists()}):
+        for one in changes(SOURCES / name):
+            there.setdefault((one.path, one.old, one.new), []).append(one)
+    pairs = [(one, how) for key, some in known.items() for one, (how, _) in zip(there.get(key, []), some, strict=False)]
+    wanted = sum(how == "yes" for some in known.values() for how, _ in some)
+    drawn = [one for one, how in pairs if how == "yes"]
+    print(f"{wanted - len(drawn)} of {wanted} are no longer in the source")
+    return drawn
 
 
 def judged() -> int:
     """Try the changes that a user would notice, in the order of ``judged.csv``, whose beginning is a sample too."""
-    wanted = [key for key, (noticed, _) in judgements().items() if noticed == "yes"]
-    there = {
-        (one.path, one.old, one.new): one
-        for name in sorted({path for path, _, _ in wanted})
-        if (SOURCES / name).exists()
-        for one in changes(SOURCES / name)
-    }
-    drawn = [there[key] for key in wanted if key in there]
-    print(f"{len(wanted) - len(drawn)} of {len(wanted)} are no longer in the source")
+    drawn = noticed()
     folders = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in ELSEWHERE)
     tests = [path.name for path in (*folders, *sorted((ROOT / "tests").glob("test_*.py")))]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -295,39 +307,42 @@ class Entering:
     of_place: dict[str, set[str]]
 
     @classmethod
-    def of(cls, drawn: list[Change], source: Path, tests: list[str], *options: str) -> Entering:
+    def of(cls, drawn: list[Change], source: Path, tests: list[str]) -> Entering:
         """Copy the source into a folder, and run tests on it; functions with changes note there who enters them."""
         shutil.copytree(SOURCES, source / "jouletrace", dirs_exist_ok=True)
         notes = Notes(source)
         for path in {one.path for one in drawn}:
             lines = {line for one in drawn if one.path == path for line in one.functions}
             (source / "jouletrace" / path).write_bytes(_noting(SOURCES / path, path, lines))
-        exit_code(source, tests, *MADE, "--maxfail=0", *options, patience_s=7200, plugins=[notes])
+        exit_code(source, tests, *QUICK, "--maxfail=0", patience_s=7200, plugins=[notes])
         for path in {one.path for one in drawn}:
             shutil.copy2(SOURCES / path, source / "jouletrace" / path)
         return cls(*notes.read())
 
     def kill(self, one: Change, source: Path) -> bool:
-        """True if a test fails that enters the changed function: those near it first, then the fastest."""
+        """True if a test fails that enters the changed function, or a file that has such: those near it first."""
         entering: set[str] = set().union(*(self.of_place.get(f"{one.path}:{line}", ()) for line in one.functions))
         package, name = package_of(SOURCES / one.path), Path(one.path).stem
-
-        def far(test: str) -> tuple[bool, bool, float]:
-            return not test.startswith(f"tests/{package}/"), f"test_{name}" not in test, took_s[test]
-
+        near = ROOT / "tests" / package
         took_s = {test: took for test, took in self.took_s.items() if test in entering}
-        alone = sorted(took_s, key=far)
+        files = {test.partition("::")[0] for test in entering}
+        files |= {path.relative_to(ROOT).as_posix() for path in near.rglob(f"test_*{name}*.py")}
+        if not files:  # only longer tests can enter it
+            files = {path.relative_to(ROOT).as_posix() for path in near.rglob("test_*.py")}
+        of_files_s = dict.fromkeys(files, 0.0)
         for test, took in self.took_s.items():
-            file = test.partition("::")[0]
-            took_s[file] = took_s.get(file, 0.0) + took
-        files = sorted({test.partition("::")[0] for test in alone}, key=far)
-        for some, most_s in ((alone, ALONE_S), (files, FILES_S)):
+            if (file := test.partition("::")[0]) in files:
+                of_files_s[file] += took
+        for some, most_s, options, patience_s in ((took_s, ALONE_S, QUICK, 60), (of_files_s, FILES_S, MADE, 600)):
             chosen, sum_s = [], 0.0
-            for test in some:
-                if sum_s + took_s[test] <= most_s or not chosen:
+            for test in sorted(
+                some,
+                key=lambda test: (not test.startswith(f"tests/{package}/"), f"test_{name}" not in test, some[test]),
+            ):
+                if sum_s + some[test] <= most_s or not chosen:
                     chosen.append(test.removeprefix("tests/"))
-                    sum_s += took_s[test]
-            code = exit_code(source, chosen, *MADE, patience_s=30 + 5 * sum_s) if chosen else PASSED
+                    sum_s += some[test]
+            code = exit_code(source, chosen, *options, patience_s=patience_s + 5 * sum_s) if chosen else PASSED
             if code not in (PASSED, NONE_CHOSEN, WRONG_NAME):
                 return True
         return False
