@@ -37,28 +37,33 @@ def exit_code(
     They run in a process forked from this one, which imports none of the source. What they print is in ``output`` of
     the folder.
     """
+    printed, output = os.pipe()  # some tests limit the size of files
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            code = _exit_code(source, tests, options, plugins)
+            code = _exit_code(source, tests, options, plugins, output)
         finally:
             os._exit(code)
+    os.close(output)
+    os.set_blocking(printed, False)
     ends = time.monotonic() + patience_s
-    while time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+    with open(printed, "rb", buffering=0) as pipe, (source / "output").open("wb") as file:
+        while time.monotonic() < ends:
+            done, status = os.waitpid(child, os.WNOHANG)
+            while text := pipe.read(1 << 16):
+                file.write(text)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return FAILED
 
 
-def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins: Sequence[object]) -> int:
+def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins: Sequence[object], output: int) -> int:
     os.setpgid(0, 0)
     os.chdir(ROOT)
-    output = os.open(source / "output", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Compiled files stay in the folder; those of a mutant are not written.
