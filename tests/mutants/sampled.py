@@ -335,7 +335,7 @@ class Entering:
         for test, took in self.took_s.items():
             if (file := test.partition("::")[0]) in files:
                 of_files_s[file] += took
-        for some, most_s, options, patience_s in ((took_s, ALONE_S, QUICK, 60), (of_files_s, FILES_S, MADE, 600)):
+        for some, most_s, options, patience_s in ((took_s, ALONE_S, QUICK, 300), (of_files_s, FILES_S, MADE, 600)):
             chosen, sum_s = [], 0.0
             for test in sorted(
                 some,
