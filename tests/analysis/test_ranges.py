@@ -12,7 +12,7 @@ from energy_signals import ns as at_ns
 from jouletrace.analysis import analyse
 from jouletrace.analysis.ranges import _marked
 from jouletrace.run import Run, load, tables
-from live_runs import energy, marked
+from live_runs import energy, marked, unit
 from records import DEVICE, channel, make_run
 
 
@@ -171,6 +171,13 @@ def test_steps_with_a_pause_of_one_hundredth_between_them_are_integrated_as_a_ro
     each = energy(run, "step")
     assert each.value == pytest.approx(300.0 * 0.05, rel=0.003)
     assert each.half_width < 0.003 * each.value
+
+
+def test_a_range_that_ran_once_is_one_measurement():
+    run = marked([("range", "load", 1.0, 3.5)], lambda t: np.full_like(t, 300.0), 5)
+    time, each = run.result("time_s", unit(run, "load")["id"]), energy(run, "load")
+    assert (time.value, time.n) == (pytest.approx(2.5), 1)
+    assert each.value == pytest.approx(750.0, rel=0.01)
 
 
 def test_one_metric_of_a_range_means_one_thing_however_old_the_run_is(tmp_path):
