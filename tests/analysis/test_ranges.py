@@ -11,9 +11,9 @@ from energy_signals import SENSORS, Load, calibrated
 from energy_signals import ns as at_ns
 from jouletrace.analysis import analyse
 from jouletrace.analysis.ranges import _marked
-from jouletrace.run import Run, load, tables
+from jouletrace.run import DeviceInfo, Run, load, tables
 from live_runs import energy, marked, unit
-from records import DEVICE, channel, make_run
+from records import DEVICE, channel, make_run, ns, phases, readings
 
 
 def by_hand(rows):
@@ -178,6 +178,15 @@ def test_a_range_that_ran_once_is_one_measurement():
     time, each = run.result("time_s", unit(run, "load")["id"]), energy(run, "load")
     assert (time.value, time.n) == (pytest.approx(2.5), 1)
     assert each.value == pytest.approx(750.0, rel=0.01)
+
+
+def test_a_range_of_a_recording_of_two_gpus_is_of_both():
+    span = {"id": 1, "kind": "range", "name": "load", "lane": "main", "start_ns": ns(1), "end_ns": ns(3.5)}
+    samples = readings(300.0, 5, noise=0.3) + readings(200.0, 5, noise=0.3, device="other")
+    phase = phases(("monitor", 0.1, 4.9))
+    run = make_run(samples, kind="record", spans=[*phase, span], channels=[channel(), channel(device="other")])
+    run.devices.append(DeviceInfo("other", "another GPU"))
+    assert energy(analyse(run), "load").value == pytest.approx(2.5 * (300.0 + 200.0), rel=0.01)
 
 
 def test_one_metric_of_a_range_means_one_thing_however_old_the_run_is(tmp_path):
