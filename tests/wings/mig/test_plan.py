@@ -10,7 +10,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.wings.mig.driver import NvmlMigBackend
 from jouletrace.wings.mig.partition import Placement
 from jouletrace.wings.mig.plan import make_plan, place, room
-from jouletrace.wings.mig.simulated import SimulatedMig, profiles
+from jouletrace.wings.mig.simulated import SimulatedMig, compute_placements, profiles
 from jouletrace.wings.mig.tables import listing, render, render_plan
 
 BOARDS = ("a100-40", "a100-80", "h100-80", "h200-141")
@@ -108,6 +108,14 @@ def test_a_wrong_request_gets_one_line_that_says_why(item, says):
 
 def test_a_profile_may_be_named_by_its_beginning_its_id_or_with_mig_before_it():
     assert [w.profile.name for w in plan("3g", "14", "MIG 1g.10gb").requests] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "slices"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (7, [1, 2, 3, 4, 7])]
+)
+def test_compute_instances_have_the_slices_that_nvidia_lists(whole, slices):
+    """``nvidia-smi mig -lcip`` of an A100 (NVIDIA's MIG user guide)."""
+    assert [number for number in range(1, 9) if compute_placements(whole, number)] == slices
 
 
 def test_compute_instances_share_a_gpu_instance():
