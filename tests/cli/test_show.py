@@ -108,6 +108,9 @@ def test_budgets_of_several_runs_are_tables_one_below_the_other_and_one_list_in_
     text = command(capsys, "show", *runs, "--budget").out
     assert text.splitlines()[0] == "deit-base: budget of uncertainty"
     assert text.count("budget of uncertainty") == 2
+    first = next(line for line in text.splitlines() if line.startswith("scatter of windows")).split()
+    combined_mj = 1e3 * float(text.partition("combined standard uncertainty ")[2].split()[0])
+    assert float(first[-2]) == pytest.approx(100 * (float(first[-3]) / combined_mj) ** 2, abs=0.6)
     assert len(json.loads(command(capsys, "show", *runs, "--budget", "--json").out)) == 2
 
 
