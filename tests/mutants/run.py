@@ -7,6 +7,7 @@ It is killed if they fail. One that survives is a term of an interval that no te
 import argparse
 import importlib
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -24,6 +25,9 @@ PASSED, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
 
 PATIENCE_S = 1800.0
 """Most time that tests may take: a mutant may never end."""
+
+MEMORY_BYTES = 12 << 30
+"""Most memory that they may reserve: a mutant may ask for all there is."""
 
 for library in ("hypothesis", "numpy", "pandas", "pyarrow.parquet", "scipy.optimize", "scipy.signal", "scipy.stats"):
     importlib.import_module(library)  # here, not in each of the processes that are forked
@@ -64,6 +68,7 @@ def exit_code(
 def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins: Sequence[object], output: int) -> int:
     os.setpgid(0, 0)
     os.chdir(ROOT)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Compiled files stay in the folder; those of a mutant are not written.

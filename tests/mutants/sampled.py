@@ -55,7 +55,7 @@ ELSEWHERE = ("browser", "mutants", "support", "data")
 """Folders of ``tests`` that have no tests, or such as need a browser."""
 
 JUDGED = ROOT / "tests" / "mutants" / "judged.csv"
-COLUMNS = ("path", "old", "new", "noticed", "why")
+COLUMNS = ("path", "old", "new", "noticed", "why", "seen")
 
 ALONE_S, FILES_S = 5.0, 20.0
 """Most time of the quick tests that a mutant is tried by: single ones first, then whole files with all their tests."""
@@ -220,12 +220,15 @@ def main() -> int:
     return judged() if given.judged else of_estimation(given.number, given.seed)
 
 
-def judgements() -> dict[tuple[str, str, str], list[tuple[str, str]]]:
-    """Of each judged change "yes" or "no", and why; several, in the order of the file, of lines that occur again."""
-    known: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+def judgements() -> dict[tuple[str, str, str], list[tuple[str, ...]]]:
+    """Of each judged change "yes" or "no", why, and if tests saw it; several, in order, of lines that occur again.
+
+    They saw it "before" tests were written for those that they didn't see, "after", or "no"; "" where it wasn't tried.
+    """
+    known: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
     with JUDGED.open(newline="") as file:
         for row in csv.DictReader(file):
-            known.setdefault((row["path"], row["old"], row["new"]), []).append((row["noticed"], row["why"]))
+            known.setdefault((row["path"], row["old"], row["new"]), []).append(tuple(row[name] for name in COLUMNS[3:]))
     return known
 
 
@@ -236,7 +239,7 @@ def listed(drawn: list[Change]) -> None:
     writer.writerow(COLUMNS)
     for one in drawn:
         key = (one.path, one.old, one.new)
-        writer.writerow([*key, *(known[key].pop(0) if known.get(key) else ("", ""))])
+        writer.writerow([*key, *(known[key].pop(0) if known.get(key) else ("",) * len(COLUMNS[3:]))])
 
 
 def noticed() -> list[Change]:
@@ -246,8 +249,12 @@ def noticed() -> list[Change]:
     for name in sorted({path for path, _, _ in known if (SOURCES / path).exists()}):
         for one in changes(SOURCES / name):
             there.setdefault((one.path, one.old, one.new), []).append(one)
-    pairs = [(one, how) for key, some in known.items() for one, (how, _) in zip(there.get(key, []), some, strict=False)]
-    wanted = sum(how == "yes" for some in known.values() for how, _ in some)
+    pairs = [
+        (one, how)
+        for key, some in known.items()
+        for one, how in zip(there.get(key, []), (first for first, *_ in some), strict=False)
+    ]
+    wanted = sum(how == "yes" for some in known.values() for how, *_ in some)
     drawn = [one for one, how in pairs if how == "yes"]
     print(f"{wanted - len(drawn)} of {wanted} are no longer in the source")
     return drawn
