@@ -61,7 +61,7 @@ def test_a_model_is_named_in_full_where_there_is_room_and_cut_where_there_is_non
     )
     assert whole.startswith(f"{name} · ")
     assert "4.652" in cut
-    assert len(cut) * 10 < width  # a bold letter of 17 px is some 10 px wide
+    assert len(cut) * 10 < width  # a bold letter of 17 px is about 10 px wide
 
 
 def test_a_bin_of_which_nothing_is_known_is_a_hole():
