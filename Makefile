@@ -15,7 +15,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q $(WORKERS)
 
 # Tests of wings, and those that walk over all that is there: pages, help, names. All others are the core's, which run in a copy
 # without wings.
-WITH_WINGS := tests/wings tests/frozen tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py tests/test_extension.py
+WITH_WINGS := tests/wings tests/frozen tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py tests/test_extension.py tests/test_figures.py
 
 test: $(READY)
 	$(BIN)/python tests/without_wings.py -- $(WORKERS) -m "not slow and not gpu" $(addprefix --ignore=,$(WITH_WINGS))

@@ -10,11 +10,11 @@ from contextlib import closing
 
 import numpy as np
 
-from jouletrace.analysis.serving.steady import requests_of
-from jouletrace.profiler.serving.bench import BenchSettings
-from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.wings.mig.apply import open_backend
 from jouletrace.wings.mig.serving import bench_slices, open_servers
+from jouletrace.wings.serving.analysis.steady import requests_of
+from jouletrace.wings.serving.client.bench import BenchSettings
+from jouletrace.wings.serving.client.load import Lengths, open_levels
 from judging import Case, judged, options
 
 MODELS = ("llama-1b", "gpt2-large", "gpt2")

@@ -3,17 +3,14 @@
 import json
 import math
 
-import pyarrow as pa
 import pytest
 
-from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.report import budget as shown
-from jouletrace.report.contract import to_json_object
-from jouletrace.run import MODEL_UNIT, load, tables
+from jouletrace.run import MODEL_UNIT, load
 from jouletrace.stats.interval import Z95, expanded
 from places import REPOSITORY
 
@@ -94,25 +91,6 @@ def test_the_offsets_of_several_gpus_add_up():
     (found,) = budgets(run)
     (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(2 * OFFSET_W * run.result("iteration_time_s").value / math.sqrt(3))
-
-
-def test_a_valid_load_has_a_budget_and_no_other():
-    run = load(REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip")
-    status = ["error" if row["level"] == 0 and row["id"] == 5 else "ok" for row in run.requests.to_pylist()]
-    run.requests = tables.changed(run.requests, "status", pa.array(status, run.requests.schema.field("status").type))
-    found = budgets(analyse(run))
-    assert [one.name for one in found] == ["4/s", "8/s", "16/s"]
-    for one in found:
-        stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
-        assert stated == pytest.approx(one.figure.half_width / Z95)
-        (offset,) = (term.u for term in one.terms if term.source.startswith("offset"))
-        assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
-    first = to_json_object(analyse(run))["headline"]
-    share = found[-1].figure.value / first["figure"]["value"]
-    limits = [math.sqrt(3) * term.u / share for term in found[-1].terms if not term.stated]
-    half = (first["figure"]["high"] - first["figure"]["low"]) / 2
-    assert first["absolute"] == pytest.approx(expanded(half, limits), rel=1e-3)
-    assert "(show --budget)" in report.render([run], width=120)
 
 
 def test_a_budget_is_printed_and_given_as_json(windows):

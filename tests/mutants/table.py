@@ -429,8 +429,8 @@ MUTANTS = [
         ("runs weighed by their number, not its square", "np.sqrt(kept) * weight)", "np.sqrt(kept * weight))"),
     ),
     *_of(
-        "analysis/serving/steady.py",
-        ["formats/importers/test_load_results.py::test_time_per_output_token_is_that_between_tokens"],
+        "wings/serving/analysis/steady.py",
+        ["wings/serving/test_load_results.py::test_time_per_output_token_is_that_between_tokens"],
         ("time per output token divided by all tokens", "> 1, self.output_tokens - 1,", "> 1, self.output_tokens,"),
     ),
     *_of(
@@ -456,7 +456,7 @@ MUTANTS = [
     ),
     *_of(
         "analysis/conditions.py",
-        ["analysis/test_serving.py"],
+        ["wings/serving/test_energy.py"],
         ("capped from a tenth of the time on", '"sw_power_cap", 0.0) > 0.5', '"sw_power_cap", 0.0) > 0.1'),
         ("capped only if nearly always", '"sw_power_cap", 0.0) > 0.5', '"sw_power_cap", 0.0) > 0.9'),
     ),

@@ -9,10 +9,9 @@ from walk import FORMS, entered, printed
 
 RUNS = [
     REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip",
-    REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip",
     REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip",
 ]
-"""A profile with layers, a server under load, a program: each the longest way of its kind."""
+"""A profile with layers, a program: each the longest way of its kind."""
 
 MOST_STAYS, MOST_OF_TOUR = 7, 33
 

@@ -20,12 +20,14 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.figures import Figures
+from jouletrace.run.forms import LENT
 from jouletrace.run.model import draft_of
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.power_record import HELD, HELD_S, integrate, printed_step
 from jouletrace.stats.one_thread import one_thread
+from jouletrace.wing import kind_of, lacking
 
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
@@ -54,8 +56,14 @@ def analyse(run: Run) -> Run:
 
 @one_thread
 def analysed(run: Run) -> Run:
-    """The same Run with its figures, warnings and all that changes with them; the one given stays as it is."""
+    """The same Run with its figures, warnings and all that changes with them; the one given stays as it is.
+
+    Figures that only a wing determines that isn't here stay as they are stored.
+    """
     run, figures = draft_of(run), Figures()
+    if lacking(run.workload, LENT):
+        return run
+    kind = kind_of(run.workload)
     for name in ("waveform", *tables.SOLVED):
         setattr(run, name, tables.empty(name))
     check_record(run)
@@ -69,18 +77,11 @@ def analysed(run: Run) -> Run:
         add_work(run, figures)
     elif run.kind == "program":
         add_program(run, figures)
-    elif run.kind == "bench":
-        from jouletrace.analysis.serving.levels import add_serving
-
-        add_serving(run, figures)
     elif run.kind == "import":
         from jouletrace.analysis.imported import add_imported
-        from jouletrace.analysis.serving.levels import add_serving
 
         add_imported(run, figures)
-        if "serving" in run.workload:
-            add_serving(run, figures)
-    else:
+    elif kind is None:
         from jouletrace.analysis.host import work_and_idle
 
         energies = add_model(run, figures)
@@ -94,6 +95,8 @@ def analysed(run: Run) -> Run:
         for metric, one in work_and_idle(run).items():
             figures.add(MODEL_UNIT, metric, one)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
+    if kind is not None:
+        kind.add(run, figures)
     figures.become(run)
     return run
 

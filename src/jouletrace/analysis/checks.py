@@ -12,7 +12,6 @@ from jouletrace.analysis.conditions import Conditions, by_device
 from jouletrace.analysis.rules import ATTRIBUTION, CARE, INVALID, NO, NONE, YES, rule
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import Serving
 from jouletrace.run.info import short_labels
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import ABSENT, DOUBTFUL, Parts
@@ -135,7 +134,7 @@ def outcomes(run: Run, parts: Parts) -> Outcomes:
     by_code: dict[str, list[Failure]] = {}
     for code, where, found, message in _raised(run, parts, under):
         check, usual = rule(code)
-        level = _level(run, code, usual)
+        level = _level(run, parts, code, usual)
         there = by_code.get(code, [])
         one = Failure(check, level, code, where, found, message, None, made)
         if level != YES and one not in there and (message or found is not None or not there):
@@ -247,10 +246,9 @@ def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:
             yield part.name if part.level == "device" and len(devices) > 1 else "", own
 
 
-def _level(run: Run, code: str, level: str) -> str:
+def _level(run: Run, parts: Parts, code: str, level: str) -> str:
     """The level of a code in this Run."""
-    loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
-    if code in INVALID and all(doubts(run, load["name"]) for load in loads):
+    if code in INVALID and all(doubts(run, load.name) for load in parts.units("load")):
         return NO
     energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))["value"]
     if code in _ALL_THAT_IS and energies.null_count == len(energies):

@@ -20,7 +20,6 @@ from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import HOLES
 from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.estimate import widened
-from jouletrace.run.forms import Serving
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.sensor.gain import gain_of
@@ -139,7 +138,6 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
-    loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
     known = {metric: of_known(run, parts, metric) for metric in _TOGETHER}
     times, _ = per_iteration(run, "time_s")
     return Facts(
@@ -159,6 +157,6 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         {metric: of_devices(run, parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
-        frozenset(load["name"] for load in loads if doubts(run, load["name"])),
+        frozenset(load.name for load in parts.units("load") if doubts(run, load.name)),
         _absolute_j(run, parts, known[_FIRST[0]]),
     )

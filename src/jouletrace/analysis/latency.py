@@ -13,6 +13,9 @@ from jouletrace.run.spans import spans_of
 from jouletrace.run.tables import SPANS_OF_A_PROCESS
 from jouletrace.stats.interval import mean_estimate, percentile
 
+MAY_MISS = 0.05
+"""Share of requests, and of first tokens, that may miss a limit on their latency."""
+
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
 
@@ -100,3 +103,17 @@ def stated_latency(run: Run) -> Estimate:
         return Estimate(float(given), n=1, method="given")
     stated = run.result("latency_s")
     return stated if stated.value is not None else median(run)
+
+
+def of_requests(values: Floats, p: float) -> Estimate:
+    """A percentile of latencies in order of sending, NaN of none, as ``percentile`` has it.
+
+    Of too few requests it is stated without an interval: a load of a minute has no more at low rates.
+    """
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Estimate.null("no_requests", "requests")
+    found = percentile(values, p, "requests")
+    return (
+        found if found.value is not None else Estimate(float(np.quantile(values, p)), n=len(values), method="requests")
+    )

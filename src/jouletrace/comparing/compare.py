@@ -8,7 +8,6 @@ from pathlib import Path
 
 from jouletrace.comparing.by_path import matched
 from jouletrace.comparing.checks import evaluate, parse
-from jouletrace.comparing.loads import pair
 from jouletrace.comparing.pairs import (
     ALPHA,
     BETTER,
@@ -51,6 +50,7 @@ from jouletrace.sensor.gain import shown
 from jouletrace.stats.contrast import Contrast
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.several import holm
+from jouletrace.wing import kind_of
 
 MARGIN = 0.01
 """Default relative difference below which two sides count as equal."""
@@ -110,8 +110,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     rows = solve(rows, gain or 0.0, recorded=side_a.run.kind in ("profile", "program"))
-    if side_a.count == side_b.count == 1:
-        rows = pair(rows, side_a.run, side_b.run)
+    if side_a.count == side_b.count == 1 and (kind := kind_of(side_a.run.workload)) is not None:
+        rows = kind.paired(rows, side_a.run, side_b.run)
     if watched and not (side_a.timed and side_b.timed):
         rows = [replace(row, contrast=None, reason=LENGTH) if row.metric == "time_s" else row for row in rows]
     rows = judge(rows, margin, "one_run", scale)

@@ -9,13 +9,14 @@ from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.comparing.pairs import Comparison
 from jouletrace.levels import TITLES
 from jouletrace.report import advice as advised
-from jouletrace.report import columns, facts, parts, program, reasons, serving
+from jouletrace.report import columns, facts, parts, program, reasons
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line, priced
 from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import methods, remarks
+from jouletrace.report.kinds import worded
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
@@ -26,6 +27,7 @@ from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
 from jouletrace.version import __version__
+from jouletrace.wing import kind_of
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -80,9 +82,9 @@ def document(
     found.verdict = verdict_lines(run, results, known, tariff, advice=advice)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
-    if results.units("load"):
-        found.sections.insert(0, serving.section(run, results, marks))
-        shown = [level for level in shown if level != "load"]
+    if (kind := worded(run, results)) is not None:
+        found.sections.insert(0, kind.section(run, results, marks))
+        shown = [level for level in shown if level != kind.LEVEL]
     shown = [level for level in shown if level != results.stated.level]  # its figures stand above
     for level in shown:
         long = level not in ("device", "layer") and len(results.units(level)) > parts.MOST_ROWS
@@ -114,8 +116,8 @@ def short(
     found.unfinished = _unfinished(known)
     found.verdict = verdict_lines(run, results, known, tariff, advice=advice)
     level = _level_of_short(run, results, detail)
-    if results.units("load"):
-        found.sections = [serving.section(run, results, NoFootnotes(), brief=True)]
+    if (kind := worded(run, results)) is not None:
+        found.sections = [kind.section(run, results, NoFootnotes(), brief=True)]
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
@@ -139,7 +141,7 @@ def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     if run.kind == "program":
         levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
-    shown = [level for level in levels_shown(results, detail) if level != "device"]
+    shown = [level for level in levels_shown(results, detail) if level not in ("device", "load")]  # see ``worded``
     return shown[0] if shown else "device" if len(results.units("device")) > 1 else ""
 
 
@@ -323,11 +325,12 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 
 def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
-    """Latency, server, sensors, conditions, checks that were passed, kernels with an operator, another version."""
+    """Latency, facts of its kind, sensors, conditions, passed checks, kernels with an operator, another version."""
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
-    served = serving.facts(run) if "serving" in run.workload else []
-    found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
+    kind = kind_of(run.workload)
+    of_kind = [] if kind is None else kind.facts(run)
+    found = facts.latency_lines(known) + of_kind + [("Sensor", line) for line in (*sensors, *missing)]
     found += [("Settings", line) for line in facts.setting_lines(run)]
     found += facts.condition_lines(run, known.conditions_of)
     found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []

@@ -13,8 +13,9 @@ from typing import Any
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.errors import BadInputError
-from jouletrace.report import reasons, serving
+from jouletrace.report import reasons
 from jouletrace.report.headline import ENERGY, Headline, together
+from jouletrace.report.kinds import worded
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import Parts
@@ -154,17 +155,13 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Estimate, str]:
-    """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded.
+def priced(run: Run, results: Parts, known: Facts) -> tuple[Estimate, str]:
+    """The energy whose cost is stated, in J, and of what it is: "" for all that was recorded.
 
     Its interval is the absolute uncertainty, with gain and offset of the sensor.
     """
-    if results.units("load"):
-        chosen = serving.leading(run, results, known, server)
-        token = Headline.from_part(run, chosen[0], serving.COST).absolute if chosen else Estimate.null("load_not_valid")
-        at = f" at {chosen[1]['name']}" if chosen else ""
-        modelled = "" if server is None else " (modelled)"
-        return token.scaled(_MANY), f"million output tokens{at}{modelled}"
+    if (kind := worded(run, results)) is not None:
+        return kind.prices(run, results, known)[0][:2]
     whole = Headline.from_part(run, results.whole, ENERGY).absolute
     if run.kind not in ("profile", "ab"):
         if whole.value is not None or known.together.value is None:
@@ -183,15 +180,13 @@ def cost_line(run: Run, results: Parts, known: Facts, given: Tariff | None) -> l
     """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []
-    servers = serving.serving_of(run).get("servers") or []
-    lines = []
-    for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
-        energy, per = priced(run, results, known, server)
+    kind, lines = worded(run, results), list[str]()
+    prices = [(*priced(run, results, known), "")] if kind is None else kind.prices(run, results, known)
+    for energy, per, whose in prices[1:] or prices:
         if energy.value is not None:
             lines.append(given.line(energy, per, of_gpu=known.gain > 0))
-        elif results.units("load"):
-            whose = "" if server is None else f" of {servers[server]['url']}"
-            lines.append(f"no cost per {per}{whose}: no load states it")
+        elif kind is not None:
+            lines.append(f"no cost per {per}{whose}: no {kind.LEVEL} states it")
         elif per:
             lines.append(f"no cost: {reasons.reason(energy.reason)}")
     return lines

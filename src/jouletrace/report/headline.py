@@ -7,14 +7,14 @@ from typing import Any
 
 from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import serving
 from jouletrace.report.facts import covered
+from jouletrace.report.kinds import worded
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import Part, Parts
 
-ENERGY, INFERENCE, REQUEST = "energy_total_j", "energy_per_inference_j", "energy_per_request_j"
+ENERGY, INFERENCE = "energy_total_j", "energy_per_inference_j"
 
 
 @dataclass(frozen=True)
@@ -75,28 +75,26 @@ def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
     found = _chosen(run, results, known)
     if found is None or found[0].get(found[1]).value is None:
         return None
-    part, metric = found
-    modelled = part.level == "load" and not serving.budgeted(run, known)
+    part, metric, modelled = found
     half_j = None if modelled else known.absolute_j.get((part.id, metric))
     of_devices = part.level == "device" or results.whole.get(metric).value is None
     devices = covered(results) if of_devices and metric == ENERGY else None
     return Headline(part, metric, part.get(metric), half_j, devices)
 
 
-def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str] | None:
-    """The part, and the metric of its figure."""
+def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str, bool] | None:
+    """The part, the metric of its figure, and whether that is modelled."""
     if run.kind in ("ab", "calibrate"):  # of two sides on one GPU, the difference is stated
         return None
-    if results.units("load"):
-        leading = serving.leading(run, results, known)
-        return None if leading is None else (leading[0], REQUEST)
+    if (kind := worded(run, results)) is not None:
+        return kind.leading(run, results, known)
     devices, inference = results.units("device"), results.get(INFERENCE)
     watched = run.kind == "record" and devices
     if run.kind == "program" or (results.get(ENERGY).value is not None and not watched):
-        return results.whole, ENERGY
+        return results.whole, ENERGY, False
     if inference.value is not None:
-        return results.whole, INFERENCE
-    return together(results, known), ENERGY
+        return results.whole, INFERENCE, False
+    return together(results, known), ENERGY, False
 
 
 def together(results: Parts, known: Facts) -> Part:

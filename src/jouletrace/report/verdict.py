@@ -5,17 +5,19 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import program, reasons, serving
+from jouletrace.report import program, reasons
 from jouletrace.report.columns import rate
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
+from jouletrace.report.kinds import worded
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
-from jouletrace.run.forms import BestRates, Calibration
+from jouletrace.run.forms import LENT, BestRates, Calibration
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
+from jouletrace.wing import lacking
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
@@ -32,8 +34,10 @@ _PAIR = 2
 
 def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """The energy, power and time of a Run, and what shaped them."""
-    if results.units("load"):
-        return serving.verdict(run, results, known, _absolute(run, results, known))
+    if (kind := worded(run, results)) is not None:
+        return kind.verdict(run, results, known, _absolute(run, results, known))
+    if wing := lacking(run.workload, LENT):
+        return [f"needs the wing {wing}, which is missing: its figures are as stored (-v), without verdict and price"]
     if run.kind in ("program", "measure"):
         return program.verdict(run, results, known)
     if run.kind == "calibrate":

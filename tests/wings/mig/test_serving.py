@@ -12,12 +12,9 @@ pytest.importorskip("aiohttp")
 from commands import command
 from completion_server import Server, answering
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.steady import requests_of
 from jouletrace.devices import open_device
 from jouletrace.devices.base import one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import BenchSettings
-from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.cost import tariff
@@ -29,6 +26,9 @@ from jouletrace.wings.mig.divide import ACTIVITY
 from jouletrace.wings.mig.jobs import Slice
 from jouletrace.wings.mig.serving import HttpServers, bench_slices, open_servers
 from jouletrace.wings.mig.simulated import profiles
+from jouletrace.wings.serving.analysis.steady import requests_of
+from jouletrace.wings.serving.client.bench import BenchSettings
+from jouletrace.wings.serving.client.load import Lengths, open_levels
 from shown import verdict_of
 
 GPU = "sim:h100?cap=off&seed=4"

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from jouletrace.analysis.serving.measured import Record
 from jouletrace.run import Estimate
 from jouletrace.sensor.shares import Response
 from jouletrace.simulator.boards.device import SimulatedGpu
@@ -14,6 +13,7 @@ from jouletrace.wings.mig.jobs import Slice, read_jobs
 from jouletrace.wings.mig.point import PointSettings, latency_figures, measure_point
 from jouletrace.wings.mig.simulated import profiles
 from jouletrace.wings.mig.split import divided, factors_alone, slice_factors
+from jouletrace.wings.serving.analysis.measured import Record
 
 pytestmark = pytest.mark.thorough
 

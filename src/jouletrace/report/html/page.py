@@ -13,7 +13,7 @@ from jouletrace.comparing.paired import own_sides
 from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.levels import PROFILE, taken
-from jouletrace.report import charts, columns, comparison, content, reasons, serving
+from jouletrace.report import charts, columns, comparison, content, reasons
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
@@ -21,6 +21,7 @@ from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
+from jouletrace.report.kinds import worded
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.report.text import Document
@@ -148,7 +149,8 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     known = facts_of(run, results)
     document = content.document(run, tariff=tariff)
     cards, footnotes = _cards(run, results, marks, headline(run, results, known))
-    specs = {"latency": charts.histogram(known), "frontier": serving.frontier(run, results, known)}
+    kind = worded(run, results)
+    specs = {"latency": charts.histogram(known), **({} if kind is None else kind.plots(run, results, known))}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results, known.together)
         specs |= {by: charts.icicle(nodes, by) for by in ("energy", "time")}
@@ -157,7 +159,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     of_model = content.model_section(run, results, marks)
     checks = columns.check_section(results)
-    loads = [replace(serving.section(run, results, marks).shown(), id="loads")] if results.units("load") else []
+    listed = [] if kind is None else [replace(kind.section(run, results, marks).shown(), id=f"{kind.LEVEL}s")]
     of_all = "of the recording" if len(run.results) else "of all that was traced"
     return {
         "id": f"run{number}",
@@ -175,7 +177,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         "headline": replace(of_model.shown(), id="figures", title="Figures") if of_model.rows else None,
         "parts": [
-            *loads,
+            *listed,
             *tables.of_parts(run, results, marks),
             *tables.traced(run, results),
             *tables.counters(run),

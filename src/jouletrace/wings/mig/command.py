@@ -202,11 +202,11 @@ def bench(
     the GPU is divided by the activity of the slices, which is a model: no slice has a power sensor. The slices must be
     there already.
     """
-    from jouletrace.campaign.limits import slo_of
-    from jouletrace.profiler.serving.load import BenchSettings, load_levels
     from jouletrace.recording.session import command_line
     from jouletrace.wings.mig.apply import open_backend
     from jouletrace.wings.mig.serving import bench_slices, open_servers
+    from jouletrace.wings.serving.client.load import BenchSettings, load_levels
+    from jouletrace.wings.serving.request_options import slo_of
 
     form = check_form(form, json)
     if not (0 < duration <= 1e6 and 0 < pause <= 1e6):

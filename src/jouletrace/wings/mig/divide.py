@@ -13,15 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.analysis.serving.measured import Record
-from jouletrace.analysis.serving.shared import Found, LoadDivision
-from jouletrace.analysis.serving.steady import Requests, steady_window
 from jouletrace.attribution.prior import MOVING
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Server, Serving
 from jouletrace.run.model import SampleIndex
 from jouletrace.run.spans import spans_of
 from jouletrace.wings.mig.split import METHOD, divided, mean_powers, shifted, slice_factors
+from jouletrace.wings.serving.analysis.measured import Record
+from jouletrace.wings.serving.analysis.shared import Found, LoadDivision
+from jouletrace.wings.serving.analysis.steady import Requests, steady_window
 
 ACTIVITY = "graphics_active"
 _PIECE_S = 0.5
@@ -32,7 +32,7 @@ _SETTLE_S = 0.5
 
 
 def divide(run: Run, serving: Serving, found: Sequence[Found]) -> list[LoadDivision]:
-    """The part of each load in the energy of the Run's first device, the GPU; see ``analysis.serving.shared.Divider``.
+    """The part of each load in the energy of the Run's first device, the GPU; see ``Divider``.
 
     Its slices are devices of activity channels. Divisions have as ``beside`` the slice's activity, and measured power
     and idle power of the whole GPU, W.

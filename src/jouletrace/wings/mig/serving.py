@@ -22,16 +22,11 @@ from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import ClientProcess, pause, refuse, requests_of
-from jouletrace.profiler.serving.load import BenchSettings, OfferedLoad
-from jouletrace.profiler.serving.protocol import base_url
-from jouletrace.profiler.serving.simulated import SimulatedServer, serve
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import LoadFacts, Server
 from jouletrace.simulator.boards import SimulatedGpu
-from jouletrace.simulator.boards.load import Queue
 from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.bench import activity_sources, slices_of
 from jouletrace.wings.mig.divide import ACTIVITY
@@ -39,6 +34,11 @@ from jouletrace.wings.mig.jobs import Slice
 from jouletrace.wings.mig.partition import MigBackend, Profile
 from jouletrace.wings.mig.plan import make_plan
 from jouletrace.wings.mig.slices import SimulatedSlice, open_board
+from jouletrace.wings.serving.client.bench import ClientProcess, pause, refuse, requests_of
+from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad
+from jouletrace.wings.serving.client.protocol import base_url
+from jouletrace.wings.serving.client.queues import Queue
+from jouletrace.wings.serving.client.simulated import SimulatedServer, serve
 
 ALONE = 0.4
 """Length of a load on one server alone, over that of the load on all."""
@@ -62,7 +62,7 @@ class Servers(ABC):
         """Reach each server; the names of their models.
 
         Raises:
-            BadInputError, NotPossibleError: As of ``profiler.serving.bench.bench``.
+            BadInputError, NotPossibleError: As of ``wings.serving.client.bench.bench``.
         """
 
     @abstractmethod

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.serving.measured import Factors, Record, rates
-from jouletrace.analysis.serving.steady import going_on
 from jouletrace.arrays import Floats
 from jouletrace.attribution.prior import Prior
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95
+from jouletrace.wings.serving.analysis.measured import Factors, Record, rates
+from jouletrace.wings.serving.analysis.steady import going_on
 
 METHOD = "modelled"
 PRIOR_SD = 0.5
