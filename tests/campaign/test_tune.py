@@ -148,6 +148,9 @@ def test_the_reference_is_what_the_options_say_unless_another_is_named():
     over = parse_over(["batch=1,8", "mode=eager,graph"])
     assert setting_of(replace(SETTINGS, batch=2), over, {}) == {"batch": 2, "mode": "eager"}
     assert setting_of(SETTINGS, over, {"mode": "graph"}) == {"batch": None, "mode": "graph"}
+    configured = replace(SETTINGS, config={"attn_implementation": "sdpa", "layers": "2"})
+    over = parse_over(["attention=eager,sdpa", "layers=1,2"])
+    assert setting_of(configured, over, {}) == {"attention": "sdpa", "layers": "2"}
     with pytest.raises(BadInputError, match="names no dimension"):
         setting_of(SETTINGS, over, {"dtype": "fp16"})
 

@@ -152,6 +152,25 @@ def test_a_table_of_many_gpus_shows_the_best_and_the_worst_and_says_what_it_leav
     assert "4 GPUs between these are left out" in text
 
 
+def test_an_outlier_is_remarked_in_its_own_row_of_gpus(one):
+    rows = text_of(one).partition("GPUs, the fastest first")[2].partition("All GPUs")[0].splitlines()
+    (mark,) = (row[:3] for row in rows if "is an outlier in time: its whole interval is above" in row)
+    assert [row.split()[0] for row in rows if mark in row and not row.startswith(mark)] == ["node-1:3"]
+
+
+def test_only_means_of_several_gpus_have_a_note_on_them(one):
+    words = "max/min and IQR refer to the true means"
+    assert words in text_of(one)
+    assert words not in text_of(fleet([1.0]))
+
+
+@pytest.mark.parametrize("ask", ["GPU-0", "gpu-0 "])
+def test_a_gpu_whose_id_begins_those_of_others_is_meant_by_it(ask):
+    boards = [FleetGpu("node-0", name, n, name, "H100 80GB") for n, name in enumerate(("GPU-0", "GPU-00", "GPU-01"))]
+    group = of_rows({(gpu.node, gpu.id, 0): row(gpu, np.full(8, 2e-3)) for gpu in boards}).groups[0]
+    assert group.gpus[find(group, ask).worth.gpu].id == "GPU-0"
+
+
 def test_runs_that_report_less_than_others_are_named():
     whole, cut, idle = profile_run(), profile_run(), monitor_run()
     cut.complete = False

@@ -227,6 +227,25 @@ def test_a_server_that_goes_to_the_background_is_refused_with_the_reason():
         Started([sys.executable, "-c", ""], {}, f"http://127.0.0.1:{port}/v1", 30.0)
 
 
+def test_a_server_that_still_loads_its_model_is_waited_for(tmp_path):
+    """It answers 503 until it has: those of its first health checks."""
+    code = """
+import http.server, pathlib, sys
+asked = pathlib.Path(sys.argv[2])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        loads = self.path == "/health" and len(asked.read_text()) < 2
+        asked.write_text(asked.read_text() + "x" * loads)
+        self.send_response(503 if loads else 200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+    asked, port = tmp_path / "asked", served_program.free_port()
+    asked.write_text("")
+    Started([sys.executable, "-c", code, str(port), str(asked)], {}, f"http://127.0.0.1:{port}/v1", 30.0).close()
+    assert asked.read_text() == "xx"
+
+
 @pytest.mark.thorough
 def test_a_server_that_dies_under_a_load_is_why_that_fails(tmp_path, spent, monkeypatch):
     port = served_program.free_port()
