@@ -102,7 +102,7 @@ _IMPORTED = list(_code())
 
 
 def _as_imported():
-    """True if no test has replaced a function, which has no digest; those that remember do as the functions themselves."""
+    """True if no test has replaced a function, which has no digest; one that remembers stands for its own."""
     now = ((names.get(name), value) for names, name, value in _IMPORTED)
     return all(one is value or getattr(one, "step", None) is value for one, value in now)
 
