@@ -46,10 +46,14 @@ def pytest_xdist_setupnodes(config, specs):
         forked_worker.start(specs, config.args)
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
     """Modules and tests live to the end: the collector of garbage need not go through them again and again."""
     gc.collect()
     gc.freeze()
+    if session.items and not session.config.option.collectonly:
+        import preloaded
+
+        preloaded.copy_worker()
 
 
 @pytest.fixture(scope="session", autouse=True)
