@@ -104,14 +104,15 @@ def small_files(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def preloaded_children():
-    """Recorders, and clients of servers, are forked from a process that has imported what they import."""
+    """Recorders, clients of servers and what ``tune`` starts are forked from one that has imported what they need."""
     import preloaded
+    from jouletrace.campaign import targets
     from jouletrace.processes import children
     from jouletrace.recording import process
 
     preloaded.start()
     with pytest.MonkeyPatch.context() as patch:
-        for module, popen in ((children, preloaded.child), (process, preloaded.Popen)):
+        for module, popen in ((children, preloaded.child), (targets, preloaded.child), (process, preloaded.Popen)):
             patch.setattr(module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
         yield
 

@@ -114,9 +114,10 @@ def copy_worker() -> None:
 
 def child(arguments: list[str], **options: Any) -> subprocess.Popen[Any]:
     """A process that ends with this one; Python starts a stand-in for a module of ours, which imports little."""
-    if not arguments[-1].startswith("jouletrace."):
+    module = arguments[5]  # see ``children.our_child``
+    if module.partition(".")[0] != "jouletrace":
         return subprocess.Popen(arguments, **options)
-    return (WithTorch if arguments[-1] in _NEED_TORCH else Popen)(arguments, **options)
+    return (WithTorch if module in _NEED_TORCH else Popen)(arguments, **options)
 
 
 class _Server:
