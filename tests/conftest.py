@@ -193,17 +193,8 @@ def common(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def energies_once(common):
-    """Analyses of equal readings compute their energies once, in whichever worker."""
-    import fits
-
-    with fits.energies_once(common):
-        yield
-
-
-@pytest.fixture(scope="module")
 def fits_once(common):
-    """A module whose recordings with the same timeline and readings are fitted once, in whichever worker."""
+    """Recordings with the same timeline and readings are fitted once, in whichever worker."""
     import fits
 
     with fits.fits_once(common):

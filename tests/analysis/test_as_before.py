@@ -22,8 +22,6 @@ from jouletrace.sensor.kinds import HOPPER_SENSOR
 from places import REPOSITORY
 from thinned import thinned
 
-pytestmark = pytest.mark.usefixtures("fits_once")  # attribution/test_recorded.py fits the same
-
 BEFORE = REPOSITORY / "tests" / "data" / "as_before.json"
 RUNS = {
     "deit-b-64-graph-h100": "src/jouletrace/bundled",

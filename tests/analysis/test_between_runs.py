@@ -28,8 +28,6 @@ import judging
 import measurands
 import stated
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 BUNDLED = REPOSITORY / "src" / "jouletrace" / "bundled"
 WIDENED = (
     "energy_total_j",

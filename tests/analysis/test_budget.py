@@ -17,8 +17,6 @@ from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.stats.interval import Z95, expanded
 from places import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 
 @pytest.fixture(scope="module")
 def windows():
@@ -27,7 +25,7 @@ def windows():
 
 
 @pytest.fixture(scope="module")
-def program(fits_once):
+def program():
     """A training program on an H200."""
     return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
 

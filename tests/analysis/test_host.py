@@ -21,8 +21,6 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import measurands
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 WORK_J, IDLE_W = 0.8, 120.0
 
 

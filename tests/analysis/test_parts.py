@@ -16,11 +16,9 @@ from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.run.recording_names import RECORDINGS, recording_of
 from places import TESTS
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 
 @pytest.fixture(scope="module")
-def recorded(fits_once):
+def recorded():
     return analyse(next(entry.run for entry in bundled_runs() if "layers" in entry.name))
 
 
@@ -152,7 +150,7 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def unplaced(fits_once):
+def unplaced():
     """Training of a graph network, of 15,000 kernels in which the times of samples aren't known."""
     return analyse(load(TESTS / "frozen" / "programs" / "gnn_train.zip"))
 
@@ -202,7 +200,7 @@ def sparse(run):
 
 
 @pytest.fixture(scope="module")
-def trained(fits_once):
+def trained():
     """Training of a ResNet, of which the times of samples are known."""
     return analyse(load(TESTS / "frozen" / "programs" / "resnet_train.zip"))
 

@@ -11,8 +11,6 @@ from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import BEFORE, SAMPLE_RATE, WAITING
 from places import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 RUNS = REPOSITORY / "docs" / "results" / "runs"
 
 
@@ -25,7 +23,7 @@ def analysed(name):
 
 
 @pytest.fixture(scope="module")
-def cupy(fits_once):
+def cupy():
     return analysed("cupy-run-h200.zip")
 
 

@@ -19,11 +19,9 @@ from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from scenarios import draw
 
-pytestmark = pytest.mark.usefixtures("fits_once")
-
 
 @pytest.fixture(scope="module")
-def recorded(fits_once):
+def recorded():
     """The Run that ships, and the powers of its analysis."""
     made = []
 

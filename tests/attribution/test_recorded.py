@@ -24,8 +24,6 @@ from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 from scenarios import draw
 
-pytestmark = pytest.mark.usefixtures("fits_once")  # analysis/test_as_before.py fits the same
-
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0), "h200c": (1228.0, 1231.0)}
 """Sample rates between which to look on each GPU: a search from 1200 to 1260 Hz takes some seconds."""
 

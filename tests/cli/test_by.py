@@ -24,7 +24,7 @@ PROGRAMS = REPOSITORY / "tests" / "frozen" / "programs"
 JAX = PROGRAMS / "jax_train.zip"
 TRAINING = PROGRAMS / "unet_train.zip"
 
-pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture

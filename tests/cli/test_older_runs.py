@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from commands import command
 from jouletrace.run import load, save, tables
 from jouletrace.version import __version__
@@ -35,7 +33,6 @@ def test_the_figures_of_an_older_run_are_its_own(capsys):
     assert idle(found["parts"]["code"]) in stated
 
 
-@pytest.mark.usefixtures("fits_once")
 def test_what_is_solved_again_says_so_and_differs_from_what_is_stated(capsys):
     divided, budget = (shown(capsys, OLDER, *more) for more in (("--by", "op", "--json"), ("--budget",)))
     assert f"stored no division: {SOLVED}" in " ".join(divided.err.split())

@@ -12,7 +12,7 @@ from thinned import thinned
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average", "fits_once")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average")]
 
 LOSS = """
 import torch

@@ -16,13 +16,13 @@ from step_truth import mean_step
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average", "fits_once")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average")]
 
 QUICK = {"warmup_s": 2.0, "latency_s": 0.1, "idle_s": 1.0, "detail": "kernel", "detail_time_s": 8.0}
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory, known_rates, known_average, fits_once):
+def profiled(tmp_path_factory, known_rates, known_average):
     """A Run, and the GPU that it was recorded on."""
     boards = []
 

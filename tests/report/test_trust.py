@@ -356,7 +356,6 @@ def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(run, said):
     assert failed_of(run, "closure") == []
 
 
-@pytest.mark.usefixtures("fits_once")
 def test_bundled_runs_state_what_this_version_computes():
     for entry in bundled_runs():
         stored, fresh = entry.run, analyse(load(PACKAGE / "bundled" / entry.name))

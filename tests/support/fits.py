@@ -23,19 +23,8 @@ from jouletrace.simulator.boards.driver import SampledStretch
 def fits_once(folder):
     """Within it the analysis fits, checks and solves a recording once: what is equal to the bit has the same results.
 
-    Processes that share the folder have them from one another.
+    So have analyses of equal readings their grid and energies. Processes that share the folder have these in common.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        for step in (checks.lock, checks.rephased, checks.checks):
-            patch.setattr(checks, step.__name__, _remembered(step, folder))
-        patch.setattr(kernel_powers, "attribute_program", _remembered(program.attribute_program, folder))
-        assert _as_imported(), "else nothing would be remembered"
-        yield
-
-
-@contextmanager
-def energies_once(folder):
-    """Within it analyses have grid and energies of equal readings from one another, as with ``fits_once``."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in _REMEMBERED:
             patch.setattr(module, name, _remembered(getattr(module, name), folder))
@@ -43,26 +32,30 @@ def energies_once(folder):
         yield
 
 
-_REMEMBERED = ((attribute, "attribute"), (power_record, "find_grid"))
+_REMEMBERED = (
+    (attribute, "attribute"),
+    (checks, "checks"),
+    (checks, "lock"),
+    (checks, "rephased"),
+    (kernel_powers, "attribute_program"),
+    (power_record, "find_grid"),
+)
+"""Functions by the module that calls them."""
 
 
 def _remembered(step, folder):
-    made = {}
-
     def remembered(*of, **more):
         if not _as_imported():
             return step(*of, **more)
         digest = hashlib.sha256(f"{step.__name__} {_constants()}".encode())
         _add(digest, (*of, *more.items()))
-        key = digest.hexdigest()
-        if key not in made:
-            path = folder / key
-            try:
-                made[key] = pickle.loads(path.read_bytes())
-            except FileNotFoundError:
-                made[key] = step(*of, **more)
-                write_whole(path, pickle.dumps(made[key]), durable=False)
-        return made[key]
+        path = folder / digest.hexdigest()
+        try:
+            return pickle.loads(path.read_bytes())
+        except FileNotFoundError:
+            result = step(*of, **more)
+            write_whole(path, pickle.dumps(result), durable=False)
+            return result
 
     remembered.step = step
     return remembered

@@ -31,7 +31,7 @@ CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
 KNOWN = {"value": 1224.3}
 DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_average")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_average")]
 
 
 def imported(*files, rate_hz=1224.3):
