@@ -2,13 +2,11 @@
 
 import itertools
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from commands import PATIENCE_S, command, wait_for
+from commands import PATIENCE_S, command, start, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis.conditions import NOT_TAKEN, read_back
 from jouletrace.devices import open_device
@@ -251,19 +249,24 @@ def hangs(batch=16):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+SWEEP = ("sweep", "mine.py:hangs", "--clock", "1200", "--power-limit", "300")
+TUNE = ("tune", "mine.py:hangs", "--over=clock=1200,1500", "--against=clock=1200")
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "number"),
     [
-        ["sweep", "mine.py:hangs", "--clock", "1200", "--power-limit", "300"],
-        ["tune", "mine.py:hangs", "--over=clock=1200,1500", "--against=clock=1200"],
+        (SWEEP, signal.SIGKILL),
+        (SWEEP, signal.SIGINT),
+        (SWEEP, signal.SIGTERM),
+        (TUNE, signal.SIGKILL),
+        (TUNE, signal.SIGINT),
     ],
 )
 def test_a_command_that_is_ended_leaves_the_gpu_as_it_was(workspace, arguments, number):
     pytest.importorskip("torch")
     (workspace / "mine.py").write_text(HANGS)
-    words = [sys.executable, "-m", "jouletrace", *arguments, "-d", SIM, "-o", "s", "--yes"]
-    process = subprocess.Popen(words, cwd=workspace, stderr=subprocess.PIPE, text=True)
+    process = start(*arguments, "-d", SIM, "-o", "s", "--yes", cwd=workspace, torch=True)
     wait_for(lambda: state()[1] == 1200.0)
     with pytest.raises(NotPossibleError, match="another jouletrace"), GpuSettings(SIM, BOTH).changing():
         pytest.fail("it was not refused")

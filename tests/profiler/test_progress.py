@@ -1,13 +1,11 @@
 """Progress from Python and where there is no terminal: the device first, then a line per phase that takes a while."""
 
-import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
+import commands
 import jouletrace as jt
 from jouletrace.cli.progress import ProgressLine
 from jouletrace.profiler import progress as module
@@ -122,13 +120,7 @@ def test_a_command_without_a_terminal_prints_lines(capsys, monkeypatch):
 
 
 def test_stdout_of_a_command_carries_the_result_alone(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "jouletrace", "profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json"],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("{")
-    assert done.stderr.startswith("jouletrace: SIMULATED H100 80GB (sim:h100)\n")
+    command = ("profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json")
+    out, err = commands.start(*command, cwd=tmp_path, torch=True).communicate()
+    assert out.startswith("{")
+    assert err.startswith("jouletrace: SIMULATED H100 80GB (sim:h100)\n")
