@@ -337,6 +337,29 @@ def test_a_spent_budget_ends_it_between_processes(tmp_path, start):
     assert "the budget of 0 s is spent" in render(found)
 
 
+def test_no_visit_begins_after_the_budget(tmp_path, start):
+    def begin(self, order):
+        if order["do"] == "profile":
+            time.sleep(0.05)
+        Gpu.begin(self, order)
+
+    start.begin = begin
+    found, _ = tuned(tmp_path, start, over=("batch=1,2,4,8,16,32,64,128",), budget_s=0.12)
+    orders = [do for _, do in start.orders if do == "profile"]
+    assert len(orders) <= 4
+    assert "not measured: batch" in render(found)
+
+
+@pytest.mark.parametrize(("limit", "apart"), [("", False), ("time<5ms", False), ("tpot<20ms", True)])
+def test_phases_of_generation_are_measured_where_a_limit_is_on_tokens(limit, apart):
+    settings = replace(SETTINGS, task="generate", seq_len=32, max_new_tokens=4)
+    target = target_of(["llama-1b"], settings, parse_limits(limit or None), 60.0)
+    orders = []
+    target._order = lambda order, place: orders.append(order["settings"])
+    target.measure({"batch": 1}, 1.0, Path("none"), 0)
+    assert orders[0]["phases"] is apart
+
+
 def test_too_many_settings_are_asked_about(tmp_path, start):
     with pytest.raises(BadInputError, match="--yes"):
         tuned(tmp_path, start, over=("batch=" + ",".join(map(str, range(1, 300))),))

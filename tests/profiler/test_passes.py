@@ -138,7 +138,14 @@ def test_latencies_are_one_an_iteration():
 
 @pytest.mark.parametrize(
     ("iteration_s", "limit_s", "expected"),
-    [(0.5, None, [10, 30]), (3.0, None, [10, 10]), (3.0, 8.0, [1, 3]), (3.0, 0.001, [1, 1]), (0.01, 2.0, [10, 100])],
+    [
+        (0.05, None, [10, 30]),
+        (0.5, None, [2, 10]),
+        (3.0, None, [1, 10]),
+        (3.0, 8.0, [1, 3]),
+        (3.0, 0.001, [1, 1]),
+        (0.01, 2.0, [10, 100]),
+    ],
 )
 def test_slow_iterations_are_timed_nevertheless_but_not_beyond_the_limit(iteration_s, limit_s, expected):
     taken = []

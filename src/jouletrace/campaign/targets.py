@@ -178,6 +178,7 @@ class WorkloadTarget:
         settings: The options of all profiles.
         limit_s: Seconds after which a visit is ended.
         long: Whether a visit times iterations for all of its seconds: of these a percentile is limited.
+        phases: Whether a visit measures the phases of generation, too: a limit on tokens needs them.
         start: Starts a child process.
     """
 
@@ -190,9 +191,11 @@ class WorkloadTarget:
         limit_s: float,
         *,
         long: bool = False,
+        phases: bool = False,
         start: Callable[[str], Worker] = Worker,
     ) -> None:
-        self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
+        self._workload, self._settings, self._limit_s = workload, settings, limit_s
+        self._long, self._phases = long, phases
         self._start = start
         self._worker: Worker | None = None
         self._ready: list[Worker] = []
@@ -231,6 +234,7 @@ class WorkloadTarget:
         settings = replace(
             settings,
             detail="model",
+            phases=self._phases,
             first_stage=min(max(4, math.ceil(seconds / LEAST_WINDOW_S)), MOST_WINDOWS),
             target_ci=0.5,  # one stage: the race decides what needs more
             warmup_s=min(settings.warmup_s, WARM_S),

@@ -56,7 +56,7 @@ def tune(
         typer.Option(metavar="NAME=VALUE,...", help="The reference. [default: the options given, else the defaults]"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
+        str | None, typer.Option(metavar="TIME", help="Begin no visit after that time: 5min, 300s. [default: none]")
     ] = None,
     duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each load of a server.")] = 30.0,
     input_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of a server's prompts.")] = "512",

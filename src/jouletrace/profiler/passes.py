@@ -115,12 +115,12 @@ def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
 
 
 def timed_iterations(settings: ProfileSettings, iteration_s: float) -> int:
-    """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 1 s.
+    """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 0.1 s.
 
     ``max_time_s`` bounds that least number too.
     """
     n = min(round(settings.latency_s / iteration_s), settings.latency_iterations)
-    least, limit_s = 30 if iteration_s < 1 else 10, settings.max_time_s
+    least, limit_s = 30 if iteration_s < 0.1 else 10, settings.max_time_s
     if limit_s is not None:
         least = min(least, max(1, round(max(limit_s, 1.0) / iteration_s)))
     return max(n, least)
@@ -139,7 +139,7 @@ def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s
     """Time each iteration by the device's events."""
     n = timed_iterations(settings, iteration_s)
     with session.phase("latency"):
-        cold = 10 if settings.max_time_s is None else max(1, round(1.0 / iteration_s))
+        cold = max(1, round(1.0 / iteration_s))
         step.latencies(min(10, n, cold))  # the first iterations after a wait run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)

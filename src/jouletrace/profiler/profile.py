@@ -105,7 +105,7 @@ def _measure(
     progress: Progress,
     ready: Callable[[Session], None] | None,
 ) -> None:
-    step = prepared.step
+    step, make_generation = prepared.step, prepared.make_generation if settings.phases else None
     workload = session.run.workload = {"mode": settings.mode, **prepared.built.facts, "step": step.describe()}
     workload["items"] = prepared.built.items
     session.save_header()  # a record left by a crash needs these facts
@@ -114,7 +114,7 @@ def _measure(
     begun_ns = session.clock.time_ns()
 
     def timed(iteration_s: float) -> None:
-        if prepared.make_generation is None:
+        if make_generation is None:
             passes.latency(session, step, passes.within(session, settings, begun_ns), iteration_s)
 
     def expect(iteration_s: float) -> None:
@@ -133,16 +133,16 @@ def _measure(
     if ready is not None:
         passes.idle(session, "context idle before", settings, progress)
         ready(session)
-    recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
+    recorded = settings.detail != "model" and not (make_generation and settings.detail == "phase")
     between = None
     if recorded and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
-    if prepared.make_generation is None:
+    if make_generation is None:
         left = passes.within(session, settings, begun_ns)
         hot = ready is None and warm.power_settled is True
         passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
     else:
-        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
+        generation.measure(session, step, make_generation, settings, warm.iteration_s, progress, between)
         passes.idle(session, passes.IDLE_AFTER, settings, progress)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)

@@ -103,6 +103,7 @@ class ProfileSettings:
         flags=("--timed",),
         metavar="SECONDS",
     )
+    phases: bool = option(True, "Measure the phases of generation apart.", shown=False)
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)
 
     def __post_init__(self) -> None:
