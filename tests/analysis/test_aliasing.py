@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run.readings import ALIASED
+from jouletrace.run import ALIASED
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 

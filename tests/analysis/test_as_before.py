@@ -18,7 +18,7 @@ from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
 from jouletrace.attribution.checks import attempts
 from jouletrace.run import load
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR
 from places import REPOSITORY
 from thinned import thinned
 

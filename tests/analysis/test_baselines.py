@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis.model import idle_energies, idle_level
+from jouletrace.analysis import idle_energies, idle_level
 from jouletrace.run import Estimate
 from records import DEVICE, make_run, phases, readings
 

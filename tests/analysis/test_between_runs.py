@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.analysis import analyse
+from jouletrace.analysis import analyse, budgets
 from jouletrace.analysis.between_runs import OF_WINDOWS
-from jouletrace.analysis.budget import budgets
-from jouletrace.attribution.prior import Prior
-from jouletrace.campaign.repeats import merge
+from jouletrace.attribution import Prior
+from jouletrace.campaign import merge
 from jouletrace.devices import open_device
-from jouletrace.recording.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
-from jouletrace.report.contract import to_json_object
-from jouletrace.run import load, tables
-from jouletrace.run.parts import STORED_SCATTER, Parts
-from jouletrace.stats.quantiles import student
+from jouletrace.recording import SCATTER
+from jouletrace.recording.calibrations import SIMULATED_SCATTER, state_scatter
+from jouletrace.report import to_json_object
+from jouletrace.run import STORED_SCATTER, Parts, load, tables
+from jouletrace.stats import student
 from late_hosts import late_host, stepped
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings

@@ -7,14 +7,13 @@ import pyarrow as pa
 import pytest
 
 from jouletrace import report
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.analysis import OFFSET_W, analyse, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.report import budget as shown
-from jouletrace.report.contract import to_json_object
+from jouletrace.report import to_json_object
 from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.stats.interval import Z95, expanded
+from jouletrace.stats import Z95, expanded
 from places import REPOSITORY
 
 

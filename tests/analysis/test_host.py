@@ -7,13 +7,12 @@ import pytest
 
 from covering import fewest
 from jouletrace import report
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import budgets
-from jouletrace.campaign.repeats import merge
-from jouletrace.recording.calibrations import SCATTER
-from jouletrace.report.contract import to_json_object
+from jouletrace.analysis import analyse, budgets
+from jouletrace.campaign import merge
+from jouletrace.recording import SCATTER
+from jouletrace.report import to_json_object
 from jouletrace.run import tables
-from jouletrace.stats.quantiles import student
+from jouletrace.stats import student
 from late_hosts import late_host, stepped
 from places import REPOSITORY
 

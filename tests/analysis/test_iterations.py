@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis import energies_per_iteration
-from jouletrace.analysis.iterations import fill, of_variant, per_iteration, together
+from jouletrace.analysis import energies_per_iteration, fill
+from jouletrace.analysis.iterations import of_variant, per_iteration, together
 from records import channel, make_run, readings, windows
 
 SECONDS = [(2.0, 3.0), (3.0, 4.0), (4.0, 5.0), (5.0, 6.0)]

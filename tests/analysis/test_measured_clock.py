@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.execution.steps.base import CountsCycles, Cycles, counted_replay
-from jouletrace.profiler import ab, generation, passes
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.execution.steps import Cycles, counted_replay
+from jouletrace.execution.steps.base import CountsCycles
+from jouletrace.profiler import ProfileSettings, Progress, ab, generation, passes
 
 MHZ = 1652
 

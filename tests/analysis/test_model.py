@@ -9,9 +9,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import load, save, tables
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.stats.interval import Z95
-from jouletrace.stats.quantiles import student
+from jouletrace.sensor.calibration import StepResponse
+from jouletrace.stats import Z95, student
 from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
 
 IDLE, CONTEXT, LOAD = 70.0, 120.0, 420.0

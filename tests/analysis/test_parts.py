@@ -12,8 +12,7 @@ from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts
 from jouletrace.bundled import bundled_runs
-from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.run.recording_names import RECORDINGS, recording_of
+from jouletrace.run import MODEL_UNIT, RECORDINGS, load, recording_of, tables
 from places import TESTS
 
 

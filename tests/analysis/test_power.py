@@ -10,11 +10,10 @@ import pytest
 
 from boards import recording
 from covering import fewest
-from jouletrace.analysis import window_estimate
-from jouletrace.analysis.power import energies, join, no_power_reason, power_record, tail_s
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import KINDS, response_of
-from jouletrace.sensor.stamps import published
+from jouletrace.analysis import power_record, window_estimate
+from jouletrace.analysis.power import energies, join, no_power_reason, tail_s
+from jouletrace.sensor import KINDS, published, response_of
+from jouletrace.sensor.calibration import StepResponse
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings

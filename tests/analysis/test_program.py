@@ -5,10 +5,9 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.report import render
-from jouletrace.run import load, tables
+from jouletrace.run import SAMPLE_RATE, Parts, load, tables
 from jouletrace.run.metrics import PROGRAM_TIME
-from jouletrace.run.parts import Parts
-from jouletrace.run.recording_names import BEFORE, SAMPLE_RATE, WAITING
+from jouletrace.run.recording_names import BEFORE, WAITING
 from places import REPOSITORY
 
 RUNS = REPOSITORY / "docs" / "results" / "runs"

@@ -16,8 +16,7 @@ from jouletrace.analysis.serving.steady import (
     shared_time,
     steady_window,
 )
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
 
 RATES = (1, 2, 4, 8)

@@ -7,8 +7,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import requests_of, steady_window
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS
 

@@ -9,8 +9,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steps import TOGETHER
 from jouletrace.analysis.serving.streams import AnswerStream, add_streams, steps_of
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from jouletrace.run.sound import check
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS

@@ -8,7 +8,7 @@ import pytest
 from import_logs import real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.analysis.imported import energy_per_inference, stated_latency
-from jouletrace.formats.importers.columns import Coded, block
+from jouletrace.formats.importers import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
 from jouletrace.run.figures import Figures
 from pace import worked

@@ -11,12 +11,11 @@ import pytest
 from energy_tables import recorded_of
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, table_of, typical, waveform_of
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import Run, load, tables
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
 from scenarios import draw
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.analysis import analyse
-from jouletrace.analysis.work import ratio_of_sums
-from jouletrace.stats.interval import Z95
+from jouletrace.analysis import analyse, ratio_of_sums
+from jouletrace.stats import Z95
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.acquire import WINDOW_S, Window, _distinct_rates, _Fit, _mean_squares, _windows, search
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import EVIDENCE
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import SampleTimes, read_out
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from readings import taken
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))

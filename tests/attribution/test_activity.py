@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import LONG_S, TURNS, Kind, activity_of, slowness_of
+from jouletrace.attribution import Kind, activity_of
+from jouletrace.attribution.activity import LONG_S, TURNS, slowness_of
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER
+from jouletrace.sensor import HOPPER
 
 A, B, C = Kind("a"), Kind("b"), Kind("c")
 

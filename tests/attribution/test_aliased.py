@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.spans import ALIASED_FROM, span_energies
-from jouletrace.run.readings import ALIASED, Readings
-from jouletrace.sensor.kinds import HOPPER, HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import ALIASED_FROM, span_energies
+from jouletrace.run import ALIASED, Readings
+from jouletrace.sensor import HOPPER, HOPPER_SENSOR, Response
 from simulated_sampler import Load
 
 

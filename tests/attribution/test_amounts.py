@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.amounts import attribute_amounts, of_known
+from jouletrace.attribution import attribute_amounts
+from jouletrace.attribution.amounts import of_known
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.prior import MOVING
-from jouletrace.sensor.shares import Response, Timeline, averaged
+from jouletrace.sensor import Response, Timeline, averaged
 
 LOW_PASS = Response(0.0126, 0.04, 0.003, 2e-4, 1 / 16, 0.3, 0.02)
 UNITS = np.array([0.5, 0.02])  # of a step, and of a token in it

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Prior
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.prior import Prior
 from simulated_sampler import Load
 
 

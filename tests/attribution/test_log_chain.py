@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution import log_chain
-from jouletrace.attribution.log_chain import log_energies
-from jouletrace.attribution.outcome import ALIASED_LOG
-from jouletrace.attribution.spans import span_energies
-from jouletrace.sensor import shares
-from jouletrace.sensor.power_record import clean
+from jouletrace.attribution import ALIASED_LOG, log_chain, log_energies, span_energies
+from jouletrace.sensor import clean, shares
 
 
 def log(distances, seed, readings=300, offset=0.0):

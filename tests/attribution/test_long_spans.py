@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.spans import span_energies
-from jouletrace.run.readings import Readings
-from jouletrace.sensor import shares
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.power_record import clean
+from jouletrace.attribution import span_energies
+from jouletrace.run import Readings
+from jouletrace.sensor import HOPPER_SENSOR, clean, shares
 
 T0 = 1_700_000_000 * 10**9
 H100 = shares.Response.sampled(HOPPER_SENSOR, 0.02)

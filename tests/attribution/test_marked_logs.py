@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
-from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import span_energies
+from jouletrace.sensor import Response, clean
 
 
 def log(seed, spacing_s=1.0, jobs=4, readings=40, swing_s=2.0):

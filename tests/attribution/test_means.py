@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of, attribute_program
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import calibrated
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import Response, calibrated
+from jouletrace.sensor.calibration import StepResponse
 
 IDLE_W, START_S = 100.0, 1.5
 

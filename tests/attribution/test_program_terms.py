@@ -5,13 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.observer import Sampled
-from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.sampler import SampleTimes
+from jouletrace.attribution import Kind, Prior, Sampled, activity_of, attribute_program
+from jouletrace.sensor import HOPPER_SENSOR, SampleResponse, SampleTimes
 from simulated_sampler import IDLE_W, Load
 
 POINT = SampleResponse(0.0, np.ones(1))

@@ -9,19 +9,17 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis import by_operator
 from jouletrace.analysis.rules import doubt
-from jouletrace.attribution import acquire
+from jouletrace.attribution import Kind, acquire, activity_of, trusted
 from jouletrace.attribution import checks as judging
 from jouletrace.attribution import checks as trying
 from jouletrace.attribution.acquire import search
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import attempts, checks, trusted
+from jouletrace.attribution.checks import attempts, checks
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from scenarios import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0), "h200c": (1228.0, 1231.0)}

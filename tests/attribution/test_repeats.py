@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.analysis.kernel_times import by_operator
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.analysis import by_operator
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.lock import lock
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from scenarios import simulate
 from simulated_power import Board
 from simulated_programs import from_timeline

@@ -11,13 +11,11 @@ import pytest
 from covering import fewest
 from energy_signals import SENSORS, Sensor, calibrated, ns
 from energy_signals import Load as Levels
-from jouletrace.attribution.short_spans import short_span_energies
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.kinds import calibrated as response_of
-from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import short_span_energies
+from jouletrace.run import Readings
+from jouletrace.sensor import HOPPER_SENSOR, Response, clean
+from jouletrace.sensor import calibrated as response_of
+from jouletrace.sensor.calibration import StepResponse
 from simulated_sampler import Load
 
 EXACT = response_of(StepResponse(0.1, 0.025, lag_s=0.010, jitter_s=0.002, noise_w=0.3, origin="calibrated"))

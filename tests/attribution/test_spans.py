@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
+from jouletrace.attribution import span_energies
 from jouletrace.errors import BadInputError
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.power_record import clean
+from jouletrace.run import Readings
+from jouletrace.sensor import clean
 from simulated_sampler import START_S, Load
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
+from jouletrace.attribution import span_energies
 from jouletrace.formats.importers.power_sensor import METER, polled_response
-from jouletrace.sensor.kinds import calibrated
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor import calibrated, clean
 
 SPACING_S = 0.02
 

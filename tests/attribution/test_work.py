@@ -10,11 +10,10 @@ import pytest
 from scipy.signal import lfilter
 from scipy.sparse import csr_matrix
 
+from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.solve import Energies, Unseen
 from jouletrace.attribution.work import work
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import HOPPER_SENSOR, Response
 
 WORK_J, EACH, IDLE_W = 0.12, 90.0, 127.0
 NOISE_J = 0.05

@@ -11,7 +11,7 @@ import pytest
 
 from compare_runs import side
 from explained import USUAL, explained
-from jouletrace.comparing.compare import against_first
+from jouletrace.comparing import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
 from timeline_runs import timeline_run

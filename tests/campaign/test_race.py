@@ -5,8 +5,8 @@ from math import isnan, log, nan
 import numpy as np
 import pytest
 
-from jouletrace.campaign import mixed
-from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
+from jouletrace.campaign import Candidate, Race, ShareLimit, Visit, mixed
+from jouletrace.campaign.race import TimeLimit
 from places import REPOSITORY
 
 

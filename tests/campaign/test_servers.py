@@ -13,15 +13,14 @@ import pytest
 import served_program
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.campaign import servers
-from jouletrace.campaign.limits import OF_REQUESTS, joint, parse_limits
+from jouletrace.campaign import parse_limits, parse_over, run_tune, servers, target_of
+from jouletrace.campaign.limits import OF_REQUESTS, joint
 from jouletrace.campaign.loop import DamagedError
 from jouletrace.campaign.servers import BenchRequests, ServerTarget, Started, check_free
-from jouletrace.campaign.targets import parse_over
-from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.tune import render, to_dict
+from jouletrace.profiler import ProfileSettings
+from jouletrace.report import render
+from jouletrace.report.tune import to_dict
 from jouletrace.run import load, save
 from serving_runs import Truth, level_of, serving_run
 

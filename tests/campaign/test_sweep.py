@@ -15,17 +15,16 @@ import jouletrace as jt
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
-from jouletrace.campaign.limits import judge, parse_limits
-from jouletrace.campaign.sweep import SweepGrid, _settings_of, run_sweep, varied
+from jouletrace.campaign import SweepGrid, parse_limits, run_sweep
+from jouletrace.campaign.limits import judge
+from jouletrace.campaign.sweep import _settings_of, varied
 from jouletrace.devices import open_device
-from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
-from jouletrace.processes import locks
-from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.gpu_settings import GpuSettings, restore
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.sweep import Entry, Sweep, render
+from jouletrace.processes import journal_of, locks
+from jouletrace.profiler import GpuSettings, ProfileSettings, restore
+from jouletrace.report import render
+from jouletrace.report.sweep import Entry, Sweep
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.workloads import resolve
 from make_runs import START, profile_run

@@ -14,20 +14,16 @@ import numpy as np
 import pytest
 
 import jouletrace as jt
+from jouletrace.campaign import parse_limits, parse_over, run_tune, target_of
 from jouletrace.campaign import tune as tuning
 from jouletrace.campaign.child import Doing
-from jouletrace.campaign.limits import parse_limits
 from jouletrace.campaign.results import printed
-from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, setting_of
-from jouletrace.campaign.tune import run_tune, target_of
+from jouletrace.campaign.targets import WorkloadTarget, applied, setting_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
-from jouletrace.profiler import gpu_settings
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.document import FORMATS
-from jouletrace.report.tune import render
+from jouletrace.profiler import ProfileSettings, Progress, gpu_settings
+from jouletrace.report import FORMATS, render
 from jouletrace.run import load, save, tables
 from jouletrace.workloads import resolve
 from make_runs import e, profile_run, result

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 import jouletrace.bundled
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.report.contract import json_schema
+from jouletrace.report import json_schema
 from jouletrace.run import load, save, tables
 from make_runs import profile_run
 from places import REPOSITORY

@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from commands import PATIENCE_S, children_of, command, only_run, start, wait_for
 from jouletrace import load
 from jouletrace.cli.monitor import CsvStream, _plain_line
-from jouletrace.profiler.monitoring.watch import Reading
-from jouletrace.report.contract import json_schema
+from jouletrace.profiler.monitoring import Reading
+from jouletrace.report import json_schema
 from jouletrace.run import DeviceInfo
 from shown import name_of, rows
 

@@ -12,7 +12,7 @@ import pytest
 from commands import PATIENCE_S, command, start
 from jouletrace import load
 from jouletrace.errors import TerminatedError
-from jouletrace.recording.session import Session
+from jouletrace.recording import Session
 from jouletrace.run import save, store
 from make_runs import monitor_run
 

@@ -14,7 +14,7 @@ from jouletrace.cli.output import Destination
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.rows import layer_rows, write_files
-from jouletrace.recording.session import Session
+from jouletrace.recording import Session
 from jouletrace.run import save
 from live_runs import REAL, spans_of
 from make_runs import profile_run

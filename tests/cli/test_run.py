@@ -13,7 +13,7 @@ import pytest
 
 from commands import PATIENCE_S, command, only_run, start
 from jouletrace import load
-from jouletrace.devices.rapl import CpuHost
+from jouletrace.devices import CpuHost
 from thinned import thinned
 
 SEEN = """

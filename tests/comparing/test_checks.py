@@ -10,8 +10,9 @@ import pytest
 import jouletrace as jt
 from commands import command
 from compare_runs import null_result, side, stated
-from jouletrace.comparing.checks import evaluate, limits, parse
-from jouletrace.comparing.compare import compare
+from jouletrace import compare
+from jouletrace.comparing import parse
+from jouletrace.comparing.checks import evaluate, limits
 from jouletrace.comparing.pairs import ALPHA
 from jouletrace.errors import BadInputError
 from jouletrace.run import load, save, tables

@@ -12,16 +12,16 @@ import pytest
 
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
-from jouletrace.comparing.compare import compare
-from jouletrace.comparing.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
+from jouletrace import compare
+from jouletrace.comparing import DIFFERENT, INCONCLUSIVE, SAME, WORSE
+from jouletrace.comparing.pairs import BETTER, HIGHER, LOWER
 from jouletrace.comparing.sides import open_runs
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
-from jouletrace.report.comparison import render
+from jouletrace.report import render
 from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
-from jouletrace.stats.contrast import Contrast
-from jouletrace.stats.quantiles import student
+from jouletrace.stats import Contrast, student
 from live_runs import marked
 from make_runs import e, gpu, monitor_run, profile_run, result
 from thinned import thinned

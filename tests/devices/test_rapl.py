@@ -6,12 +6,11 @@ import pytest
 
 from fake_nvml import START_NS, FakeClock
 from jouletrace.analysis import analyse
-from jouletrace.devices import rapl
-from jouletrace.devices.base import Device
-from jouletrace.devices.rapl import CpuHost, RaplMissingError, RaplSource, beside_gpus, find_packages
+from jouletrace.devices import CpuHost, Device, RaplSource, find_packages, rapl
+from jouletrace.devices.rapl import RaplMissingError, beside_gpus
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import Run, tables
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor import integrate
 
 RANGE_UJ = 262_143_328_850
 

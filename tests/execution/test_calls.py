@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.execution.calls import UNKNOWN, Call, Listing
-from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, variants
-from jouletrace.tracer.process_trace import Launched
+from jouletrace.execution import UNKNOWN, Call, Listing, variants
+from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S
+from jouletrace.tracer import Launched
 
 CALLS = [
     Call("aten.addmm", "a", "layer.0", "1", "forward", (0,), 30e-6, number=0),

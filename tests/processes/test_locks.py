@@ -15,10 +15,9 @@ from commands import children_of, command, wait_for
 from jouletrace.cli import main
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
-from jouletrace.processes import locks, termination
-from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
-from jouletrace.run import DeviceInfo
-from jouletrace.run.scratch import PREFIX
+from jouletrace.processes import alone_at, hold, journal_of, locks, shared_folder, termination
+from jouletrace.processes.locks import alone_in, noted, started
+from jouletrace.run import PREFIX, DeviceInfo
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")

@@ -12,17 +12,15 @@ from compare_runs import stated
 from covering import fewest
 from jouletrace import load
 from jouletrace.cli import main
-from jouletrace.comparing.paired import lane, paired
-from jouletrace.comparing.pairs import DIFFERENT, LOWER
+from jouletrace.comparing import DIFFERENT, lane
+from jouletrace.comparing.paired import paired
+from jouletrace.comparing.pairs import LOWER
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
+from jouletrace.profiler import AbSettings, ProfileSettings, run_ab
 from jouletrace.profiler import ab as profiler
-from jouletrace.profiler.ab import AbSettings, run_ab
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
-from jouletrace.run.readings import ALIASED
-from jouletrace.stats.quantiles import student
+from jouletrace.run import ALIASED, Parts, tables
+from jouletrace.stats import student
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
 

@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from jouletrace.analysis import analyse
-from jouletrace.analysis.iterations import fill
-from jouletrace.comparing.compare import compare
+from jouletrace import compare
+from jouletrace.analysis import analyse, fill
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.simulated import SimulatedStep
-from jouletrace.profiler import generation
+from jouletrace.execution.steps import SimulatedStep
+from jouletrace.profiler import ProfileSettings, Progress, generation, profile_workload
 from jouletrace.profiler.detail.part_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.recording.session import Session
-from jouletrace.report import render
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.recording import Session
+from jouletrace.report import json_schema, render, to_json_object
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import resolve
 from printed_sums import sums_of

@@ -10,12 +10,10 @@ from commands import PATIENCE_S, command, start, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis.conditions import NOT_TAKEN, read_back
 from jouletrace.devices import open_device
-from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.processes.locks import hold, journal_of
-from jouletrace.profiler import gpu_settings
-from jouletrace.profiler.gpu_settings import GpuSettings, restore
+from jouletrace.processes import hold, journal_of
+from jouletrace.profiler import GpuSettings, gpu_settings, restore
 from jouletrace.run import load, save, tables
 from make_runs import profile_run
 from records import windows

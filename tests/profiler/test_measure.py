@@ -199,7 +199,7 @@ def test_a_device_is_a_name_or_a_list_of_names():
 
 def test_a_calibration_of_the_gpu_is_used():
     from jouletrace.recording.calibrations import store_calibration
-    from jouletrace.sensor.calibration.response import StepResponse
+    from jouletrace.sensor.calibration import StepResponse
 
     spec = "sim:h100?realtime=1&seed=5&load=100:300"
     response = StepResponse(0.02, window_s=0.023, origin="calibrated").to_dict()

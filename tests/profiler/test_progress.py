@@ -8,8 +8,9 @@ import pytest
 import commands
 import jouletrace as jt
 from jouletrace.cli.progress import ProgressLine
+from jouletrace.profiler import Progress
 from jouletrace.profiler import progress as module
-from jouletrace.profiler.progress import Lines, Progress, reported, start
+from jouletrace.profiler.progress import Lines, reported, start
 
 PROFILE = {"device": "sim:h100", "max_time": 2, "latency_s": 0.1, "warmup": 2.6}
 

@@ -6,10 +6,9 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.divided import divided
 from jouletrace.devices import open_device
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler import profile as profiling
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.by import render
+from jouletrace.report import render
 from jouletrace.run import load
 from step_truth import mean_step
 
@@ -44,9 +43,8 @@ def rows(run, level):
 
 def drawn(run, board):
     """Energy of each kernel in an iteration by name and shapes: what the GPU drew beside the recording."""
-    from jouletrace.execution.steps.simulated import simulate_workload
-    from jouletrace.workloads import resolve
-    from jouletrace.workloads.options import WorkloadOptions
+    from jouletrace.execution.steps import simulate_workload
+    from jouletrace.workloads import WorkloadOptions, resolve
 
     _, step = simulate_workload(resolve("deit-t"), WorkloadOptions(batch=32), open_device("sim:h100?seed=3"), "graph")
     window = next(row for row in run.windows.to_pylist() if row["variant"] == "untouched")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler.passes import _keeps_changing, warm_up
+from jouletrace.execution.steps import Interval
+from jouletrace.profiler import Progress, warm_up
+from jouletrace.profiler.passes import _keeps_changing
 from jouletrace.profiler.profile import profile
-from jouletrace.profiler.progress import Progress
-from jouletrace.run import Run
-from jouletrace.run.channels import POWER
+from jouletrace.run import POWER, Run
 from thinned import thinned
 
 

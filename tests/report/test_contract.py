@@ -7,10 +7,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from compare_runs import side
-from jouletrace.comparing.compare import compare
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace import compare
+from jouletrace.report import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
-from jouletrace.stats.interval import expanded
+from jouletrace.stats import expanded
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
 from places import REPOSITORY
 from shown import name_of, rows

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from commands import command, done
 from documented import blocks
 from frozen import PROGRAMS, STORED
-from jouletrace.report.contract import json_schema
+from jouletrace.report import json_schema
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import result
 from places import REPOSITORY

@@ -7,9 +7,9 @@ import pytest
 
 from commands import command
 from compare_runs import thing
+from jouletrace import compare
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
-from jouletrace.comparing.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.spreadsheets import csv_text

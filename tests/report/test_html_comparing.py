@@ -9,17 +9,16 @@ import jouletrace as jt
 from commands import command
 from compare_runs import side, stated, thing
 from explained import USUAL, Kernel, explained
-from jouletrace.comparing.compare import against_first, compare
-from jouletrace.comparing.paired import lane, paired
+from jouletrace import compare
+from jouletrace.comparing import against_first, lane
+from jouletrace.comparing.paired import paired
 from jouletrace.comparing.pairs import Note
 from jouletrace.errors import BadInputError
-from jouletrace.report import html
+from jouletrace.report import html, render
 from jouletrace.report.charts import difference, waterfall
-from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
-from jouletrace.run import Run, save, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, Run, save, tables
 from make_runs import monitor_run, profile_run
 from pages import EVIL, Page
 from records import DEVICE, START, make_run, readings

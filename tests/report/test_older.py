@@ -8,8 +8,7 @@ from jsonschema import Draft202012Validator
 from commands import done
 from frozen import PROGRAMS, STORED
 from jouletrace.errors import BadInputError
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.older import upgraded
+from jouletrace.report import json_schema, to_json_object, upgraded
 from jouletrace.run import save
 from make_runs import monitor_run, profile_run
 from places import REPOSITORY

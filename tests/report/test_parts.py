@@ -11,8 +11,7 @@ from commands import done
 from jouletrace import report
 from jouletrace.report.html.tables import of_parts as html_parts
 from jouletrace.report.terminal import fitted
-from jouletrace.run import Estimate, Run, load, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Estimate, Parts, Run, load, tables
 from make_runs import e, result
 from places import REPOSITORY
 

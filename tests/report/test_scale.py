@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jouletrace.report.scale import NBSP, cell, figure, fixed, number, quantity, split, unit_for
+from jouletrace.report import NBSP, figure
+from jouletrace.report.scale import cell, fixed, number, quantity, split, unit_for
 from jouletrace.run import Estimate
 
 

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from commands import command
-from jouletrace.run import load, save, tables
-from jouletrace.run.parts import SHARED_POWER, Parts
+from jouletrace.run import SHARED_POWER, Parts, load, save, tables
 from places import REPOSITORY
 
 LAYERS = next((REPOSITORY / "src" / "jouletrace" / "bundled").glob("*layers-h200.zip"))

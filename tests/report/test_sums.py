@@ -8,9 +8,8 @@ from frozen import PROGRAMS, STORED
 from jouletrace.analysis.divided import divided
 from jouletrace.report import render
 from jouletrace.report.html.tables import of_parts
-from jouletrace.run import load, tables
+from jouletrace.run import Parts, load, tables
 from jouletrace.run.layers import OWN_NAME, tree
-from jouletrace.run.parts import Parts
 from jouletrace.run.sums import Sums
 from places import REPOSITORY
 from printed_sums import TABLES, headline_of, rows_of, sums_of, wholes_of

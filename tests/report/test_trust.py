@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import jouletrace
-from jouletrace.analysis import analyse
-from jouletrace.analysis.rules import ATTRIBUTION, RULES
+from jouletrace.analysis import RULES, analyse
+from jouletrace.analysis.rules import ATTRIBUTION
 from jouletrace.attribution import checks as attribution_checks
 from jouletrace.bundled import bundled_runs
 from jouletrace.report import render

@@ -9,12 +9,9 @@ from jsonschema import Draft202012Validator
 
 from commands import done
 from compare_runs import side
-from jouletrace import report
-from jouletrace.comparing.compare import compare
-from jouletrace.report import comparison
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace import compare, report
+from jouletrace.report import comparison, json_schema, to_json_object
+from jouletrace.run import MODEL_UNIT, STORED_SCATTER, Estimate, Run, load, tables
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
 from thinned import thinned

@@ -5,8 +5,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
-from jouletrace.run import load, save, tables
-from jouletrace.run.division import Division, Powers, divisions_of
+from jouletrace.run import divisions_of, load, save, tables
+from jouletrace.run.division import Division, Powers
 from jouletrace.run.paths import PathStep
 from make_runs import GPU, profile_run
 

@@ -8,9 +8,8 @@ import pytest
 
 import jouletrace as jt
 from jouletrace import report
-from jouletrace.run import tables
+from jouletrace.run import Parts, tables
 from jouletrace.run.layers import folded
-from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.sums import Sums
 from places import REPOSITORY

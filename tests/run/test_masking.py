@@ -13,9 +13,8 @@ from jouletrace.known_secrets import refresh
 from jouletrace.recording.environment import environment
 from jouletrace.recording.session import command_line
 from jouletrace.report import render
-from jouletrace.run import DeviceInfo, Run, load, save, tables
-from jouletrace.run.masking import masked, masked_all, masked_arguments
-from jouletrace.run.spool import SpoolWriter
+from jouletrace.run import DeviceInfo, Run, SpoolWriter, load, masked, save, tables
+from jouletrace.run.masking import masked_all, masked_arguments
 
 SECRET = "hunter2hunter2"
 

@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jouletrace.analysis import analyse
+from jouletrace.analysis import analyse, power_record
 from jouletrace.analysis import power as power_module
-from jouletrace.analysis.power import power_record
 from jouletrace.run import Run, model, tables
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 

@@ -12,10 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.run import DeviceInfo, Run, load, places, save, store, tables
-from jouletrace.run.places import check_free, fresh_folder
-from jouletrace.run.spool import SPOOL, SpoolWriter
-from jouletrace.run.store import save_header
+from jouletrace.run import (
+    SPOOL,
+    DeviceInfo,
+    Run,
+    SpoolWriter,
+    check_free,
+    fresh_folder,
+    load,
+    places,
+    save,
+    save_header,
+    store,
+    tables,
+)
 from make_runs import ODD, START, all_runs, monitor_run, profile_run, random_table
 
 RUNS = all_runs()

@@ -11,9 +11,7 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError
-from jouletrace.run import load, save
-from jouletrace.run.loading import verify
-from jouletrace.run.reading import FILES
+from jouletrace.run import FILES, load, save, verify
 from make_runs import profile_run
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from commands import command
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, save, tables
-from jouletrace.run.info import RunWarning
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning, load, save, tables
 from jouletrace.run.measured import keep
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards import SimulatedGpu
 from make_runs import profile_run
 from places import DATA
 

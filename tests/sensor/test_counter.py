@@ -11,9 +11,8 @@ from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run import load as load_run
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.counter import FLOOR, gained, record_over_counter, sound_reads
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor import FLOOR, clean, gained, record_over_counter, sound_reads
+from jouletrace.sensor.calibration import StepResponse
 from places import DATA
 
 

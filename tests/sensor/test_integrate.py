@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_signals import T0
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor import integrate
 
 
 def by_hand(time, power, start, end):

@@ -5,22 +5,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.spans import span_energies
-from jouletrace.run import ChannelInfo
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import (
-    AVERAGE,
-    INSTANT,
-    KINDS,
-    RECORD,
-    USAGE,
-    PowerField,
-    kind_of,
-    models,
-    readings_of,
-    sensor_behind,
-)
+from jouletrace.attribution import span_energies
+from jouletrace.run import ChannelInfo, Readings
+from jouletrace.sensor import KINDS, readings_of
+from jouletrace.sensor.calibration import StepResponse
+from jouletrace.sensor.kinds import AVERAGE, INSTANT, RECORD, USAGE, PowerField, kind_of, models, sensor_behind
 from jouletrace.sensor.models import Means
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.sensors import BIN_NS, Power, SamplingSensor, SimulatedResponse
+from jouletrace.simulator import Power, SamplingSensor
+from jouletrace.simulator.sensors import BIN_NS, SimulatedResponse
 from simulated_power import Board, play
 from simulated_programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
 from simulated_sensors import SHAPES, other_response

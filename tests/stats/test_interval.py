@@ -7,8 +7,7 @@ from scipy import stats
 from covering import fewest, most
 from energy_signals import wander
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate
-from jouletrace.run.estimate import widened
+from jouletrace.run import Estimate, widened
 from jouletrace.stats import interval
 
 TRIALS = 1000

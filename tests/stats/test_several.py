@@ -2,7 +2,7 @@
 
 import pytest
 
-from jouletrace.stats.several import holm
+from jouletrace.stats import holm
 
 
 def test_holm_goes_on_until_the_first_that_is_not_rejected():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jouletrace.stats.stopping import two_stage_estimate, windows_needed
+from jouletrace.stats import two_stage_estimate, windows_needed
 
 FIRST = 8
 TRUE = 100.0

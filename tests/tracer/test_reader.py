@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.tracer.process_trace import ProcessTrace
-from jouletrace.tracer.reader import read
+from jouletrace.tracer import ProcessTrace, read
 from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC
 from row_writer import Writer
 

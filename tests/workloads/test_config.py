@@ -3,8 +3,7 @@
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads import WorkloadOptions, resolve
-from jouletrace.workloads.transformers_models import typed_overrides
+from jouletrace.workloads import WorkloadOptions, resolve, typed_overrides
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.workloads import ObjectWorkload, resolve
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL
 from jouletrace.workloads.generation import knots, weights
-from jouletrace.workloads.options import WorkloadOptions
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

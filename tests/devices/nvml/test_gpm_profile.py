@@ -7,16 +7,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jouletrace.devices.nvml.gpm import METRICS, gpm_sources
-from jouletrace.execution.steps.simulated import SimulatedStep
-from jouletrace.profiler import passes
+from jouletrace.execution.steps import SimulatedStep
+from jouletrace.profiler import ProfileSettings, Progress, passes
 from jouletrace.profiler.profile import finish
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.recording.session import Session
-from jouletrace.report import render
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.simulator.boards import SimKernel, engine
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.recording import Session
+from jouletrace.report import json_schema, render, to_json_object
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu, engine
 
 SHARES = {"graphics_active": 100.0, "sm_active": 80.0, "pipe_tensor_active": 37.0, "memory_active": 21.0}
 """Per cent while a kernel runs."""

@@ -9,10 +9,9 @@ import jouletrace as jt
 from commands import command
 from import_logs import SAMPLES, meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import base, read_files
-from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
-from jouletrace.formats.importers.columns import Coded, Partly, block
-from jouletrace.formats.importers.registry import formats, importer
+from jouletrace.formats.importers import Coded, ImportOptions, base, block, formats, importer, read_files
+from jouletrace.formats.importers.base import Left, decode_text, new_run, read_bytes, read_text
+from jouletrace.formats.importers.columns import Partly
 from jouletrace.run import load, tables
 from places import REPOSITORY
 

@@ -7,7 +7,7 @@ import pytest
 
 from commands import done
 from held_logs import Collector, Load, asked, check_intervals, logs, period_s, table
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis import power_record
 
 
 @pytest.mark.thorough

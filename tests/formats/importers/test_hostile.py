@@ -11,9 +11,7 @@ import pytest
 
 from import_logs import meter, where_read, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_file, read_files
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import ImportOptions, formats, read_file, read_files
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
 

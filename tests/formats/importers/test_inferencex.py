@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from import_logs import codes
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import budgets
+from jouletrace.analysis import analyse, budgets
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from jouletrace.report import render
+from jouletrace.run import Parts, save
 from jouletrace.run import load as load_run
-from jouletrace.run import save
-from jouletrace.run.parts import Parts
 from serving_runs import START_NS, Truth, client_object, energy_between, level_of, serving_run
 
 TRUTH = Truth()

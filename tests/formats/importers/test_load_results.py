@@ -8,10 +8,9 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from jouletrace.report import render
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS, Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
 from shown import rows as table_rows

@@ -9,9 +9,8 @@ import pytest
 from damaged import MOST_LOOPS, check_whole, read_damaged
 from import_logs import SAMPLES, codes, meter, read, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import recognise
-from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions
-from jouletrace.formats.importers.registry import LAST, formats, importer
+from jouletrace.formats.importers import LAST, ImportOptions, formats, importer, recognise
+from jouletrace.formats.importers.base import HEAD_BYTES
 from jouletrace.run import load, tables
 from mutable import samples
 from pace import within

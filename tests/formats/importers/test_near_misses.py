@@ -9,8 +9,7 @@ import pytest
 from commands import command
 from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from places import DATA
 
 FAULTS = DATA / "faults"

@@ -3,7 +3,7 @@
 import pytest
 
 from commands import command
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import formats
 from places import DATA
 
 FAULTS = DATA / "faults"

@@ -12,8 +12,7 @@ from commands import command
 from import_logs import codes
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, import_files, read_files
 from jouletrace.run import load
 from places import DATA
 

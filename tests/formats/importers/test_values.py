@@ -7,7 +7,7 @@ import pytest
 
 from commands import command
 from import_logs import left_out, query
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import formats
 from jouletrace.run import load
 from logged_cells import csv_of_dcgm, imported, query_of_smi, refused, scrapes, table
 from thinned import thinned

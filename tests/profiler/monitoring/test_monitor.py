@@ -132,7 +132,7 @@ def test_a_command_is_recorded_and_its_exit_code_passed_on(body, code, warned):
 
 @pytest.mark.thorough
 def test_a_command_outlives_a_dead_recorder(monkeypatch, tmp_path):
-    from jouletrace.recording.process import ProcessRecorder
+    from jouletrace.recording import ProcessRecorder
 
     def dies(self):
         raise RecorderDiedError("killed")

@@ -9,8 +9,7 @@ import pytest
 
 import jouletrace
 from commands import command, gone, wait_for
-from jouletrace.run import load
-from jouletrace.run.recording_names import recording_of
+from jouletrace.run import load, recording_of
 from places import SUPPORT
 
 

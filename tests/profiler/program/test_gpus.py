@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
+from jouletrace.profiler.program import gpus_of, rows_of, steps_of, waits_of
+from jouletrace.profiler.program.gpus import unrecorded
 from jouletrace.profiler.program.recorded import recorded, recording_facts
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of, steps_of
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES
+from jouletrace.run import DeviceInfo, Run, Units
 from jouletrace.run.recording_names import WAITING, waiting_part
-from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.tracer import Launched, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 US = 1000

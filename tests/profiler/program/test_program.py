@@ -8,12 +8,9 @@ import pytest
 
 import jouletrace
 from commands import command, only_run
-from jouletrace.devices import registry
-from jouletrace.devices.base import Process
-from jouletrace.devices.rapl import CpuHost
+from jouletrace.devices import CpuHost, Process, registry
 from jouletrace.profiler.program import live, recorded
-from jouletrace.run import load
-from jouletrace.run.recording_names import recording_of
+from jouletrace.run import load, recording_of
 from jouletrace.tracer import launching
 from places import SUPPORT
 from row_writer import Writer

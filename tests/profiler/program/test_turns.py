@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.timeline import rows_of
-from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.profiler.program import gpus_of, rows_of
+from jouletrace.run import Units
+from jouletrace.tracer import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 
 SLICE_US, SWITCH_US, GAP_US, START_NS = 1500.0, 15.0, 1.5, 1_800_000_000_000_000_000

@@ -15,10 +15,9 @@ import jouletrace as jt
 from commands import FOREVER_S, command, wait_for
 from jouletrace.devices import cuda_order
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.record import ranks
-from jouletrace.profiler.record.ranks import Rank, device_of, merged, this_rank
-from jouletrace.run import DeviceInfo
-from jouletrace.run.spool import SPOOL, read_spool
+from jouletrace.profiler.record import merged, ranks
+from jouletrace.profiler.record.ranks import Rank, device_of, this_rank
+from jouletrace.run import SPOOL, DeviceInfo, read_spool
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")

@@ -14,10 +14,10 @@ import jouletrace as jt
 from commands import wait_for
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.profiler.record import Recording
 from jouletrace.profiler.record import ranges as marks
 from jouletrace.profiler.record import recording as recordings
-from jouletrace.profiler.record.recording import Recording
-from jouletrace.recording.process import ProcessRecorder
+from jouletrace.recording import ProcessRecorder
 from live_runs import REAL, energy, spans_of, unit
 from pace import worked
 
@@ -159,7 +159,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
 @pytest.mark.thorough
 def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.05)
-    from jouletrace.run.spool import SPOOL, read_spool
+    from jouletrace.run import SPOOL, read_spool
 
     with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         for _ in range(100):

@@ -10,10 +10,10 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.record import live_sums
+from jouletrace.profiler.record import Marks, live_sums
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record.live_sums import LiveSums
-from jouletrace.profiler.record.ranges import Marks, Opened, Span
+from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.run import tables
 from records import START, make_run, ns, readings
 

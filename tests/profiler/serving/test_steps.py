@@ -12,8 +12,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.streams import add_streams
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
-from jouletrace.run import load, save, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, load, save, tables
 from places import REPOSITORY
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run, streams_of
 from serving_runs import START_NS

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from jouletrace.devices.base import Device
+from jouletrace.devices import Device
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, SimulatedGpu
 from jouletrace.simulator.boards.presets import draw

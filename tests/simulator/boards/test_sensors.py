@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run import CHANNEL_UNITS, POWER
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from step_truth import read_at
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from commands import wait_for
-from jouletrace.run.scratch import PREFIX
+from jouletrace.run import PREFIX
 from scripts import check_that_children_end, run_script
 
 pytestmark = [

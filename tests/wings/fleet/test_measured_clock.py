@@ -5,9 +5,7 @@ import numpy as np
 from boards import board_step, recording
 from fleet_data import fleet
 from jouletrace.analysis import analyse
-from jouletrace.profiler import passes
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings, Progress, passes
 from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
 from jouletrace.wings.fleet.document import sections

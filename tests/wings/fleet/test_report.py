@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fleet_data import fleet, gpus, row, run_of, stored
-from jouletrace.comparing.compare import compare
-from jouletrace.comparing.pairs import DIFFERENT
+from jouletrace import compare
+from jouletrace.comparing import DIFFERENT
 from jouletrace.errors import BadInputError
-from jouletrace.report.cost import tariff
+from jouletrace.report import tariff
 from jouletrace.report.scale import PrintedUnit, cell
 from jouletrace.report.text import typeset
 from jouletrace.wings.fleet import html

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest, most
-from jouletrace.wings.fleet.variance import DRAWS, LEVELS, Split, split
+from jouletrace.wings.fleet import split
+from jouletrace.wings.fleet.variance import DRAWS, LEVELS, Split
 
 
 def labels(nodes, gpus, runs, windows):

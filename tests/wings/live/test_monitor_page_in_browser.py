@@ -4,10 +4,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jouletrace.devices.base import Process
-from jouletrace.profiler.monitoring.watch import Reading
+from jouletrace.devices import Process
+from jouletrace.profiler.monitoring import Reading
 from jouletrace.run import DeviceInfo
-from jouletrace.wings.live.serve import Address, Exporter
+from jouletrace.wings.live import Address, Exporter
 
 START_NS = 1_763_676_000_000_000_000
 EVIL = "<script>document.title='broken'</script><b>"

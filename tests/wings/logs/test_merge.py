@@ -7,8 +7,7 @@ import pytest
 
 from import_logs import codes, smi
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 
 
 @pytest.mark.parametrize(("date", "starts", "zone"), [

@@ -10,9 +10,7 @@ from import_logs import boxes, codes, dmon, left_out, query, read, real, real_fi
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers import ImportOptions, importer, read_files, recognise
 from jouletrace.run import load
 
 GPU = "imported:0"

@@ -11,9 +11,9 @@ import pytest
 from commands import children_of, command, gone, wait_for
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
-from jouletrace.processes.locks import hold
-from jouletrace.profiler.gpu_settings import GpuSettings
-from jouletrace.run.scratch import PREFIX
+from jouletrace.processes import hold
+from jouletrace.profiler import GpuSettings
+from jouletrace.run import PREFIX
 from jouletrace.wings.mig.apply import open_backend, written_down
 from jouletrace.wings.mig.plan import Layout, layout_of
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script

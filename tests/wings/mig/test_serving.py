@@ -18,11 +18,9 @@ from jouletrace.devices.base import one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.serving.bench import BenchSettings
 from jouletrace.profiler.serving.load import Lengths, open_levels
-from jouletrace.report import render
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.cost import tariff
+from jouletrace.report import json_schema, render, tariff, to_json_object
+from jouletrace.run import Parts
 from jouletrace.run import load as load_run
-from jouletrace.run.parts import Parts
 from jouletrace.wings.mig.activity import ActivityRecorder
 from jouletrace.wings.mig.apply import open_backend
 from jouletrace.wings.mig.divide import ACTIVITY

@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.analysis.serving.measured import Record
 from jouletrace.run import Estimate
-from jouletrace.sensor.shares import Response
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.sensor import Response
+from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.wings.mig.bench import SimulatedBench
 from jouletrace.wings.mig.jobs import Slice, read_jobs
 from jouletrace.wings.mig.point import PointSettings, latency_figures, measure_point

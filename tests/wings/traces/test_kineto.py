@@ -12,7 +12,7 @@ import import_timelines as make
 from commands import command
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
 from jouletrace.run import load, save
 from jouletrace.wings.traces import kineto

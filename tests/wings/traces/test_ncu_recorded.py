@@ -10,8 +10,7 @@ import pytest
 import check_trace
 from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 from jouletrace.run import load
 from jouletrace.wings.traces import ncu
 from places import DATA

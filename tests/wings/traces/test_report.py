@@ -13,7 +13,7 @@ from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import read_files
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts
 from serving_runs import Truth, level_of, serving_run, vllm_object
 
 

@@ -11,8 +11,8 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.record import Recording
 from jouletrace.profiler.record.live_sums import RangeSoFar
-from jouletrace.profiler.record.recording import Recording
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
