@@ -23,6 +23,7 @@ def lines():
     return checked(Data(again=False))
 
 
+@pytest.mark.thorough
 def test_pages_state_what_their_raw_data_give(lines):
     assert [(line.text, line.stated, line.given) for line in lines if not line.holds] == []
 

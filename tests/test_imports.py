@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import jouletrace
 from places import REPOSITORY
 from shipped import WINGS
@@ -80,11 +82,13 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_table_lists_every_package():
     packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
     assert packages == set(allowed_imports()) - {"errors"}
 
 
+@pytest.mark.thorough
 def test_nothing_imports_upwards():
     allowed = allowed_imports()
     wrong = []
@@ -192,6 +196,7 @@ def modules_imported_by(path: Path, known: dict[str, Path]) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_no_modules_import_one_another_in_a_circle():
     known = modules()
     left = {name: modules_imported_by(path, known) - {name} for name, path in known.items()}
@@ -200,6 +205,7 @@ def test_no_modules_import_one_another_in_a_circle():
     assert not left, f"in a circle, or above one: {sorted(left)}"
 
 
+@pytest.mark.thorough
 def test_the_name_of_a_class_is_defined_once():
     homes: dict[str, list[str]] = {}
     for name, path in modules().items():

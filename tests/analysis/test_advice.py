@@ -175,6 +175,7 @@ def test_each_rule_has_its_words():
     assert WAYS.keys() == {*RULES, *OF_KERNELS, FAR}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -41,6 +41,7 @@ def profiled(step_s, channels):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_s", "aliased"), [(STEP_S, True), (2 * STEP_S, True), (OTHER_S, False)])
 def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     run = analyse(profiled(step_s, hopper()))
@@ -48,10 +49,12 @@ def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     assert not flagged(run, 0, "iteration_time_s")
 
 
+@pytest.mark.thorough
 def test_a_sensor_that_misses_nothing_is_in_the_rhythm_of_no_load():
     assert not flagged(analyse(profiled(2 * STEP_S, [channel()])), 0)
 
 
+@pytest.mark.thorough
 def test_iterations_as_long_as_samples_are_apart_are_flagged_where_a_recording_determined_the_rate():
     """Of 4 s few rates among those of H100s are so near to the iterations' that no reading shows it: ± is wider."""
     run = profiled(SAMPLE_S, hopper())
@@ -81,6 +84,7 @@ def loop(step_s=2 * STEP_S, jitter=0.0, n=300):
     return spans, last + 2.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step_s", "jitter", "aliased"),
     [(2 * STEP_S, 0.0, True), (2 * STEP_S, 0.02, True), (2 * STEP_S, 0.06, False), (OTHER_S, 0.0, False)],
@@ -97,6 +101,7 @@ def test_regular_steps_of_a_program_are_checked_like_iterations(step_s, jitter, 
     assert [flagged(run, device["id"], metric) for metric in ("energy_total_j", "power_w")] == [aliased, aliased]
 
 
+@pytest.mark.thorough
 def test_few_steps_in_a_long_recording_flag_themselves_alone():
     spans, _ = loop(n=60)
     run = marked(spans, 500.0, 40.0, channels=hopper())
@@ -105,6 +110,7 @@ def test_few_steps_in_a_long_recording_flag_themselves_alone():
     assert not flagged(run, device["id"])
 
 
+@pytest.mark.thorough
 def test_each_thread_has_a_period_of_its_own():
     first = [("iteration", "step", at, at + 0.01, None, "one") for at in np.arange(1.0, 4.0, 0.01).tolist()]
     second = [("iteration", "step", at, at + 0.01, None, "two") for at in np.arange(5.0033, 8.0, 0.01).tolist()]
@@ -149,6 +155,7 @@ def flagged_phases(run):
     return {row["name"] for row in units if flagged(run, row["id"])}
 
 
+@pytest.mark.thorough
 def test_a_forward_that_is_aliased_while_it_is_measured_flags_its_length_and_its_phase():
     run = generated(decode_short=STEP_S)
     assert flagged_phases(run) == {"decode", "one token, 17 in the dynamic cache"}
@@ -158,21 +165,25 @@ def test_a_forward_that_is_aliased_while_it_is_measured_flags_its_length_and_its
     assert [flagged(run, unit, metric) for metric in metrics] == [True, True, True, True, False, False]
 
 
+@pytest.mark.thorough
 def test_decode_steps_that_are_aliased_within_an_iteration_flag_the_whole_and_no_piece():
     run = generated(decode_short=STEP_S - 0.001, decode_long=0.0093)
     assert flagged_phases(run) == set()
     assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w", "energy_per_token_j")] == 3 * [True]
 
 
+@pytest.mark.thorough
 def test_decode_steps_that_grow_much_longer_are_not_regular():
     assert not flagged(generated(decode_short=STEP_S - 0.001), 0)
 
 
+@pytest.mark.thorough
 def test_other_lengths_flag_nothing():
     run = generated()
     assert not flagged(run, 0)
     assert flagged_phases(run) == set()
 
 
+@pytest.mark.thorough
 def test_a_prefill_that_is_aliased_flags_the_prefill():
     assert flagged_phases(generated(prefill=STEP_S)) == {"prefill"}

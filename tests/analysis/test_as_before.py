@@ -91,6 +91,7 @@ def before():
     return json.loads(BEFORE.read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("what", "name"), thinned([pytest.param(*case, id=case[1]) for case in CASES], 2))
 def test_figures_are_what_they_were(what, name):
     found = json.loads(json.dumps(what(name)))

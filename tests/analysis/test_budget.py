@@ -64,6 +64,7 @@ def test_power_and_energy_above_idle_have_budgets_of_their_own(windows):
     assert all(term.source != "idle power" for one in (energy, power) for term in one.terms)
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_part_is_its_interval(program):
     rows = [row for row in program.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted(rows, key=lambda row: -row["value"])[1:6]
@@ -93,6 +94,7 @@ def test_the_offsets_of_several_gpus_add_up():
     assert offset == pytest.approx(2 * OFFSET_W * run.result("iteration_time_s").value / math.sqrt(3))
 
 
+@pytest.mark.thorough
 def test_a_valid_load_has_a_budget_and_no_other():
     run = load(REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip")
     status = ["error" if row["level"] == 0 and row["id"] == 5 else "ok" for row in run.requests.to_pylist()]

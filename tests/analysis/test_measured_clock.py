@@ -81,6 +81,7 @@ def test_a_device_that_does_not_answer_gives_none(silent):
     del device
 
 
+@pytest.mark.thorough
 def test_every_energy_window_has_the_clock_that_was_counted():
     device, step = counting()
     with recording(device) as session:
@@ -89,6 +90,7 @@ def test_every_energy_window_has_the_clock_that_was_counted():
     assert step.asked[0] == "cycles", "what reads them is loaded before the ramp, not between ramp and first window"
 
 
+@pytest.mark.thorough
 def test_flushes_alone_are_counted_too():
     device, step = counting(Flushed)
     with recording(device) as session:

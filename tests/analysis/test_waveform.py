@@ -34,6 +34,7 @@ def recorded():
     return run, made[0]
 
 
+@pytest.mark.thorough
 def test_its_integral_is_the_energy_of_its_iteration(recorded):
     run, powers = recorded
     found = waveform_of(run)
@@ -44,6 +45,7 @@ def test_its_integral_is_the_energy_of_its_iteration(recorded):
     assert found.energy_j == pytest.approx(mean, rel=0.02)  # iterations differ by their clocks
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("group", ["large_fixed", pytest.param("eager", marks=pytest.mark.slow)])
 def test_its_band_holds_what_a_simulated_gpu_drew(group):
     """Launches scatter by 3 % about their kind, so the truth is the mean over iterations."""
@@ -107,6 +109,7 @@ def test_bins_are_of_a_tenth_of_a_millisecond_within_bounds(length, bins):
     assert np.diff(edges).min() > 0
 
 
+@pytest.mark.thorough
 def test_it_is_kept_and_computed_again(recorded, tmp_path):
     run, _ = recorded
     again = load(run.save(str(tmp_path / "run.zip")))

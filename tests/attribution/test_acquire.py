@@ -40,6 +40,7 @@ def searched(*windows):
     return search(SENSOR, timeline((0, 10)), None, known={False: list(windows)})
 
 
+@pytest.mark.thorough
 def test_power_of_a_part_in_which_no_window_lies_is_refused():
     few = taken(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0))
     with pytest.raises(BadInputError, match=r"0 readings where kernels run, 10 are needed; .* lasts \(20\.0 s\)"):

@@ -142,6 +142,7 @@ def test_rows_add_up_to_the_whole():
     assert resolved(rows, np.ones(12)).all()
 
 
+@pytest.mark.thorough
 def test_a_sum_is_resolved_where_its_parts_are_not():
     rng = np.random.default_rng(13)
     load, activity = program(rng, 2.0, shortest_s=2e-5, longest_s=1e-4)

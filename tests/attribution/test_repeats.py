@@ -67,6 +67,7 @@ def errors(fit, truth):
     return np.array([e.value for e in found]) / true - 1, np.array([e.half_width for e in found]) / true
 
 
+@pytest.mark.thorough
 def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, fitted):
     error, half = errors(fitted, recorded[1])
     assert (np.abs(error) <= half).sum() >= KINDS - 1

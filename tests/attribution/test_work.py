@@ -136,6 +136,7 @@ def test_one_healthy_check_of_a_hundred_fails():
     assert [found(by * sd_w).reason for by in (2.4, -2.4, 2.8, -2.8)] == [None, None, "idle_apart", "idle_apart"]
 
 
+@pytest.mark.thorough
 def test_long_sessions_are_known_better():
     """Of several hundred windows probabilities are beyond what a float holds."""
     rng = np.random.default_rng(4)

@@ -155,6 +155,7 @@ def test_several_runs_are_shown_side_by_side(capsys, place):
     assert len(json.loads(command(capsys, "show", "a", "b.zip", "--json").out)) == 2
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_cut_off_gets_its_figures_when_it_is_shown(capsys, place):
     save(unfinished(), place / "run")
     found = valid(command(capsys, "show", "run", "--json").out)

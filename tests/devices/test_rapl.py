@@ -168,6 +168,7 @@ def test_a_fall_is_the_end_of_the_range_only_if_the_package_could_have_come_ther
     assert samples["power_w"] == pytest.approx(60.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("range_uj", [None, "", "0"])
 def test_a_package_without_a_range_is_named_and_figures_say_of_how_many_they_are(tree, range_uj):
     root, first, second = tree

@@ -42,6 +42,7 @@ def owners(names, iteration, calls=None, copies=None, of=CALLS):
     return Listing(of, ["0", "1", "2", "3"]).owners(work, marked, copy, iteration)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration_s", [1e-3, 10e-3])
 def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_s):
     names, calls, copies, iteration = sequence(drawn(300, iteration_s=iteration_s))

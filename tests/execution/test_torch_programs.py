@@ -166,6 +166,7 @@ def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     assert all(call.repeatable for call in listing.calls)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration_s", [1e-3, 20e-3])
 @pytest.mark.parametrize("make", [built, training, shared])
 def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make, iteration_s):
@@ -249,6 +250,7 @@ def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     assert work.module[0].fc.forward is mine
 
 
+@pytest.mark.thorough
 def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
     captures = []
 

@@ -46,6 +46,7 @@ def recorded(folder, wanted, mhz, device=SIM):
     return why, found
 
 
+@pytest.mark.thorough
 def test_values_are_set_read_back_and_restored(tmp_path):
     with GpuSettings(SIM, BOTH) as settings:
         with settings.changing():
@@ -143,6 +144,7 @@ def test_without_permission_a_command_ends_with_one_line(capsys, workspace, argu
     assert said.err.splitlines()[-1].endswith("the SM clock can't be set: this needs root (sudo)")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("asked", "says"), [(1200.0, ""), (990.0, "the driver read 960 MHz; measured: 960 MHz")])
 def test_a_driver_that_rounds_further_than_a_step_is_stated(tmp_path, monkeypatch, asked, says):
     monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
@@ -151,6 +153,7 @@ def test_a_driver_that_rounds_further_than_a_step_is_stated(tmp_path, monkeypatc
     assert read_back(run)["clock read (MHz)"] == (960.0 if says else 1200.0)
 
 
+@pytest.mark.thorough
 def test_a_driver_that_lags_is_waited_for(tmp_path):
     device = "sim:h100?lags=0.3"
     with GpuSettings(device, BOTH) as settings:
@@ -176,6 +179,7 @@ def test_a_killed_process_leaves_nothing_with_a_driver_that_lags():
     assert state(device) == UNSET
 
 
+@pytest.mark.thorough
 def test_a_driver_that_forgets_is_stated(tmp_path):
     device = "sim:h100?forgets=0.3"
     with GpuSettings(device, BOTH) as settings, settings.changing():
@@ -190,11 +194,13 @@ def test_a_driver_that_forgets_is_stated(tmp_path):
     assert load(tmp_path / "a").warnings[0].code == NOT_TAKEN
 
 
+@pytest.mark.thorough
 def test_a_power_cap_below_a_locked_clock_is_stated(tmp_path):
     why, _ = recorded(tmp_path / "a", {"clock": 1980.0}, 1650.0)
     assert why == "SM clock of 1980 MHz not in force: the power cap lowered it; measured: 1650 MHz"
 
 
+@pytest.mark.thorough
 def test_a_clock_that_is_not_steady_is_not_taken_for_a_lock(monkeypatch):
     monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
     clocks = itertools.count()
@@ -251,6 +257,7 @@ SWEEP = ("sweep", "mine.py:hangs", "--clock", "1200", "--power-limit", "300")
 TUNE = ("tune", "mine.py:hangs", "--over=clock=1200,1500", "--against=clock=1200")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [

@@ -202,6 +202,7 @@ def test_a_workload_that_fails_in_the_middle_leaves_an_incomplete_run(tmp_path):
     assert run.workload["items"] == 1
 
 
+@pytest.mark.thorough
 def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
     from jouletrace.recording import InProcessRecorder
 

@@ -86,6 +86,7 @@ def test_the_device_and_why(asked, details, expected):
     assert said == [(expected, True)]
 
 
+@pytest.mark.thorough
 def test_profile_from_python_says_what_it_does(capsys, monkeypatch):
     monkeypatch.setattr(module, "AFTER_S", 0.0)
     jt.profile("deit-tiny", progress=True, **PROFILE)
@@ -97,6 +98,7 @@ def test_profile_from_python_says_what_it_does(capsys, monkeypatch):
     assert all(line.startswith("jouletrace: ") for line in lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_progress_can_be_switched_off(how, capsys, monkeypatch):
     if how == "environment":
@@ -120,6 +122,7 @@ def test_a_command_without_a_terminal_prints_lines(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.thorough
 def test_stdout_of_a_command_carries_the_result_alone(tmp_path):
     command = ("profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json")
     out, err = commands.start(*command, cwd=tmp_path, torch=True).communicate()

@@ -311,6 +311,7 @@ def test_pyarrow_alone_does_without_pandas():
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "3\n"
 
 
+@pytest.mark.thorough
 def test_the_worker_does_without_pandas():
     pytest.importorskip("pandas")
     code = (

@@ -168,6 +168,7 @@ def test_what_is_not_finite_is_null_and_says_so():
     assert errors(found) == []
 
 
+@pytest.mark.thorough
 def test_top_keeps_the_costliest_rows_and_all_that_is_idle():
     found = to_json_object(profile_run(kernels=5), top=2)
     assert [row["count"] for row in rows(found, "code", "kernel")][:2] == [5, 4]

@@ -26,6 +26,7 @@ def words(text):
     return re.sub(r"\s+", " ", text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("form", report.FORMATS)
 @pytest.mark.parametrize("detail", taken(SHOW))

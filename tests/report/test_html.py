@@ -100,6 +100,7 @@ def test_names_from_outside_stay_text():
     assert any(name.startswith("a\\x00b\\x1b[31m</script>") for name in names)
 
 
+@pytest.mark.thorough
 def test_a_simulated_gpu_is_marked_everywhere():
     run = profile_run(kernels=2)
     run.devices[0].simulated = True

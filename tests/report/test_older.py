@@ -49,6 +49,7 @@ def test_an_upgraded_object_validates_and_has_the_figures_of_the_new_one(path):
     assert {value for value, _ in values(found, "module")} <= {value for value, _ in values(now, "module")}
 
 
+@pytest.mark.thorough
 def test_operators_kernels_and_idle_have_their_paths():
     _, before = both(REPOSITORY / "tests" / "frozen" / "programs" / "encoder.zip")
     found = upgraded(before)
@@ -58,6 +59,7 @@ def test_operators_kernels_and_idle_have_their_paths():
     assert len(rows(found, "code", "kernel")) == len(kernels)
 
 
+@pytest.mark.thorough
 def test_what_a_module_runs_itself_is_a_row_of_its_own():
     now, before = both(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
     found, expected = (rows(one, "module", "own") for one in (upgraded(before), now))
@@ -72,6 +74,7 @@ def test_devices_are_rows_of_the_whole(tmp_path):
     ]
 
 
+@pytest.mark.thorough
 def test_an_object_of_schema_1_is_read(tmp_path):
     now, before = both(save(profile_run(kernels=2), tmp_path / "run"))
     clocks = before["conditions"]["clocks_mhz"]

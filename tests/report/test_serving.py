@@ -33,6 +33,7 @@ def run():
     return loaded(slo_s={"ttft": 1.0, "tpot": 0.05})
 
 
+@pytest.mark.thorough
 def test_the_cheapest_load_within_the_slo_is_named_first(run):
     lines = verdict_of(run)
     assert lines[0].startswith("at 6/s: ")
@@ -42,6 +43,7 @@ def test_the_cheapest_load_within_the_slo_is_named_first(run):
     assert headline_of(run) in lines[2:4]
 
 
+@pytest.mark.thorough
 def test_a_load_that_is_not_valid_is_never_the_best():
     run = loaded(slots=3)
     lines = verdict_of(run)
@@ -49,6 +51,7 @@ def test_a_load_that_is_not_valid_is_never_the_best():
     assert lines[1].startswith("at 1/s: "), "the price that is stated is that of the valid load"
 
 
+@pytest.mark.thorough
 def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
     run = loaded(slots=1, rates=(4, 8))
     lines = verdict_of(run)
@@ -60,6 +63,7 @@ def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
         assert one["other"]["power_w"]["value"] > 0 if "power_w" in one["other"] else one["power_w"]["value"] > 0
 
 
+@pytest.mark.thorough
 def test_an_slo_that_no_load_meets_is_reported():
     run = loaded(slo_s={"e2e": 0.1})
     lines = verdict_of(run)
@@ -68,6 +72,7 @@ def test_an_slo_that_no_load_meets_is_reported():
     assert lines[2] == "costs least of the valid loads: --rate 6"
 
 
+@pytest.mark.thorough
 def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
     given = tariff("0.30EUR/kWh", None)
     missed = loaded(slo_s={"e2e": 0.1})
@@ -76,6 +81,7 @@ def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
     assert "no cost per million output tokens: no load states it" in verdict_of(invalid, given)
 
 
+@pytest.mark.thorough
 def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
     run = loaded(slots=1, rates=(4, 8))
     results = Parts(run)
@@ -97,6 +103,7 @@ def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows()
     assert {"energy (kJ)", "decode (kJ)", "bill, median (J)", "bill, p99 (J)"} <= set(headings)
 
 
+@pytest.mark.thorough
 def test_another_rate_than_offered_is_stated(run):
     assert not any("no queue grew" in line for line in verdict_of(run))
     scattered = loaded()
@@ -139,6 +146,7 @@ def test_json_has_the_loads_and_validates(run):
     assert found["workload"]["serving"]["levels"][1]["rate_per_s"] == 3.0
 
 
+@pytest.mark.thorough
 def test_a_saved_run_is_shown_the_same(run, tmp_path):
     save(run, tmp_path / "run.zip")
     again = load(tmp_path / "run.zip")
@@ -152,6 +160,7 @@ def plots(run):
     return Page(html.render([run])).data()["plots"]
 
 
+@pytest.mark.thorough
 def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
     spec = plots(run)["frontier"]
     (trace,) = spec["data"]

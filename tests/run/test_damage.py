@@ -52,6 +52,7 @@ def change_header(folder, **changes):
     (folder / "run.json").write_text(json.dumps(header | changes))
 
 
+@pytest.mark.thorough
 def test_a_newer_major_version_is_refused(run_folder):
     change_header(run_folder, schema_version="4.0")
     assert "4.0" in refusal(run_folder)
@@ -168,6 +169,7 @@ def test_a_number_of_more_than_64_bits_is_refused(run_folder, number, field, pla
     assert "more than 64 bits" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", tables.TABLES)
 @pytest.mark.parametrize(
     "content", [b"", b"PAR1", b"\x00" * 100, b"hello, this is text" * 9], ids=["empty", "magic", "zeros", "text"]
@@ -237,6 +239,7 @@ def test_a_waveform_that_can_not_be_is_refused(tmp_path, column, value, said):
     assert said in refusal(folder)
 
 
+@pytest.mark.thorough
 def test_windows_of_no_block_are_of_one(run_folder, saved):
     write_windows(run_folder, "block", [None, 0])
     time, plain = (analyse(load(folder)).result("iteration_time_s") for folder in (run_folder, saved / "run"))
@@ -327,6 +330,7 @@ def mutate(data, edits):
     return data
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits, name=st.sampled_from([*tables.TABLES]))
 def test_any_mutated_table_loads_or_is_refused(run_folder, saved, edits, name):
@@ -336,6 +340,7 @@ def test_any_mutated_table_loads_or_is_refused(run_folder, saved, edits, name):
     (run_folder / f"{name}.parquet").write_bytes(data)
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits)
 def test_any_mutated_header_loads_or_is_refused(run_folder, saved, edits):
@@ -343,6 +348,7 @@ def test_any_mutated_header_loads_or_is_refused(run_folder, saved, edits):
     load_or_refuse(run_folder)
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits)
 def test_any_mutated_zip_loads_or_is_refused(tmp_path, saved, edits):
@@ -374,6 +380,7 @@ def test_a_table_reads_from_any_buffer():
     assert tables.read(io.BytesIO(sink.getvalue()), "results")["value"].to_pylist() == [1.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["samples.parquet", "run.json"])
 def test_a_zip_that_would_unpack_to_gigabytes_is_refused_at_once(saved, tmp_path, name):
     bomb = tmp_path / "bomb.zip"
@@ -387,6 +394,7 @@ def test_a_zip_that_would_unpack_to_gigabytes_is_refused_at_once(saved, tmp_path
     assert f"bomb.zip/{name} would unpack from 0.1 MiB to 0.1 GiB" in refusal(bomb)
 
 
+@pytest.mark.thorough
 def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
     packed = tmp_path / "packed.zip"
     header = (saved / "run" / "run.json").read_bytes()
@@ -397,6 +405,7 @@ def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
     assert load(packed).samples == load(saved / "run").samples
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", ["units", "windows"])
 def test_a_table_of_absurdly_many_rows_is_refused(run_folder, table):
     rows = pa.nulls(2_000_000, pa.int64())

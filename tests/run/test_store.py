@@ -32,6 +32,7 @@ RUNS = all_runs()
 COMPLETE = [name for name, run in RUNS.items() if run.complete]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPLETE)
 @pytest.mark.parametrize("where", ["run", "run.zip", "deep/er/run"])
 def test_a_run_comes_back_equal(tmp_path, name, where):
@@ -39,6 +40,7 @@ def test_a_run_comes_back_equal(tmp_path, name, where):
     assert load(path) == RUNS[name]
 
 
+@pytest.mark.thorough
 def test_a_run_with_random_tables_comes_back_equal(tmp_path):
     run = Run(
         **{name: tables.from_rows(random_table(name, 200, seed), name) for seed, name in enumerate(tables.TABLES)}
@@ -106,6 +108,7 @@ def test_other_programs_read_the_parquet(tmp_path):
     assert len(frame) == len(RUNS["full"].results)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
     save(RUNS["monitor"], tmp_path / where)
@@ -299,6 +302,7 @@ def test_a_fresh_folder_under_a_file_is_refused(tmp_path):
         fresh_folder(tmp_path / "file", "x")
 
 
+@pytest.mark.thorough
 def test_reading_a_run_imports_no_torch(tmp_path):
     save(RUNS["full"], tmp_path / "run")
     code = "import sys; from jouletrace.run import load; load(sys.argv[1]); assert 'torch' not in sys.modules"
@@ -347,6 +351,7 @@ def test_counters_are_kept_and_a_run_without_them_needs_no_file(tmp_path):
         load(tmp_path / "with")
 
 
+@pytest.mark.thorough
 def test_a_log_of_equal_readings_at_equal_distances_opens_again(tmp_path):
     """An idle GPU's log of a month takes hardly a byte: stamps are stored as differences, readings once."""
     count = 4_000_000

@@ -134,6 +134,7 @@ def test_what_no_reader_accepts_is_named_and_not_written(tmp_path, words, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", ["A1_far_stamp.csv", "A2_dcgm_blank_limit.prom"])
 def test_an_import_leaves_a_run_that_opens_or_is_refused(capsys, workspace, file):
     said = command(capsys, "import", str(DATA / "faults" / file))
@@ -145,6 +146,7 @@ def test_an_import_leaves_a_run_that_opens_or_is_refused(capsys, workspace, file
         assert command(capsys, "show", str(runs[0])).code == 0
 
 
+@pytest.mark.thorough
 def test_a_measurement_outlives_a_fact_that_no_reader_accepts(capsys, workspace, monkeypatch):
     made = SimulatedGpu.__init__
 

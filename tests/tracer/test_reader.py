@@ -321,6 +321,7 @@ def test_names_may_hold_anything(tmp_path):
     assert labels_of(found) == [(name, name) for name in (*plain, "", "\u202e reversed")]
 
 
+@pytest.mark.thorough
 def test_ranges_in_ranges_without_end_have_a_path_of_some(tmp_path):
     with Writer(tmp_path, 1) as writer:
         within = 0

@@ -29,6 +29,7 @@ class Config:
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("key", "text", "field", "value"),
     [
@@ -103,6 +104,7 @@ def test_an_unknown_key_offers_the_nearest():
         typed_overrides(Config(), {"num_layers": "3"}, "m")
 
 
+@pytest.mark.thorough
 def test_what_a_configuration_derives_from_a_setting_follows_it():
     built = resolve("swin-tiny").build("meta", WorkloadOptions(config={"embed_dim": "48"}))
     assert built.module.classifier.in_features == 48 * 8

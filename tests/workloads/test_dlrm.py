@@ -90,6 +90,7 @@ def test_wrong_options_are_refused(options, message):
         build(**options)
 
 
+@pytest.mark.thorough
 def test_a_look_up_moves_the_rows_that_it_reads():
     """On a simulated GPU, a table costs what its indices fetch, and not all that it holds."""
     from jouletrace.execution.steps.counting import count_workload

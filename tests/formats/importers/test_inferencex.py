@@ -66,6 +66,7 @@ def loads(run):
     return results, [unit.id for unit in results.units("load")]
 
 
+@pytest.mark.thorough
 def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path, load):
     rows, csv, record = load
     found = client_object(rows)
@@ -105,6 +106,7 @@ def test_figures_are_the_same_when_computed_again(tmp_path, load):
     assert run.units.equals(units)
 
 
+@pytest.mark.thorough
 def test_an_offset_moves_the_load(tmp_path, load):
     rows, csv, record = load
     found = client_object(rows)
@@ -196,6 +198,7 @@ def kind(value):
     return f"{type(value).__name__}-{str(value)[:5]}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", sorted({*AGGREGATE, "pp", "pcp"}))
 @pytest.mark.parametrize("value", [HUGE, -HUGE, {"a": 1}, [1], True, "x", -4, 0.5, None], ids=kind)
 def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, key, value):

@@ -37,6 +37,7 @@ def true_j(rows):
     return Parts(analyse(run))[1].get("energy_per_request_j").value
 
 
+@pytest.mark.thorough
 def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     rows, csv = load
     (tmp_path / "profile_export.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
@@ -82,6 +83,7 @@ def test_time_per_output_token_is_that_between_tokens(tmp_path, load, capsys):
     assert [one["other"][f"tpot_{p}_s"]["value"] for p in ("p50", "p95")] == pytest.approx([0.025, 0.025])
 
 
+@pytest.mark.thorough
 def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
     rows, csv = load
     (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows)))
@@ -130,6 +132,7 @@ def aiperf_of(run, intervals_ns, unit="ms"):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["aiperf", "vllm"])
 def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
     run, intervals_ns, power = scheduled

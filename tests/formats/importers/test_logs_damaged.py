@@ -26,6 +26,7 @@ def test_no_mutation_brings_it_down(tmp_path, form, count):
     assert found["read"] > count / 20
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
 def test_what_is_read_of_a_mutation_comes_through_to_the_report(tmp_path, form):

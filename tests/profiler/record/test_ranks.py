@@ -239,6 +239,7 @@ def part(rank, device, watts, seconds=10.0, world=2, **changes):
     return run
 
 
+@pytest.mark.thorough
 def test_each_rank_has_the_energy_of_its_own_device():
     run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 400.0)])
     assert energy(run, "rank 0/epoch").value == pytest.approx(40, rel=0.01)
@@ -250,6 +251,7 @@ def test_each_rank_has_the_energy_of_its_own_device():
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.thorough
 def test_ranks_on_one_device_are_recorded_once_and_share_it():
     run = merged([part(0, DEVICE, 300.0), part(1, DEVICE, 300.0)])
     assert len(run.samples) == len(part(0, DEVICE, 300.0).samples)
@@ -257,6 +259,7 @@ def test_ranks_on_one_device_are_recorded_once_and_share_it():
     assert energy(run, "all ranks/epoch").reason == "ranks_share_device"
 
 
+@pytest.mark.thorough
 def test_ranks_that_made_different_numbers_of_steps_say_so():
     run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 100.0, seconds=8.0)])
     assert "counts_differ" in run.result("energy_total_j", unit(run, "all ranks/epoch")).flags

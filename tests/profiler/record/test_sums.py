@@ -140,6 +140,7 @@ def test_names_without_number_are_summed_together(monkeypatch):
     assert ranges[live_sums.OTHERS].count == 7
 
 
+@pytest.mark.thorough
 def test_what_is_recent_is_a_run_with_figures_and_intervals():
     sums, stream = sums_of(300.0, 60.0)
     stream.until = 58.0

@@ -17,6 +17,7 @@ from jouletrace.sensor.calibration.fit import _likeliest
 from jouletrace.sensor.calibration.fluctuation import Fluctuation, Kernel
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_a_response_survives_json(name):
     response = KINDS[name].response

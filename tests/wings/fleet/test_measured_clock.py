@@ -1,6 +1,7 @@
 """The SM clock that was counted, in a fleet's tables and report."""
 
 import numpy as np
+import pytest
 
 from boards import board_step, recording
 from fleet_data import fleet
@@ -27,6 +28,7 @@ def test_it_stands_beside_the_reported_one_where_it_is_known():
     )
 
 
+@pytest.mark.thorough
 def test_a_runs_windows_bring_it_along():
     device, step = board_step()
     with recording(device) as session:

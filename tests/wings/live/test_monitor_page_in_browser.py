@@ -21,6 +21,7 @@ def readings(second, power_w):
         yield Reading(info.id, EVIL, info, START_NS + second * 10**9, values, processes=used)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_follows_the_monitor_fits_and_shows_names_as_text(chromium, dark):
     size = {"width": 360, "height": 780}

@@ -12,6 +12,7 @@ from jouletrace.run import tables
 from jouletrace.stats import Z95
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     """The whole has no energy of its own."""
     run = analyse(read_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))

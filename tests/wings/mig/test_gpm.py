@@ -200,6 +200,7 @@ def test_a_gpu_of_before_hopper_has_no_such_channels():
     assert "nvmlGpmSampleAlloc" not in fake.calls
 
 
+@pytest.mark.thorough
 def test_samples_are_given_back_with_their_source():
     fake = FakeGpm(h100())
     gpu = board_of(fake)
@@ -208,6 +209,7 @@ def test_samples_are_given_back_with_their_source():
     assert fake.calls["nvmlGpmSampleAlloc"] == fake.calls["nvmlGpmSampleFree"] == 2
 
 
+@pytest.mark.thorough
 def test_a_source_that_outlives_the_library_goes_silently(capsys):
     fake = FakeGpm(h100())
     sources = board_of(fake).sources()

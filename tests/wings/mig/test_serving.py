@@ -74,6 +74,7 @@ def together(run):
     return [(n, one) for n, one in enumerate(run.workload["serving"]["levels"]) if not one["alone"]]
 
 
+@pytest.mark.thorough
 def test_energy_of_each_slice_holds_its_truth(served):
     run, history = served
     covered = []
@@ -118,6 +119,7 @@ def test_latency_and_throughput_are_those_of_each_servers_queue(served):
     assert slow > fast, "another model, and a smaller slice"
 
 
+@pytest.mark.thorough
 def test_loads_are_shown_and_computed_again(served):
     run, _ = served
     text = render([run], detail="model", width=150, verbose=True)
@@ -162,6 +164,7 @@ class Steady:
         return [(uuid, one_sample(ACTIVITY, now, share)) for uuid, share in self.shares.items()]
 
 
+@pytest.mark.thorough
 def test_real_servers_are_put_under_load_at_once_and_the_run_is_stored(tmp_path):
     table = {one.name: one for one in profiles("h100-80")}
     slices = [Slice(f"MIG-{name}", table[name], n) for n, name in enumerate(PROFILES[:2])]
@@ -187,6 +190,7 @@ def test_real_servers_are_put_under_load_at_once_and_the_run_is_stored(tmp_path)
     assert again.result("activity", unit_of(again, 2)).value == pytest.approx(0.6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -224,6 +228,7 @@ def test_a_slice_that_is_not_there_is_refused():
         _chosen(["3g.40gb"] * 3, there, "GPU")
 
 
+@pytest.mark.thorough
 def test_damaged_facts_of_a_load_on_slices_cost_no_traceback(served):
     """A Run file is not trusted: a server that isn't there, no servers' activity, a load's totals without times."""
     run, _ = served

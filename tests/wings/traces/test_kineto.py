@@ -244,6 +244,7 @@ def test_events_with_impossible_times_are_counted(tmp_path):
     assert len(rows(run)) == 11 - 3
 
 
+@pytest.mark.thorough
 def test_large_events_are_all_read(tmp_path):
     events = [make.event("cpu_op", f"op {k}", 10.0 * k, 1.5, note="x" * 1000) for k in range(5000)]
     assert len(rows(trace(tmp_path, events))) == 5000

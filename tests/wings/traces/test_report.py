@@ -62,6 +62,7 @@ def test_lists_end_with_how_many_more_there_are(tmp_path, detail):
     assert " more, together" not in every
 
 
+@pytest.mark.thorough
 def test_other_levels_can_be_asked_for(tmp_path, capsys, workspace):
     trace(workspace).save("made")
     assert "aten::mm" in command(capsys, "show", "made", "--detail", "op").out
@@ -77,6 +78,7 @@ def test_csv_leaves_nothing_out(tmp_path):
     assert text.count("module.py") == 300
 
 
+@pytest.mark.thorough
 def test_an_import_leads_with_what_its_file_was_made_for(workspace, capsys):
     rng = np.random.default_rng(0)
     served, _ = serving_run(Truth(), [level_of(Truth(), 4, 60, (50, 500), (20, 100), rng)])
