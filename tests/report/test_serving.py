@@ -33,6 +33,16 @@ def run():
     return loaded(slo_s={"ttft": 1.0, "tpot": 0.05})
 
 
+@pytest.fixture(scope="module")
+def missed():
+    return loaded(slo_s={"e2e": 0.1})
+
+
+@pytest.fixture(scope="module")
+def invalid():
+    return loaded(slots=1, rates=(4, 8))
+
+
 @pytest.mark.thorough
 def test_the_cheapest_load_within_the_slo_is_named_first(run):
     lines = verdict_of(run)
@@ -52,39 +62,34 @@ def test_a_load_that_is_not_valid_is_never_the_best():
 
 
 @pytest.mark.thorough
-def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
-    run = loaded(slots=1, rates=(4, 8))
-    lines = verdict_of(run)
+def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason(invalid):
+    lines = verdict_of(invalid)
     assert lines[0].startswith("NOT VALID at 4/s, 8/s")
-    assert headline_of(run) in lines[1:3]
-    assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
-    for one in rows(json.loads(report.render([run], "json")), "request"):
+    assert headline_of(invalid) in lines[1:3]
+    assert " J per " not in report.render([invalid], width=80).replace("\u00a0", " ")
+    for one in rows(json.loads(report.render([invalid], "json")), "request"):
         assert one["other"]["energy_per_request_j"]["reason"] == "load_not_valid"
         assert one["other"]["power_w"]["value"] > 0 if "power_w" in one["other"] else one["power_w"]["value"] > 0
 
 
 @pytest.mark.thorough
-def test_an_slo_that_no_load_meets_is_reported():
-    run = loaded(slo_s={"e2e": 0.1})
-    lines = verdict_of(run)
+def test_an_slo_that_no_load_meets_is_reported(missed):
+    lines = verdict_of(missed)
     assert lines[0] == "no valid load meets the SLO (e2e<0.1 s for 95% of the requests)"
     assert lines[1].startswith("at 6/s: "), "the cheapest of the valid loads, not the first"
     assert lines[2] == "costs least of the valid loads: --rate 6"
 
 
 @pytest.mark.thorough
-def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
+def test_a_price_is_of_a_named_load_or_says_that_there_is_none(missed, invalid):
     given = tariff("0.30EUR/kWh", None)
-    missed = loaded(slo_s={"e2e": 0.1})
     assert any("per million output tokens at 6/s at 0.3 EUR/kWh" in line for line in verdict_of(missed, given))
-    invalid = loaded(slots=1, rates=(4, 8))
     assert "no cost per million output tokens: no load states it" in verdict_of(invalid, given)
 
 
 @pytest.mark.thorough
-def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
-    run = loaded(slots=1, rates=(4, 8))
-    results = Parts(run)
+def test_a_load_that_is_not_valid_has_no_bills_and_no_parts(invalid):
+    results = Parts(invalid)
     for unit in results.units("load"):
         for name in ("bill_p50_j", "closure_bills", "energy_common_j"):
             assert (results[unit.id].get(name).value, results[unit.id].get(name).reason) == (
@@ -92,7 +97,7 @@ def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
                 "load_not_valid",
             )
         assert results[unit.id].get("energy_total_j").value is not None, "that of the GPU is measured"
-    assert run.requests["energy_j"].null_count == len(run.requests)
+    assert invalid.requests["energy_j"].null_count == len(invalid.requests)
 
 
 def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows():
