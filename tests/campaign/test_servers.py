@@ -19,8 +19,7 @@ from jouletrace.campaign.loop import DamagedError
 from jouletrace.campaign.servers import BenchRequests, ServerTarget, Started, check_free
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler import ProfileSettings
-from jouletrace.report import render
-from jouletrace.report.tune import to_dict
+from jouletrace.report.tune import render, to_dict
 from jouletrace.run import load, save
 from serving_runs import Truth, level_of, serving_run
 

@@ -23,8 +23,7 @@ from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
 from jouletrace.processes import journal_of, locks
 from jouletrace.profiler import GpuSettings, ProfileSettings, restore
-from jouletrace.report import render
-from jouletrace.report.sweep import Entry, Sweep
+from jouletrace.report.sweep import Entry, Sweep, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.workloads import resolve
 from make_runs import START, profile_run

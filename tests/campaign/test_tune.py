@@ -23,7 +23,8 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
 from jouletrace.profiler import ProfileSettings, Progress, gpu_settings
-from jouletrace.report import FORMATS, render
+from jouletrace.report import FORMATS
+from jouletrace.report.tune import render
 from jouletrace.run import load, save, tables
 from jouletrace.workloads import resolve
 from make_runs import e, profile_run, result

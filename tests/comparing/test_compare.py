@@ -18,7 +18,7 @@ from jouletrace.comparing.pairs import BETTER, HIGHER, LOWER
 from jouletrace.comparing.sides import open_runs
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
-from jouletrace.report import render
+from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
 from jouletrace.stats import Contrast, student

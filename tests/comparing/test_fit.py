@@ -8,7 +8,7 @@ import pytest
 from compare_runs import side, stated, thing
 from jouletrace import compare
 from jouletrace.errors import BadInputError
-from jouletrace.report import render
+from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import verdict
 from jouletrace.run import Run, tables
 from make_runs import gpu

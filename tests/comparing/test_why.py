@@ -9,8 +9,8 @@ import pytest
 from commands import done
 from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace import compare
-from jouletrace.report import render
 from jouletrace.report.charts import waterfall
+from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import note
 from jouletrace.report.why import table
 from jouletrace.run import Run, tables

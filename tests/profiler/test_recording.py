@@ -8,7 +8,7 @@ from jouletrace.analysis.divided import divided
 from jouletrace.devices import open_device
 from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler import profile as profiling
-from jouletrace.report import render
+from jouletrace.report.by import render
 from jouletrace.run import load
 from step_truth import mean_step
 
