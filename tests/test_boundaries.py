@@ -5,6 +5,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import jouletrace
 from places import REPOSITORY
 
@@ -108,11 +110,13 @@ def functions(path):
     }
 
 
+@pytest.mark.thorough
 def test_most_functions_know_packages_by_their_public_names():
     found = [deep for path in (REPOSITORY / "tests").rglob("test_*.py") for deep in functions(path).values()]
     assert sum(found) <= MOST * len(found), f"{sum(found)} of {len(found)} name modules"
 
 
+@pytest.mark.thorough
 def test_each_name_that_a_package_lists_is_there_and_no_module_of_it():
     packages = [str(path.parent.relative_to(PACKAGE.parent)).replace("/", ".") for path in PACKAGE.rglob("__init__.py")]
     for package in packages:

@@ -54,6 +54,7 @@ def test_a_figure_that_is_off_by_more_than_rounding_does_not_hold(text, given, h
     assert stated._line("page.md", text, given).holds is holds
 
 
+@pytest.mark.thorough
 def test_every_figure_of_the_results_in_the_readme_is_recomputed(lines):
     """Numbers in the section, but for counts, sizes and goals that the texts of claims contain."""
     text = stated._plain("README.md")

@@ -145,6 +145,7 @@ NEVER = {
 """Imports that no table of the documentation may allow: figures are computed before they are worded."""
 
 
+@pytest.mark.thorough
 def test_what_computes_knows_nothing_of_what_words_it():
     found = {(home, other) for home in NEVER for path in (PACKAGE / home).rglob("*.py") for other in imports_of(path)}
     assert not {(home, other) for home, others in NEVER.items() for other in others} & found
@@ -162,6 +163,7 @@ def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
                 assert names <= public, path
 
 
+@pytest.mark.thorough
 def test_workloads_run_on_simulated_gpus_through_their_backend_alone():
     """Others call ``profiler.prepare``, as for real GPUs."""
     steps = "jouletrace.execution.steps.simulated"

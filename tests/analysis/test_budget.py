@@ -79,6 +79,7 @@ def test_the_budget_of_a_part_is_its_interval(program):
     assert {"noise of the readings", "response of the sensor"} <= every
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program)
     assert found.unit == MODEL_UNIT

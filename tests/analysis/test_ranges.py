@@ -163,6 +163,7 @@ def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
     assert min(spread) > 5
 
 
+@pytest.mark.thorough
 def test_one_metric_of_a_range_means_one_thing_however_old_the_run_is(tmp_path):
     run, unit, _ = unequal_steps("a100", 0.3, 1)
     names = ("time_s", "time_mean_s", "energy_total_j", "energy_each_j")

@@ -64,6 +64,7 @@ def window_s(run, level):
     return tuple((requests.nanoseconds(edge) - START_NS) / 1e9 for edge in (start, end))
 
 
+@pytest.mark.thorough
 def test_energy_of_each_steady_window_is_true(served):
     run, record, results = served
     for level, unit in enumerate(units(results)):
@@ -90,6 +91,7 @@ def test_energy_per_token_without_a_rate_is_that_of_the_window_over_its_tokens(s
         assert results[unit].get("tokens_per_j").value == pytest.approx(1 / joules, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_prompt_and_output_tokens_have_their_true_energy(served):
     _, _, results = served
     for unit in (0, *units(results)):
@@ -131,6 +133,7 @@ def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
     assert own[0] > own[1] > own[2] > own[3]
 
 
+@pytest.mark.thorough
 def test_bills_add_up_to_the_energy_of_the_window(served):
     run, _, results = served
     table = run.requests
@@ -142,6 +145,7 @@ def test_bills_add_up_to_the_energy_of_the_window(served):
         assert parts == pytest.approx(results[unit].get("energy_total_j").value, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_bill_has_the_marginal_part_of_its_tokens(served):
     run, _, _ = served
     rows = [row for row in run.requests.to_pylist() if row["billed"] == 1.0 and row["level"] == 3]
@@ -184,6 +188,7 @@ def test_equal_requests_at_equal_times_leave_tokens_undistinguished():
     assert np.nansum(bills) == pytest.approx(results[1].get("energy_total_j").value, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_latencies_and_goodput(served):
     run, _, results = served
     for number, unit in enumerate(units(results)):
@@ -200,6 +205,7 @@ def test_latencies_and_goodput(served):
         assert results[unit].get("goodput_per_s").value == pytest.approx(good.sum() / (end - start))
 
 
+@pytest.mark.thorough
 def test_open_requests_follow_little_s_law(served):
     run, _, results = served
     for number, unit in enumerate(units(results)):
@@ -383,6 +389,7 @@ def test_a_late_client_is_reported():
     assert "client_late" in codes(run)
 
 
+@pytest.mark.thorough
 def test_without_a_record_latencies_remain(served):
     run, _ = simulated(TRUTH, (4,), seconds=20)
     run.channels, run.samples = [], run.samples.slice(0, 0)

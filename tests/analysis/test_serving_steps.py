@@ -66,6 +66,7 @@ def test_factors_are_those_of_the_law(served):
         assert found.method == "scheduler steps"
 
 
+@pytest.mark.thorough
 def test_prefill_decode_and_idle_are_true_and_add_up(served):
     run, _, scheduled, results = served
     for level, unit in enumerate(units(results)):
@@ -82,6 +83,7 @@ def test_prefill_decode_and_idle_are_true_and_add_up(served):
         assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.005)
 
 
+@pytest.mark.thorough
 def test_bills_add_up_to_the_energy_of_the_window(served):
     run, _, _, results = served
     table = run.requests
@@ -96,6 +98,7 @@ def test_bills_add_up_to_the_energy_of_the_window(served):
     assert np.all(half[known] >= 0)
 
 
+@pytest.mark.thorough
 def test_the_marginal_part_of_a_bill_is_that_of_its_lengths(served):
     run, *_ = served
     for row in [one for one in run.requests.to_pylist() if one["billed"] == 1.0][::10]:
@@ -330,6 +333,7 @@ def test_steps_that_overlap_are_not_sound():
         check(tables.from_rows(rows, "steps"), "steps")
 
 
+@pytest.mark.thorough
 def test_what_the_requests_alone_would_say_of_tokens_is_left_out(served):
     _, _, _, results = served
     assert results.get("energy_prompt_token_j").value is None

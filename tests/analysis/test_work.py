@@ -65,6 +65,7 @@ def test_one_block_has_a_value_and_no_interval():
     assert run.result("energy_per_work_j").flags == ("few_windows",)
 
 
+@pytest.mark.thorough
 def test_there_is_a_table_over_time():
     work = np.concatenate([np.arange(21) * 50.0, 1000 + np.arange(1, 21) * 150.0])
     run = counted(work)

@@ -118,6 +118,7 @@ def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     assert all(check.passed for check in asked if check.code != "sample_rate")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", ["length", "traced"])
 def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     recorded = load("vit-h100")
@@ -147,6 +148,7 @@ def test_the_rate_is_measured_among_all_that_gpus_have():
     assert found.evidence > EVIDENCE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["chain-shuffled-h100", "vit-h100", "vit-repeats-h200", "jax-h200b"])
 def test_a_real_recording_is_believed(name):
     _, asked = judged(name)

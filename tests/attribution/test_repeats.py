@@ -74,6 +74,7 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, 
     assert half.max() < 0.2
 
 
+@pytest.mark.thorough
 def test_repeats_are_in_no_row(fitted):
     activity = fitted.activity
     own = sum(activity.seconds[k] for k, copied in enumerate(activity.repeated) if not copied)

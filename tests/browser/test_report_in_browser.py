@@ -162,6 +162,7 @@ def length_ns(report) -> float:
     return b - a
 
 
+@pytest.mark.thorough
 def test_the_timeline_zooms_from_the_whole_run_to_one_kernel(traced):
     whole = length_ns(traced)
     traced.page.click("[data-act=iteration]")
@@ -175,6 +176,7 @@ def test_the_timeline_zooms_from_the_whole_run_to_one_kernel(traced):
     assert length_ns(traced) == whole
 
 
+@pytest.mark.thorough
 def test_the_timeline_obeys_mouse_and_keys(traced):
     whole = length_ns(traced)
     traced.page.locator(".timeline canvas").scroll_into_view_if_needed()
@@ -381,6 +383,7 @@ def test_on_paper_it_is_light_and_has_all_runs(opened):
     assert report.page.evaluate("document.documentElement.dataset.theme ?? 'none'") == "none"
 
 
+@pytest.mark.thorough
 def test_everything_that_can_be_clicked_has_a_name_and_can_be_reached(traced):
     nameless = traced.page.evaluate("""
         [...document.querySelectorAll('button, input, canvas, [role=img], [role=region]')]

@@ -117,6 +117,7 @@ def test_another_rate_than_offered_is_stated(run):
     assert line.endswith("/s at 1/s")
 
 
+@pytest.mark.thorough
 def test_the_table_fits_eighty_columns_with_a_line_a_load(run):
     lines = report.render([run], width=80, verbose=True).splitlines()
     assert max(map(len, lines)) <= 80
@@ -136,12 +137,14 @@ def test_the_power_of_a_load_stands_in_the_short_and_the_long_table(verbose):
     assert "power (W)" in report.render([run], width=160, verbose=verbose)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
 def test_every_format_has_every_load(run, form):
     text = report.render([run], form, verbose=True)
     assert all(name in text for name in ("1/s", "3/s", "6/s"))
 
 
+@pytest.mark.thorough
 def test_json_has_the_loads_and_validates(run):
     found = json.loads(report.render([run], "json"))
     Draft202012Validator(json.loads(json_schema())).validate(found)
@@ -175,6 +178,7 @@ def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
     assert "frontier" not in plots(loaded(rates=(2,)))
 
 
+@pytest.mark.thorough
 def test_the_page_draws_the_frontier_and_lists_the_loads(run, tmp_path):
     page = html.write([run], tmp_path / "page.html").read_text()
     assert 'data-plots="frontier"' in page

@@ -59,6 +59,7 @@ def test_a_newer_major_version_is_refused(run_folder):
     assert "upgrade jouletrace" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_newer_minor_version_with_unknown_fields_opens(run_folder):
     header = json.loads((run_folder / "run.json").read_text())
     header["schema_version"] = "1.99"
@@ -75,18 +76,21 @@ def test_a_newer_minor_version_with_unknown_fields_opens(run_folder):
     assert run.samples.schema.names == tables.SAMPLES.names
 
 
+@pytest.mark.thorough
 def test_an_older_minor_version_without_optional_columns_opens(run_folder):
     spans = pq.read_table(run_folder / "spans.parquet").drop_columns(["graph_node", "bytes"])
     pq.write_table(spans, run_folder / "spans.parquet")
     assert load(run_folder).spans["bytes"].null_count == len(spans)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", ["", "x", "v1", None, [1], "1" * 5000, "-1", "3.x", "3.", "0.9", "3.0.1"])
 def test_an_unreadable_version_is_refused(run_folder, version):
     change_header(run_folder, schema_version=version)
     assert "run.json" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "content",
     [
@@ -107,6 +111,7 @@ def test_a_broken_header_is_named(run_folder, content):
     assert "run.json" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -155,6 +160,7 @@ def test_a_field_of_the_wrong_form_is_named(run_folder, field, value):
     assert "wrong form" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**60])
 @pytest.mark.parametrize(
     ("field", "place"), [("created_ns", 0), ("workload", "x"), ("devices", "power_limit_w"), ("settings", "rise_s")]
@@ -179,6 +185,7 @@ def test_a_broken_table_is_named(run_folder, table, content):
     assert f"{table}.parquet is damaged" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_truncated_table_is_named(run_folder, share):
     data = (run_folder / "samples.parquet").read_bytes()
@@ -186,16 +193,19 @@ def test_a_truncated_table_is_named(run_folder, share):
     assert "samples.parquet is damaged" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_missing_table_is_named(run_folder):
     (run_folder / "units.parquet").unlink()
     assert "units.parquet is missing" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_parquet_of_another_tool_is_refused(run_folder):
     pq.write_table(pa.table({"time": [1], "watts": [2.0]}), run_folder / "samples.parquet")
     assert "no column 'time_ns'" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_column_of_another_type_is_refused(run_folder):
     samples = pq.read_table(run_folder / "samples.parquet")
     text = samples.set_column(0, "time_ns", pa.array(["noon"] * len(samples)))
@@ -213,6 +223,7 @@ def write_windows(folder, column, values):
         tables.write(table, "windows", file)
 
 
+@pytest.mark.thorough
 def test_a_window_of_no_iteration_is_refused(run_folder):
     write_windows(run_folder, "replays", [0])
     assert "windows.parquet is damaged: row 0: replays is none" in refusal(run_folder)
@@ -247,6 +258,7 @@ def test_windows_of_no_block_are_of_one(run_folder, saved):
     assert time.value is not None
 
 
+@pytest.mark.thorough
 def test_a_column_given_twice_is_refused(run_folder):
     samples = pq.read_table(run_folder / "samples.parquet")
     pq.write_table(samples.append_column("value", samples["value"]), run_folder / "samples.parquet")
@@ -289,6 +301,7 @@ def test_a_zip_without_a_run_is_reported(tmp_path):
     assert "holds no run.json" in refusal(tmp_path / "x.zip")
 
 
+@pytest.mark.thorough
 def test_a_zip_of_two_runs_is_refused_not_guessed(tmp_path, saved):
     header = (saved / "run" / "run.json").read_bytes()
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
@@ -297,6 +310,7 @@ def test_a_zip_of_two_runs_is_refused_not_guessed(tmp_path, saved):
     assert "2 Runs" in refusal(tmp_path / "two.zip")
 
 
+@pytest.mark.thorough
 def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
     with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
         for file in (saved / "run").iterdir():
@@ -305,6 +319,7 @@ def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
     assert load(tmp_path / "nested.zip") == load(saved / "run")
 
 
+@pytest.mark.thorough
 def test_a_truncated_zip_is_reported(tmp_path, saved):
     data = (saved / "run.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(data[: len(data) // 2])
@@ -422,6 +437,7 @@ def test_a_table_that_would_unpack_to_gigabytes_is_refused(run_folder):
     assert "units.parquet is damaged: it would unpack from" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("checksums", [None, {}, [], "none", {"samples.parquet": "12"}, {"samples.parquet": True}])
 def test_without_checksums_a_run_says_that_it_can_not_be_checked(run_folder, checksums):
     change_header(run_folder, checksums=checksums)
@@ -429,6 +445,7 @@ def test_without_checksums_a_run_says_that_it_can_not_be_checked(run_folder, che
     assert "run.json holds no checksum of samples.parquet, spans.parquet" in warning.message
 
 
+@pytest.mark.thorough
 def test_one_missing_checksum_names_its_table(run_folder):
     header = json.loads((run_folder / "run.json").read_text())
     del header["checksums"]["units.parquet"]

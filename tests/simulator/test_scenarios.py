@@ -22,6 +22,7 @@ def test_the_truth_sums_to_the_whole(drawn):
     assert truth.idle_w * truth.drawn.idle_s == pytest.approx(truth.drawn.idle_j)
 
 
+@pytest.mark.thorough
 def test_a_recording_has_two_seconds_of_readings_and_all_kernels(drawn):
     _, scene, recording, truth = drawn
     assert recording.rows.dtype == np.int64

@@ -80,6 +80,7 @@ def test_activity_is_shown_beside_power_as_its_mean_while_energy_was_measured(ru
     assert "Power" in text
 
 
+@pytest.mark.thorough
 def test_activity_is_in_the_json_object_as_shares(run):
     found = to_json_object(run)
     Draft202012Validator(json.loads(json_schema())).validate(found)
@@ -90,6 +91,7 @@ def test_activity_is_in_the_json_object_as_shares(run):
     assert names["pipe_tensor_active"]["source"] == "nvmlGpmMetricsGet"
 
 
+@pytest.mark.thorough
 def test_the_readings_themselves_are_kept_every_200_ms(run):
     stamps, values = run.series(run.devices[0].id, "sm_active")
     assert values.min() == 0, "idle phases too"

@@ -88,6 +88,7 @@ def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path
     assert unit in [one.unit for one in budgets(run)]
 
 
+@pytest.mark.thorough
 def test_it_says_what_the_file_lacks_and_what_the_window_is(tmp_path, load):
     rows, csv, _ = load
     run = imported(tmp_path, client_object(rows), csv)

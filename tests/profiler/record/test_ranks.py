@@ -265,6 +265,7 @@ def test_ranks_that_made_different_numbers_of_steps_say_so():
     assert "counts_differ" in run.result("energy_total_j", unit(run, "all ranks/epoch")).flags
 
 
+@pytest.mark.thorough
 def test_parts_that_cannot_be_read_are_named(tmp_path):
     part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
     part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))

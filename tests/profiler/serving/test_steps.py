@@ -227,11 +227,13 @@ def test_kernels_on_other_gpus_are_refused(places):
         join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "other")
 
 
+@pytest.mark.thorough
 def test_a_run_of_another_kind_is_no_server(places):
     with pytest.raises(BadInputError, match="a bench, not a Run of jouletrace run"):
         join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "bench")
 
 
+@pytest.mark.thorough
 def test_an_old_run_of_several_gpus_says_where_its_kernels_are(places):
     two = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
     with pytest.raises(BadInputError, match="no kernels were traced in it; this old Run of several GPUs kept those of"):
@@ -286,6 +288,7 @@ def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path,
     assert "prefill" not in table, "prefill alone, without decode and idle, would be misread"
 
 
+@pytest.mark.thorough
 def test_the_command_names_the_files_that_do_not_fit(places, tmp_path, capsys):
     log = log_of(tmp_path / "steps.jsonl", [GOOD])
     found = run_command(capsys, "bill", places / "bench", log, "-o", tmp_path / "billed")

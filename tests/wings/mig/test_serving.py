@@ -88,6 +88,7 @@ def test_energy_of_each_slice_holds_its_truth(served):
     assert sum(covered) >= 5, covered
 
 
+@pytest.mark.thorough
 def test_energies_of_all_slices_and_idle_are_the_gpus(served):
     run, _ = served
     sizes = [server["slices"] for server in run.workload["serving"]["servers"]]
@@ -104,6 +105,7 @@ def test_energies_of_all_slices_and_idle_are_the_gpus(served):
         assert parts_j + unused_j == pytest.approx(drawn_j, rel=0.005)
 
 
+@pytest.mark.thorough
 def test_latency_and_throughput_are_those_of_each_servers_queue(served):
     run, history = served
     for number, load in together(run):
@@ -133,6 +135,7 @@ def test_loads_are_shown_and_computed_again(served):
     assert analyse(run).results.equals(results)
 
 
+@pytest.mark.thorough
 def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     run, _ = served
     results = Parts(run)
