@@ -303,6 +303,7 @@ def plain(text):
     return re.sub(r"\s+", " ", text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["README.md", "docs/how-to/run.md", "docs/tutorial/saving-energy.md"])
 def test_output_in_a_page_is_what_the_command_prints(name, desk, capsys):
     compared = 0

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Kind, Sampled, activity_of
 from jouletrace.attribution import lock as locking
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Attempts, Lock, _averagings, _delayed, _tuned, lock, rephased
-from jouletrace.attribution.observer import Averaged, Sampled
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.attribution.observer import Averaged
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import SampleTimes, read_out
 from readings import taken
 
 pytestmark = pytest.mark.thorough

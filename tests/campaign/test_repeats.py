@@ -8,12 +8,11 @@ import pytest
 
 from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
-from jouletrace.campaign import repeats, worker
-from jouletrace.campaign.repeats import merge, numbered, profile_repeats
+from jouletrace.campaign import merge, repeats, worker
+from jouletrace.campaign.repeats import numbered, profile_repeats
 from jouletrace.campaign.worker import profile_in_child
 from jouletrace.errors import BrokenOffError, RecorderDiedError
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
 

@@ -35,6 +35,7 @@ def grid(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_folder_of_runs_is_one_table_with_the_settings_that_differ(grid, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     text = command(capsys, "show", str(grid), "--price", "0.30EUR/kWh").out
@@ -54,6 +55,7 @@ def test_a_folder_of_runs_is_one_table_with_the_settings_that_differ(grid, capsy
     assert "dtype fp16" in text
 
 
+@pytest.mark.thorough
 def test_csv_and_json_of_several_have_all_of_it(grid, capsys):
     table = list(
         csv.DictReader(io.StringIO(command(capsys, "show", str(grid), "--format", "csv", "--price", "0.30EUR").out))
@@ -80,6 +82,7 @@ def test_csv_and_json_of_several_have_all_of_it(grid, capsys):
     assert objects[0]["cost"]["cost"]["value"] == pytest.approx(first["cost"])
 
 
+@pytest.mark.thorough
 def test_files_of_one_name_are_named_by_their_paths(grid, capsys):
     one, other = (grid / name / "run.zip" for name in ("a", "b"))
     for place in (one, other):
@@ -89,6 +92,7 @@ def test_files_of_one_name_are_named_by_their_paths(grid, capsys):
     assert [run["file"] for run in found] == [str(one), str(other)]
 
 
+@pytest.mark.thorough
 def test_one_run_has_no_file_and_a_folder_without_one_is_refused(grid, capsys):
     assert "file" not in json.loads(command(capsys, "show", str(grid / "points" / "deit-b8"), "--json").out)
     (grid / "empty").mkdir()
@@ -97,6 +101,7 @@ def test_one_run_has_no_file_and_a_folder_without_one_is_refused(grid, capsys):
     assert "empty" in failed.err
 
 
+@pytest.mark.thorough
 def test_names_of_files_are_escaped(grid, capsys):
     save(run_of(8, 0.2), grid / "points" / "\x1b[31mred")
     for form in ("table", "csv", "markdown", "latex"):

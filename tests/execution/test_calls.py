@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.execution.calls import UNKNOWN, Call, Listing
-from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, variants
-from jouletrace.tracer.process_trace import Launched
+from jouletrace.execution import UNKNOWN, Call, Listing, variants
+from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S
+from jouletrace.tracer import Launched
 
 CALLS = [
     Call("aten.addmm", "a", "layer.0", "1", "forward", (0,), 30e-6, number=0),
@@ -42,6 +42,7 @@ def owners(names, iteration, calls=None, copies=None, of=CALLS):
     return Listing(of, ["0", "1", "2", "3"]).owners(work, marked, copy, iteration)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration_s", [1e-3, 10e-3])
 def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_s):
     names, calls, copies, iteration = sequence(drawn(300, iteration_s=iteration_s))

@@ -33,6 +33,7 @@ def test_a_print_enters_few_packages(path, name):
     assert tour <= MOST_OF_TOUR
 
 
+@pytest.mark.thorough
 def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
     """From the stored Run: its parts, their sums with the covariance of powers, tables of cells, and the document."""
     assert printed(profile_run(kernels=8)) == {

@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
-from jouletrace.report import html
-from jouletrace.report.waveform import COLOURS, picture
+from jouletrace.report import html, picture
+from jouletrace.report.waveform import COLOURS
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, odd_run, profile_run, simulated_run
 from timeline_runs import NASTY, SCRIPT

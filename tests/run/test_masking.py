@@ -13,9 +13,8 @@ from jouletrace.known_secrets import refresh
 from jouletrace.recording.environment import environment
 from jouletrace.recording.session import command_line
 from jouletrace.report import render
-from jouletrace.run import DeviceInfo, Run, load, save, tables
-from jouletrace.run.masking import masked, masked_all, masked_arguments
-from jouletrace.run.spool import SpoolWriter
+from jouletrace.run import DeviceInfo, Run, SpoolWriter, load, masked, save, tables
+from jouletrace.run.masking import masked_all, masked_arguments
 
 SECRET = "hunter2hunter2"
 
@@ -132,6 +131,7 @@ def test_the_command_line_is_kept_without_secrets(monkeypatch):
     assert command_line() == "jouletrace monitor -- train --password *** -n 3"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "piece", ["a-", "a_", "pass", "-", "a://", "eyJ", "--token ", "\"'", "x-", "?key=", "a:b@", "password ", "bearer "]
 )
@@ -187,6 +187,7 @@ SPELT = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", SPELT.values(), ids=SPELT)
 def test_the_value_of_a_variable_is_masked_wherever_it_stands(tmp_path, monkeypatch, text):
     monkeypatch.setenv("SERVICE_API_KEY", KEY)

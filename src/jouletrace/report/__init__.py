@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import SHOW, check
+from jouletrace.public import public_names
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
@@ -117,3 +118,13 @@ def text_of(value: Run | Comparison | Estimate) -> str:
         return of_comparison(value).rstrip("\n")
     text = figure(value, value.unit or "1").replace(NBSP, " ")
     return text if value.value is not None else f"{text} ({reason(value.reason)})"
+
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "contract": "json_schema to_json_object",
+        "cost": "tariff",
+        "waveform": "picture",
+    },
+)

@@ -9,8 +9,7 @@ from commands import command
 from import_logs import sessions
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 from places import DATA
 
 FAULTS = DATA / "faults"

@@ -12,8 +12,7 @@ from commands import command
 from import_logs import codes
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, import_files, read_files
 from jouletrace.run import load
 from places import DATA
 
@@ -181,6 +180,7 @@ def test_a_log_within_the_hour_that_occurs_twice_says_which_was_assumed(tmp_path
     assert "hour_assumed" in {warning.code for warning in run.warnings}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [12, 30])
 def test_the_newest_row_may_be_first(capsys, tmp_path, rows):
     lines = [f"{1786553852 + k},200\n" for k in range(rows)]
@@ -299,6 +299,7 @@ def night(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("since", "until", "joules"),
     [

@@ -11,9 +11,8 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, command, only_run
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitoring import CounterTarget, LiveWork, WorkCounter
 from jouletrace.profiler.monitoring.monitor import monitor
-from jouletrace.profiler.monitoring.watch import LiveWork
-from jouletrace.profiler.monitoring.work_counter import CounterTarget, WorkCounter
 from jouletrace.run import load
 from jouletrace.simulator.boards import SimulatedGpu
 from metric_server import Page, counter_page, serving

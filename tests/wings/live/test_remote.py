@@ -8,11 +8,10 @@ import pytest
 
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.monitoring.watch import Reading
+from jouletrace.profiler.monitoring import Reading
 from jouletrace.run import DeviceInfo
-from jouletrace.wings.live import remote
-from jouletrace.wings.live.remote import RemoteGpu, offset, scrape
-from jouletrace.wings.live.serve import Address, Exporter, MetricsPage
+from jouletrace.wings.live import Address, Exporter, MetricsPage, RemoteGpu, remote
+from jouletrace.wings.live.remote import offset, scrape
 from metric_server import Page, serving
 
 AHEAD_S = 3.25

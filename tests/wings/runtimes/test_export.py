@@ -5,10 +5,9 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError, CheckFailedError
-from jouletrace.wings.runtimes.export import ExportOptions, export_onnx
+from jouletrace.wings.runtimes import ExportOptions, export_onnx
 from jouletrace.wings.runtimes.signature import check_difference, compare_outputs
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("torchlib_once")]
 

@@ -18,6 +18,7 @@ def place(workspace):
     return workspace
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -14,14 +14,12 @@ from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.columns import Coded, block
+from jouletrace.formats.importers import Coded, ImportOptions, block, read_files
 from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, tables
-from jouletrace.wings.traces import ncu
+from jouletrace.wings.traces import match_launches, ncu
 from jouletrace.wings.traces.ncu import to_si
-from jouletrace.wings.traces.ncu_match import base_name, match_launches
+from jouletrace.wings.traces.ncu_match import base_name
 from places import DATA, SAMPLES
 
 PAGES = sorted((SAMPLES / "h100").glob("ncu*.csv"))
