@@ -87,7 +87,7 @@ class Grid(WorkloadTarget):
 
     def measure(self, setting, seconds, place, process):
         """See ``Target``; ``seconds`` are what it takes."""
-        settings = replace(applied(setting, self._settings), detail="model", phases=False, target_ci=GOAL)
+        settings = replace(applied(setting, self._settings), detail="model", first_token=False, target_ci=GOAL)
         self._order({"do": "profile", "settings": asdict(settings), "folder": str(place)}, place)
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from energy_tables import IDLE, Rows
-from jouletrace.analysis.kernel_powers import pools
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.kernel_powers import by_operator, pools
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.program import ProgramEnergies as Energies
 from jouletrace.attribution.solve import Energies as Joint

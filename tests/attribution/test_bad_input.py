@@ -8,7 +8,7 @@ import pytest
 
 from energy_tables import energy_table, rest_of
 from gpu_recordings import load
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.kernel_powers import by_operator
 from jouletrace.analysis.rules import doubt
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks

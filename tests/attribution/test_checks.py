@@ -9,11 +9,10 @@ import pytest
 
 from jouletrace.analysis.rules import doubt, says
 from jouletrace.attribution import checks as judging
-from jouletrace.attribution.acquire import Search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import check_held_out, check_lock, check_placebo, check_seen, checks
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import EVIDENCE, Lock
+from jouletrace.attribution.lock import EVIDENCE, Lock, Search
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.sensor.kinds import HOPPER_SENSOR

@@ -9,16 +9,14 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.kernel_powers import by_operator
 from jouletrace.analysis.rules import doubt
-from jouletrace.attribution import acquire
 from jouletrace.attribution import checks as judging
-from jouletrace.attribution import checks as trying
-from jouletrace.attribution.acquire import search
+from jouletrace.attribution import lock as locking
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import attempts, checks, trusted
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased
+from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased, search
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
@@ -123,7 +121,7 @@ def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     recorded = load("vit-h100")
     first = analysed("vit-h100")
     tried = []
-    monkeypatch.setattr(trying, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
+    monkeypatch.setattr(judging, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
     monkeypatch.setattr(judging, "SHORTEST_S", 1e3 if why == "length" else judging.SHORTEST_S)
     kernels, dropped = len(recorded.kind), len(recorded.kind) if why == "traced" else 0
     found, asked = trusted(recorded.activity, [HOPPER_SENSOR] * 2, recorded.readings, kernels, dropped)
@@ -245,17 +243,17 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
     asked, known = [], Attempts()
-    compute = acquire.designs
+    compute = locking.designs
 
     def designs(sensor, seen, first, rates, offsets, places):
         asked.extend((id(seen), rate, len(offsets)) for rate in rates.tolist())
         return compute(sensor, seen, first, rates, offsets, places)
 
-    monkeypatch.setattr(acquire, "designs", designs)
+    monkeypatch.setattr(locking, "designs", designs)
     first, second = (
-        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
+        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, earlier=known)
         for rates in ((1221.0, 1227.0), (1215.0, 1230.0))
     )
-    assert len({rate for _, rate, phases in asked if phases == acquire.PHASES}) == 51
+    assert len({rate for _, rate, phases in asked if phases == locking.PHASES}) == 51
     assert second.fit is first.fit
     assert second.search.rate_hz == first.search.rate_hz

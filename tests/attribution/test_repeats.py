@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis.kernel_powers import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR

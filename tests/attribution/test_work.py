@@ -10,9 +10,9 @@ import pytest
 from scipy.signal import lfilter
 from scipy.sparse import csr_matrix
 
+from jouletrace.analysis.host import work
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.solve import Energies, Unseen
-from jouletrace.attribution.work import work
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
 

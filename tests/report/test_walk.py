@@ -23,7 +23,8 @@ def test_a_print_enters_few_packages(path, name):
     """Stays: how often control enters a package coming from another one, by a call or by a return.
 
     Calls into ``run`` and ``stats`` belong to whoever makes them: types that all packages share, and functions of
-    numbers. A tour counts the first call of each function alone, these included, as a reader follows them.
+    numbers. A tour counts the first call of each function alone, these included, as a reader follows them; but
+    for words, which belong to whoever says them.
     """
     FORMS[name](jt.load(path))  # modules are imported
     run = jt.load(path)

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jouletrace.analysis.generation import FIRST_TOKEN
-from jouletrace.analysis.latency import LANE, MAY_MISS, latencies_s
+from jouletrace.analysis.latency import FIRST_TOKEN, LANE, MAY_MISS, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
@@ -250,8 +249,7 @@ def _time_s(run: Run, limit: Limit) -> Estimate:
         time = run.result("iteration_time_s")
         time = time if time.value is not None else run.result("latency_s")
         return time.scaled(1 / (run.workload.get("items") or 1))
-    made = run.workload.get("generation")
-    after_first = 0.0 if made is None else made["tokens"] / (run.workload.get("items") or 1) - 1
+    after_first = (run.workload.get("new_tokens") or 1) - 1
     if after_first <= 0:
         return Estimate.null("no_iterations")
     return difference(run.result("latency_s"), run.result("time_to_first_token_s")).scaled(1 / after_first)

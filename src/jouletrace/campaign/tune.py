@@ -493,11 +493,11 @@ def target_of(
         if shutil.which(words[0]) is None:
             raise
         return ProgramTarget(words, settings.device, limit_s)
-    long, phases = (
+    long, first_token = (
         any(limit.share is not None for limit in limits),
         any(limit.quantity in OF_TOKENS for limit in limits),
     )
-    return WorkloadTarget(words[0], settings, limit_s, long=long, phases=phases)
+    return WorkloadTarget(words[0], settings, limit_s, long=long, first_token=first_token)
 
 
 def tune(

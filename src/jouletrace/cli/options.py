@@ -15,7 +15,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
-from jouletrace.option import flag_of, number, whole
+from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
 from jouletrace.wing import registered
 
@@ -117,42 +117,38 @@ def _typer_info(one: inspect.Parameter) -> object:
 
 def all_but(kind: type, *names: str) -> list[str]:
     """Names of all shown fields of a dataclass but some: what a campaign takes of the options of its points."""
-    return [one.name for one in fields(kind) if one.metadata["shown"] and one.name not in names]
+    return [setting.name for setting in fields(kind) if setting.metadata["shown"] and setting.name not in names]
 
 
-def _named(one: Field[Any]) -> str:
+def _named(setting: Field[Any]) -> str:
     """Name of a field on the command line, without the unit."""
-    return one.name.removesuffix("_s")
+    return setting.name.removesuffix("_s")
 
 
-def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
+def _parameter(setting: Field[Any], default: Any) -> inspect.Parameter:
     """The parameter of a field for typer."""
-    how = one.metadata
+    how = setting.metadata
     if default is MISSING:
-        default = one.default if one.default is not MISSING else None
-    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(one.type).removesuffix(" | None"))
-    flags = how["flags"] or (flag_of(one),)
-    annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
+        default = setting.default if setting.default is not MISSING else None
+    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(setting.type).removesuffix(" | None"))
+    flags = how["flags"] or (flag_of(setting),)
+    annotation: Any = kind if not str(setting.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
-    if how["numbers"]:
-        annotation, default = str | None, None
     if how["pairs"]:
         annotation = list[str] | None
     shown = typer.Option(*flags, help=how["help"], metavar=how["metavar"])
     return inspect.Parameter(
-        _named(one), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, shown]
+        _named(setting), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, shown]
     )
 
 
-def _value(one: Field[Any], given: Any) -> Any:
+def _value(setting: Field[Any], given: Any) -> Any:
     """The value of a field from its text on the command line."""
-    name = flag_of(one)
-    if one.metadata["percent"]:
+    name = flag_of(setting)
+    if setting.metadata["percent"]:
         return parse_percent(given, name)
-    if one.metadata["numbers"]:
-        return parse_values(given, name, whole)
-    return parse_pairs(given or [], name) if one.metadata["pairs"] else given
+    return parse_pairs(given or [], name) if setting.metadata["pairs"] else given
 
 
 def is_advised(word: str) -> bool:
@@ -202,14 +198,14 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
     Raises:
         BadInputError: If one has no "=", or two have the same key.
     """
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise BadInputError(f"{option} {pair!r}: write KEY=VALUE")
-        if found.setdefault(key, value) != value:
-            raise BadInputError(f"{option} gives {key!r} two values, {found[key]!r} and {value!r}: give one")
-    return found
+        if by_key.setdefault(key, value) != value:
+            raise BadInputError(f"{option} gives {key!r} two values, {by_key[key]!r} and {value!r}: give one")
+    return by_key
 
 
 def parse_duration(text: str, option: str) -> float:
@@ -236,12 +232,12 @@ def parse_values(text: str | None, option: str, kind: Callable[[str], Value]) ->
     """
     if text is None:
         return ()
-    found = []
+    values = []
     for part in text.split(","):
         try:
-            found.append(kind(part.strip()))
+            values.append(kind(part.strip()))
         except ValueError:
             raise BadInputError(f"{option} {text!r}: {part.strip()!r} is not a number; write 1,8,64") from None
         if not part.strip():
             raise BadInputError(f"{option} {text!r}: a value is missing between commas")
-    return tuple(found)
+    return tuple(values)

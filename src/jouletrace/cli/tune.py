@@ -88,7 +88,7 @@ def tune(
         with ProgressLine() as progress, quiet_output():
             target = target_of(what, settings, limits, point_limit, dimensions, requests)
             say_plan(target.device, dimensions)
-            found, ended_by = run_tune(
+            result, ended_by = run_tune(
                 target,
                 dimensions,
                 folder,
@@ -99,14 +99,14 @@ def tune(
                 permitted=yes,
                 progress=progress,
             )
-        if found is None:
+        if result is None:
             say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")
         else:
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.write(render(result, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
-            keep(folder / "settings.csv", render(found, "csv"))
+            keep(folder / "settings.csv", render(result, "csv"))
             try:
-                write_page(found, folder / "tune.html")
+                write_page(result, folder / "tune.html")
                 pictured = "; tune.html has the front"
             except NotPossibleError:  # plotly is an extra
                 pictured = ""

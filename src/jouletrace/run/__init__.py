@@ -24,5 +24,5 @@ _HOMES = {"Estimate": "estimate", "MODEL_UNIT": "model", "Run": "model", "load":
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'info')}"), name)
-    return found
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'info')}"), name)
+    return value

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.timeline import rows_of
-from jouletrace.run.units import Units
+from jouletrace.profiler.program.timeline import gpus_of, rows_of
+from jouletrace.run.figures import Units
 from jouletrace.tracer.process_trace import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 

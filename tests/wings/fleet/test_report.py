@@ -11,7 +11,6 @@ from jouletrace.comparing.compare import compare
 from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.errors import BadInputError
 from jouletrace.report.cost import tariff
-from jouletrace.report.scale import PrintedUnit, cell
 from jouletrace.report.text import typeset
 from jouletrace.wings.fleet import html
 from jouletrace.wings.fleet.document import document, short
@@ -20,6 +19,7 @@ from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.wings.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.wings.fleet.spread import FleetSpread
+from jouletrace.words.scale import PrintedUnit, cell
 from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)

@@ -34,7 +34,6 @@ from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, No
 from jouletrace.processes.children import PATIENCE_S, our_child
 from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
@@ -48,6 +47,7 @@ from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad, loa
 from jouletrace.wings.serving.client.protocol import base_url
 from jouletrace.wings.serving.report import COST
 from jouletrace.wings.serving.request_options import LOADS, RequestOptions
+from jouletrace.words.reasons import reason
 
 PAUSE_S = 2.0
 """Idle time before and after each load, which shows that the load raises the power: enough for the slowest sensors'
