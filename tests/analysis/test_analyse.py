@@ -13,13 +13,13 @@ from places import REPOSITORY
 STORED = {
     "program": "tests/frozen/programs/lora_accum.zip",
     "profile": "src/jouletrace/bundled/deit-b-64-graph-h100.zip",
-    "bench": "docs/results/runs/serving-short-h200.zip",
 }
 
 
 READ = [name for name in ("meter", "dmon", "nvprof trace csv") if name in SAMPLES]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*STORED, *READ])
 def test_figures_come_with_their_warnings_and_leave_the_run_as_it_was(name, tmp_path):
     run = load(REPOSITORY / STORED[name]) if name in STORED else read(tmp_path, *SAMPLES[name])

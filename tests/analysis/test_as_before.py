@@ -18,11 +18,9 @@ from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
 from jouletrace.attribution.checks import attempts
 from jouletrace.run import load
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR
 from places import REPOSITORY
 from thinned import thinned
-
-pytestmark = pytest.mark.usefixtures("fits_once")  # attribution/test_recorded.py fits the same
 
 BEFORE = REPOSITORY / "tests" / "data" / "as_before.json"
 RUNS = {
@@ -31,7 +29,6 @@ RUNS = {
     "fp32-fp16-h100": "docs/results/runs",
     "eager-graph-h100": "docs/results/runs",
     "loader-run-h100": "docs/results/runs",
-    "serving-short-h200": "docs/results/runs",
 }
 RECORDINGS = {
     "vit-h100": (1223.0, 1226.0),
@@ -93,6 +90,7 @@ def before():
     return json.loads(BEFORE.read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("what", "name"), thinned([pytest.param(*case, id=case[1]) for case in CASES], 2))
 def test_figures_are_what_they_were(what, name):
     found = json.loads(json.dumps(what(name)))
@@ -105,4 +103,4 @@ def test_figures_are_what_they_were(what, name):
 
 
 if __name__ == "__main__":
-    BEFORE.write_text(json.dumps({name: what(name) for what, name in CASES}, indent=0) + "\n")
+    BEFORE.write_text(json.dumps({**before(), **{name: what(name) for what, name in CASES}}, indent=0) + "\n")

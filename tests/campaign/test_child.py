@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 import pytest
 
-from jouletrace.campaign.child import main
+from jouletrace.campaign import main
 from jouletrace.campaign.worker import Worker, listen
+from jouletrace.profiler import ProfileSettings
 from jouletrace.profiler.prepare import options_of
-from jouletrace.profiler.settings import ProfileSettings
 
 pytest.importorskip("torch")
 

@@ -7,13 +7,10 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler import passes, prepare
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.execution.steps import Interval
+from jouletrace.profiler import ProfileSettings, Progress, passes, prepare
 from jouletrace.recording import board_store
-from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import POWER
+from jouletrace.run import POWER, ChannelInfo
 from jouletrace.simulator.boards import SimulatedGpu
 
 pytestmark = pytest.mark.thorough

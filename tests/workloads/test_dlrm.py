@@ -90,6 +90,7 @@ def test_wrong_options_are_refused(options, message):
         build(**options)
 
 
+@pytest.mark.thorough
 def test_a_look_up_moves_the_rows_that_it_reads():
     """On a simulated GPU, a table costs what its indices fetch, and not all that it holds."""
     from jouletrace.execution.steps.counting import count_workload
@@ -106,8 +107,7 @@ def test_a_look_up_moves_the_rows_that_it_reads():
 @pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 def test_it_is_profiled_by_layer(device, no_rapl):
-    from jouletrace.profiler.profile import profile_workload
-    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.profiler import ProfileSettings, profile_workload
 
     settings = ProfileSettings(
         device=device,

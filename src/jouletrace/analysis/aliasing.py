@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
     """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such."""
     total = {spans.path: float(spans.seconds.sum()) for spans in marked}
-    found: set[Path] = set()
+    aliased: set[Path] = set()
     judged: dict[tuple[str, str], float] = {}  # paths within one step have its period
     for spans in marked:
         period_s = repeated_s(spans.start_ns, spans.lane)
@@ -43,10 +43,10 @@ def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], It
             if key not in judged:
                 judged[key] = _hidden(run, device, spans.start_ns, spans.start_ns, period_s)
             around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
-            found |= {
+            aliased |= {
                 path for path in around if judged[key] * total[spans.path] > ALIASED_FROM * total.get(path, np.inf)
             }
-    return found
+    return aliased
 
 
 def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
@@ -76,12 +76,12 @@ def _hidden(run: Run, device: str, start_ns: Ints, end_ns: Ints, period_s: float
     period_ns = round(1e9 * period_s)
     begun, ended = np.sort(start_ns), np.sort(np.maximum(end_ns, start_ns + period_ns))
     apart = np.flatnonzero(begun[1:] > ended[:-1] + period_ns) + 1
-    found = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
-    return found.hidden(np.ones(len(found)))
+    loads = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
+    return loads.hidden(np.ones(len(loads)))
 
 
-def _flag(found: bool) -> list[str]:
-    return [ALIASED] if found else []
+def _flag(aliases: bool) -> list[str]:
+    return [ALIASED] if aliases else []
 
 
 def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:

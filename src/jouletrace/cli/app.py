@@ -27,8 +27,6 @@ COMMANDS: dict[str, str] = {
         ("calibrate", "calibrate"),
         ("profile", "profile"),
         ("run", "run"),
-        ("bench", "bench"),
-        ("bill", "bill"),
         ("monitor", "monitor"),
         ("show", "show"),
         ("report", "report"),

@@ -12,7 +12,7 @@ from jouletrace.cli import options
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import put_json
 from jouletrace.errors import WITHOUT_GPU
-from jouletrace.report.document import printable
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -107,7 +107,7 @@ def usage_error(error: Any) -> str:
 
 def complain(text: str) -> None:
     """Print one line on stderr if possible; control characters from servers or files are escaped."""
-    from jouletrace.report.document import printable
+    from jouletrace.words.text import printable
 
     with suppress(OSError):
         print(f"jouletrace: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)

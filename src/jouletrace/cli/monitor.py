@@ -17,9 +17,9 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.failures import CLOSED
 from jouletrace.cli.output import Destination, check_form, launched, print_runs, say
 from jouletrace.errors import BadInputError
-from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 from jouletrace.wing import registered
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.watch import Display, LiveWork, Publisher, Reading

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +17,7 @@ from typer.models import ArgumentInfo
 from jouletrace.errors import BadInputError
 from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
+from jouletrace.wing import registered
 
 Value = TypeVar("Value", int, float, str)
 
@@ -65,48 +67,52 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
         *names: The fields that the command offers; none for all shown fields.
         **defaults: Defaults that differ from those of the dataclass.
     """
-    chosen = [
-        option_field
-        for option_field in fields(kind)
-        if (option_field.name in names if names else option_field.metadata["shown"])
-    ]
+    chosen = [one for one in fields(kind) if (one.name in names if names else one.metadata["shown"])]
+    return lambda command: _with_options(command, "settings", chosen, lambda values: kind(**values), defaults)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own_parameters = [
-            command_parameter
-            for command_parameter in inspect.signature(command, eval_str=True).parameters.values()
-            if command_parameter.name != "settings"
-        ]
-        arguments = [
-            command_parameter
-            for command_parameter in own_parameters
-            if isinstance(command_parameter.annotation.__metadata__[0], ArgumentInfo)
-        ]
-        options = [_parameter(setting, defaults.get(setting.name, MISSING)) for setting in chosen]
-        shown = [
-            *arguments,
-            *options,
-            *(command_parameter for command_parameter in own_parameters if command_parameter not in arguments),
-        ]
-        shown = [command_parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for command_parameter in shown]
 
-        usual = {command_parameter.name: command_parameter.default for command_parameter in options}
+def from_targets(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: builds ``requests``, values by name, from the options of the targets of wings (``Wing.targets``)."""
+    chosen = [one for home in registered("targets").values() for one in fields(import_module(home).RequestOptions)]
+    return _with_options(command, "requests", chosen, dict, {}, last=True)
 
-        def run_command(*args: Any, **given: Any) -> None:
-            given |= {parameter.name: value for parameter, value in zip(arguments, args, strict=False)}
-            values = {
-                setting.name: _value(setting, given.pop(_named(setting), usual[_named(setting)])) for setting in chosen
-            }
-            command(settings=kind(**values), **given)
 
-        run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
-        run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        run_command.__annotations__ = {
-            command_parameter.name: command_parameter.annotation for command_parameter in shown
-        }
-        return run_command
+def _with_options(
+    command: Callable[..., None],
+    into: str,
+    chosen: Sequence[Field[Any]],
+    made: Callable[[dict[str, Any]], Any],
+    defaults: Mapping[str, Any],
+    *,
+    last: bool = False,
+) -> Callable[..., None]:
+    """The command with an option for each chosen field; what is ``made`` of their values is its parameter ``into``.
 
-    return decorate
+    They stand before its own, or ``last``.
+    """
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != into]
+    arguments = [one for one in own if isinstance(_typer_info(one), ArgumentInfo)]
+    options = [_parameter(one, defaults.get(one.name, MISSING)) for one in chosen]
+    others = [one for one in own if one not in arguments]
+    shown = [*arguments, *(() if last else options), *others, *(options if last else ())]
+    shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
+
+    usual = {one.name: one.default for one in options}
+
+    def run_command(*args: Any, **given: Any) -> None:
+        given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
+        values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
+        command(**{into: made(values)}, **given)
+
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {one.name: one.annotation for one in shown}
+    return run_command
+
+
+def _typer_info(one: inspect.Parameter) -> object:
+    """What typer is given about a parameter; None of one that another decorator builds."""
+    return next(iter(getattr(one.annotation, "__metadata__", ())), None)
 
 
 def all_but(kind: type, *names: str) -> list[str]:

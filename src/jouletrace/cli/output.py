@@ -23,7 +23,8 @@ from jouletrace.errors import (
     TimedOutError,
     check_format,
 )
-from jouletrace.report.document import FORMATS, printable
+from jouletrace.report.document import FORMATS
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.profiler.program.command import ProgramCommand

@@ -26,9 +26,9 @@ from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
+from jouletrace.run.figures import Units
 from jouletrace.run.forms import Settings
 from jouletrace.run.places import SAVE_LATER, check_free
-from jouletrace.run.units import Units
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit

@@ -24,7 +24,6 @@ LIBRARIES = {
     "torch": "built-in models and your own models (pip install 'jouletrace[torch]')",
     "transformers": "built-in models (pip install 'jouletrace[torch]')",
     "plotly": "reports (pip install 'jouletrace[report]')",
-    "aiohttp": "loads on servers (pip install 'jouletrace[serving]')",
 }
 
 

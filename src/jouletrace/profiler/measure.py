@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from jouletrace import analysis
+from jouletrace import analysis, higher
 from jouletrace.analysis.analyse import check_record
 from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.power import tail_s
@@ -186,9 +186,7 @@ class Measurement(Shown):
 
     def __str__(self) -> str:
         """The verdict: energy with its absolute uncertainty, time and mean power, and how far to trust them."""
-        from jouletrace.report.content import summary
-
-        return summary(self._block())
+        return higher.summary(self._block())
 
     def __repr__(self) -> str:
         return f"Measurement({str(self).partition(chr(10))[0]})"

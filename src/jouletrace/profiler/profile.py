@@ -95,7 +95,7 @@ def finish(run: Run, folder: Path | None) -> Run:
     _remember_deep_idle(run)
     calibrations.remember_rate(run, run.devices[0].id)
     if folder is not None:
-        keep(run, folder, own=True)
+        keep(run, folder, taken=True)
     return run
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import SHOW, check
+from jouletrace.public import public_names
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def render(
     from jouletrace.report.text import typeset
 
     of_runs = partial(documents, runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
-    found = of_runs(tariff=tariff, advice=advice, files=files)
-    return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+    shown = of_runs(tariff=tariff, advice=advice, files=files)
+    return "\n".join(typeset(document, form, width=width, colour=colour) for document in shown)
 
 
 def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
@@ -107,9 +108,9 @@ def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
     from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
-    from jouletrace.report.reasons import reason
-    from jouletrace.report.scale import NBSP, figure
     from jouletrace.run import Run
+    from jouletrace.words.reasons import reason
+    from jouletrace.words.scale import NBSP, figure
 
     if isinstance(value, Run):
         return render([value], detail=default_detail(value)).rstrip("\n")
@@ -117,3 +118,13 @@ def text_of(value: Run | Comparison | Estimate) -> str:
         return of_comparison(value).rstrip("\n")
     text = figure(value, value.unit or "1").replace(NBSP, " ")
     return text if value.value is not None else f"{text} ({reason(value.reason)})"
+
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "contract": "json_schema to_json_object",
+        "cost": "tariff",
+        "waveform": "picture",
+    },
+)

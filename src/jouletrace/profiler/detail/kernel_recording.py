@@ -19,9 +19,9 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.run.figures import Units
 from jouletrace.run.forms import RecordingFacts, WorkloadFacts
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
-from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import response_of, samples
 
 PLAIN_SHARE = 0.3

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable, write_whole
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.places import OVERWRITE, check_free
+from jouletrace.spreadsheets import csv_file
 from jouletrace.stats.interval import ratio
+from jouletrace.words.text import printable
 
 OWN = "own operators"
 
@@ -230,9 +231,11 @@ def write_files(
             check_free(target_path, OVERWRITE)
     every = records(runs, tables, noun)
     try:
-        for target_path, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
-            table = Table("", list(map(Column, heads)), [list(map(record.get, heads)) for record in some])
-            write_whole(target_path, table.csv().encode(), first=not overwrite)
+        for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
+            cells = (
+                [printable(cell) if isinstance(cell, str) else cell for cell in map(row.get, heads)] for row in some
+            )
+            write_whole(place, csv_file([heads, *cells]).encode(), first=not overwrite)
     except OSError as error:
         raise BadInputError(f"cannot write {stem}.csv: {error.strerror or error}") from None
     return places

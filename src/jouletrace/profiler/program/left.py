@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.program import ROWS
-from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
+from jouletrace.profiler.program.recorded import analyse_program, warn_of_losses
+from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.recording.collector import TAIL_S
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER

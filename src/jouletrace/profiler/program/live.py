@@ -12,11 +12,11 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.live_sums import LiveSums
 from jouletrace.recording.session import Session
-from jouletrace.report.document import printable
-from jouletrace.report.scale import quantity
 from jouletrace.run.names import short_names
 from jouletrace.tracer.names import demangle
 from jouletrace.tracer.rows import KERNEL, read_rows, read_text
+from jouletrace.words.scale import quantity
+from jouletrace.words.text import printable
 
 EVERY_S = 2.0
 

@@ -1,37 +1,193 @@
-"""From launches and marks to the rows of a Run: units, waits for other ranks, and the part whose power is analysed."""
+"""From what the processes of a program ran to the rows of its Run, GPU by GPU.
+
+Each kernel has a unit, and a site for the place where it is launched. ``activity`` has when they ran, in the part whose
+power is analysed; the facts of the recording have the seconds of each unit and site in all of the program.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.arrays import Ints, Mask
-from jouletrace.run import MODEL_UNIT, tables
+from jouletrace.profiler.program.waiting import COLLECTIVE, Waits, away_of, waits_of
+from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.run.figures import Units
 from jouletrace.run.forms import RecordingFacts, StepFacts
-from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.run.recording_names import RECORDINGS, WAITING, is_waiting, waiting_part
 from jouletrace.run.spans import union
-from jouletrace.run.units import Units
+from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.process_trace import Label, ProcessTrace
 from jouletrace.tracer.rows import KERNEL
+
+MOST_OF_ALL = 4_000_000
+"""Kernels in a Run; of many GPUs, each has fewer than ``MOST_KERNELS``."""
+
+
+SHORT_GAP_S = 20e-6
+"""Idle time between kernels up to this length lies between launches that the GPU has already received."""
+
+
+SEEN_NS = 5_000
+"""Clocks of host and GPU agree to this."""
+
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
 
+
 MOST_PLACES = 100_000
 """Kernels in ranges that a Run distinguishes. Of more, the half of it with the most time keep their range and name."""
 
+
 OTHER_RANGES, OTHER_KERNELS = "other ranges", "other kernels"
 
-COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
-"""In the names of kernels that move data between GPUs."""
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """Phases of a program of several ranks, beside ``WAITING``."""
+
+
+@dataclass(frozen=True)
+class ProgramGpu:
+    """One GPU, with all that ran on it.
+
+    Attributes:
+        id: Its UUID.
+        rank: Of the process on it; None if there are none, or several.
+        parts: By process.
+        loads: When its processes waited for data, ns.
+        syncs: When they waited for the GPU, ns, by their ends; shape (m, 2).
+        dropped: Records that CUPTI dropped.
+        unsampled: Why no operators are known.
+    """
+
+    id: str
+    rank: int | None
+    parts: list[ProcessTrace]
+    loads: list[tuple[int, int]]
+    syncs: Ints
+    dropped: int
+    unsampled: str
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds for which kernels ran."""
+        return sum(float((part.work.end_ns - part.work.start_ns).sum()) for part in self.parts) / 1e9
+
+
+def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[ProgramGpu], Waits]:
+    """The GPUs of a program, those of lower ranks first.
+
+    Args:
+        found: Its processes.
+        known: Ids of the recorded devices, in the order of CUDA's numbers where CUDA names none. What ran on others is
+            left out (``unrecorded``).
+    """
+    waits = waits_of(found)
+    made: dict[str, list[ProcessTrace]] = {}
+    for traced, wait in zip(found, waits.wait_ns, strict=True):
+        labels, label = labels_of(traced.work)
+        work = replace(traced.work, labels=labels, label=label, weight=traced.weights(), wait_ns=wait)
+        whole = replace(traced, work=work, marked=traced.work.marked)
+        numbers = np.unique(work.device).tolist()
+        for number in numbers:
+            if (id := _device(traced, number, known)) in known:
+                made.setdefault(id, []).append(whole if len(numbers) == 1 else whole.take(work.device == number))
+    gpus = []
+    for id, parts in made.items():
+        if len(parts) > 1:
+            for place, away in enumerate(away_of(parts)):
+                part = parts[place]
+                parts[place] = replace(part, prefix=(f"{part.name} ({part.pid})",), away=away)
+        ranks = {part.rank for part in parts}
+        syncs = np.concatenate([part.syncs for part in parts])
+        gpus.append(
+            ProgramGpu(
+                id,
+                ranks.pop() if len(ranks) == 1 else None,
+                parts,
+                sorted(load for part in parts for load in part.loads),
+                syncs[np.argsort(syncs[:, 1], kind="stable")],
+                sum(part.dropped for part in parts),
+                "; ".join(dict.fromkeys(part.unsampled for part in parts if part.unsampled)),
+            )
+        )
+    return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
+
+
+def within(gpu: ProgramGpu, begin_ns: int, end_ns: int) -> ProgramGpu:
+    """Only what ran on a GPU in an interval; it may have no parts."""
+    parts = []
+    for part in gpu.parts:
+        here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
+        if here.any():
+            parts.append(part.take(here))
+    return replace(gpu, parts=parts)
+
+
+def _device(traced: ProcessTrace, number: int, known: Sequence[str]) -> str:
+    """The GPU that CUDA gives a number in a process."""
+    named = traced.devices[number] if number < len(traced.devices) else ""
+    return named or known[min(number, len(known) - 1)]
+
+
+def unrecorded(found: Sequence[ProcessTrace], known: Sequence[str]) -> list[str]:
+    """GPUs on which kernels ran and whose power isn't recorded."""
+    used = [_device(traced, number, known) for traced in found for number in np.unique(traced.work.device).tolist()]
+    return [id for id in dict.fromkeys(used) if id not in known]
+
+
+def recorded(run: Run, gpus: Sequence[ProgramGpu], waits: Waits) -> tuple[Units, pa.Table]:
+    """Units and rows of ``activity`` of a program; facts about the recording of each GPU are added to its Run.
+
+    Where several GPUs are recorded, all of one lies below the unit of that device.
+    """
+    several = sum(device.kind != "cpu" for device in run.devices) > 1
+    most = min(MOST_KERNELS, MOST_OF_ALL // len(gpus))
+    units = Units()
+    activity, recordings = [], list[RecordingFacts]()
+    for gpu, name in zip(gpus, _names(run, gpus), strict=True):
+        top = MODEL_UNIT
+        if several:
+            top = units.add("device", gpu.id, module=gpu.id)
+        if away := sum(int(np.diff(part.away).sum()) for part in gpu.parts):
+            text = f"{len(gpu.parts)} processes had the GPU by turns: {away / 1e9:.3g} s within kernels were another's"
+            run.warn("took_turns", text, gpu.id)
+        rows, about, pooled = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
+        if pooled:
+            text = f"{pooled} kernels in ranges, those with the least time, are together: there are too many names"
+            run.warn("too_many_names", text, gpu.id)
+        device = pa.DictionaryArray.from_arrays(np.zeros(len(rows["unit"]), np.int32), [gpu.id])
+        activity.append(tables.conform(pa.table({**rows, "device": device}), "activity"))
+        about |= recording_facts(gpu, rows["start_ns"], rows["end_ns"])
+        if several:
+            about["name"] = name
+            if gpu.rank is not None and len(gpus) > 1:
+                about |= {"last": waits.last.get(gpu.rank, 0), "collectives": waits.matched}
+        recordings.append(about)
+    run.workload[RECORDINGS] = recordings
+    if len(gpus) > 1 and waits.matched < 0.5 * waits.collectives:
+        text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
+        run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
+    return units, tables.concat(activity, "activity")
+
+
+def _names(run: Run, gpus: Sequence[ProgramGpu]) -> list[str]:
+    """Names of GPUs: by their rank, or by their place among the devices where they have none of their own."""
+    ids, ranks = [device.id for device in run.devices], [gpu.rank for gpu in gpus]
+    names = []
+    for gpu in gpus:
+        words = [] if gpu.rank is None else [f"rank-{gpu.rank}"]
+        if gpu.rank is None or ranks.count(gpu.rank) > 1:
+            words.append(f"gpu-{ids.index(gpu.id)}")
+        names.append("-".join(words))
+    return names
 
 
 def rows_of(
@@ -68,29 +224,6 @@ def rows_of(
     about = RecordingFacts(start_ns=int(start[order].min()), end_ns=int(end[order].max()), seconds=seconds)
     about["unmatched"] = 1 - operators_known / labelled if labelled else None  # None where none was sampled
     return activity, about, pooled
-
-
-def steps_of(parts: Sequence[ProcessTrace]) -> StepFacts | None:
-    """The module in which most of the kernels' time lies, and how often it was called; None unless it is one of all.
-
-    A graph that is launched more often than the module in which it was captured is called says nothing of its steps.
-    """
-    marked: set[tuple[str, int]] = set()
-    for part in parts:
-        seconds, work = defaultdict[str, float](float), part.work
-        own_s = np.bincount(work.label, (work.end_ns - work.start_ns) * work.weight, len(work.labels))
-        for (_, module), seconds_own in zip(work.labels, own_s.tolist(), strict=True):
-            seconds[module.partition(".")[0]] += seconds_own
-        name = max(seconds, key=seconds.__getitem__)
-        calls = part.calls.get(name, 0)
-        inside = np.array([module.partition(".")[0] == name for _, module in work.labels])[work.label]
-        _, launched = np.unique(work.correlation[inside], return_counts=True)
-        graphs, in_graphs = int((launched > 1).sum()), int(launched[launched > 1].sum())
-        if seconds[name] <= 0.5 * sum(seconds.values()) or (graphs > calls and in_graphs > 0.5 * inside.sum()):
-            return None
-        marked.add((name, calls))
-    (name, calls), *others = marked or {("", 0)}
-    return {"module": name, "calls": calls} if name and calls and not others else None
 
 
 def _place(
@@ -235,3 +368,79 @@ def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_ker
     if chosen.sum() > most_kernels:
         chosen &= end <= np.sort(end[chosen])[most_kernels]
     return np.asarray(chosen)
+
+
+def steps_of(parts: Sequence[ProcessTrace]) -> StepFacts | None:
+    """The module in which most of the kernels' time lies, and how often it was called; None unless it is one of all.
+
+    A graph that is launched more often than the module in which it was captured is called says nothing of its steps.
+    """
+    found: set[tuple[str, int]] = set()
+    for part in parts:
+        seconds, work = defaultdict[str, float](float), part.work
+        own_s = np.bincount(work.label, (work.end_ns - work.start_ns) * work.weight, len(work.labels))
+        for (_, module), own in zip(work.labels, own_s.tolist(), strict=True):
+            seconds[module.partition(".")[0]] += own
+        name = max(seconds, key=seconds.__getitem__)
+        calls = part.calls.get(name, 0)
+        inside = np.array([module.partition(".")[0] == name for _, module in work.labels])[work.label]
+        _, launched = np.unique(work.correlation[inside], return_counts=True)
+        graphs, in_graphs = int((launched > 1).sum()), int(launched[launched > 1].sum())
+        if seconds[name] <= 0.5 * sum(seconds.values()) or (graphs > calls and in_graphs > 0.5 * inside.sum()):
+            return None
+        found.add((name, calls))
+    (name, calls), *others = found or {("", 0)}
+    return {"module": name, "calls": calls} if name and calls and not others else None
+
+
+def recording_facts(gpu: ProgramGpu, start: Ints, end: Ints) -> RecordingFacts:
+    """Provenance of the rows of a GPU, whose kernels in the part that is analysed have these edges, ns."""
+    about: RecordingFacts = {
+        "device": gpu.id,
+        "iterations": 1,
+        "iterations_by": None,
+        "first_ns": min(int(part.work.start_ns.min()) for part in gpu.parts),
+        "dropped": gpu.dropped,
+        "kernels": sum(len(part.work) for part in gpu.parts),
+        "kernels_s": gpu.busy_s,
+        "idle_by": _idle_by(start, end, gpu),
+    }
+    if gpu.rank is not None:
+        about["rank"] = gpu.rank
+    if gpu.unsampled:
+        about["note"] = f"operators: {gpu.unsampled}"
+    return about
+
+
+def _idle_by(start: Ints, end: Ints, gpu: ProgramGpu) -> dict[str, float]:
+    """Shares of the idle time by what the host did: loading data, launching, resuming after it waited for the GPU."""
+    until = np.maximum.accumulate(end)[:-1]
+    gap = np.maximum(start[1:] - until, 0)
+    total = float(gap.sum())
+    if total <= 0:
+        return {}
+    short = float(gap[gap <= SHORT_GAP_S * 1e9].sum())
+    long = gap > SHORT_GAP_S * 1e9
+    since, then = until[long], start[1:][long]
+    spans = np.array(sorted(gpu.loads), np.int64).reshape(-1, 2)
+    loading = _overlap(since, then, spans)
+    # The host learns that the GPU is done just after its last kernel, and launches from then on.
+    ends = gpu.syncs[:, 1]
+    after = np.searchsorted(ends, then) > np.searchsorted(ends, since - SEEN_NS)
+    waited = float((then - since)[after].sum()) - _overlap(since[after], then[after], spans)
+    return {
+        "data loading": loading / total,
+        "between launches": short / total,
+        "synchronisation": waited / total,
+        "host": max(total - short - loading - waited, 0.0) / total,
+    }
+
+
+def _overlap(start: Ints, end: Ints, spans: Ints) -> float:
+    """Length that intervals have in common with spans, both ascending; overlapping spans count once."""
+    if not len(spans) or not len(start):
+        return 0.0
+    spans = union(*spans.T)
+    edges, covered = spans.ravel(), np.append(0, np.cumsum(np.diff(spans)))
+    values = np.column_stack([covered[:-1], covered[1:]]).ravel()
+    return float((np.interp(end, edges, values) - np.interp(start, edges, values)).sum())

@@ -16,13 +16,13 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.profiler.monitoring.watch import Meter
 from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.recording.collector import SampleStream
-from jouletrace.report.document import printable
-from jouletrace.report.reasons import no_energy
-from jouletrace.report.scale import quantity
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.shown import Shown
 from jouletrace.sensor.kinds import response_of
+from jouletrace.words.reasons import no_energy
+from jouletrace.words.scale import quantity
+from jouletrace.words.text import printable
 
 _SHOWN = 4
 """Ranges in a printed line."""

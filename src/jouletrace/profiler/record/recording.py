@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from jouletrace import analysis
+from jouletrace import analysis, higher
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, ClosedError, JouletraceError, RecorderDiedError, TakenError
@@ -170,10 +170,8 @@ class Recording(Shown):
         """
         if self.run is None:
             return str(self)
-        from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
-
         parts = largest(self.split) if self.split else []
-        return "\n".join([summary(self.split or self.run), *parts]) + self._saved()
+        return "\n".join([higher.summary(self.split or self.run), *parts]) + self._saved()
 
     def _saved(self) -> str:
         """The line that names its place; "" if it isn't saved."""
@@ -502,7 +500,7 @@ class Recording(Shown):
         if self.rank is not None:
             leave(traced, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
-        keep(run, self._place, own=self._session.folder is not None)
+        keep(run, self._place, taken=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:

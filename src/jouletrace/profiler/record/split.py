@@ -16,12 +16,8 @@ from uuid import uuid4
 from jouletrace.analysis.checks import endings
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpus import gpus_of, within
-from jouletrace.profiler.program.recorded import analyse_program, recorded
-from jouletrace.report.document import printable
-from jouletrace.report.program import main_parts
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, figure, quantity
+from jouletrace.profiler.program.recorded import analyse_program
+from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
@@ -30,6 +26,9 @@ from jouletrace.run.places import kernels_of
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.tracer.process_trace import ProcessTrace
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, figure, quantity
+from jouletrace.words.text import printable
 
 SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
@@ -131,7 +130,7 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
     by_name = {"energy_j": run.result("energy_total_j").value, "power_w": run.result("power_w").value}
     if split is not None:
-        for unit in main_parts(Parts(split)):
+        for unit in Parts(split).main():
             name = f"energy_{unit.name.replace(' ', '_')}_j"
             if (joules := unit.get("energy_total_j").value) is not None:
                 by_name[name] = (by_name.get(name) or 0.0) + joules
@@ -141,7 +140,7 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
 def largest(split: Run) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
     results = Parts(split)
-    units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
+    units = results.main() if results.gpus and results.units("phase") else results.units("kernel")
     rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
     short = short_names((unit.name or "?" for _, unit in rows), WIDTH)

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.serving.measured import Factors
 from jouletrace.arrays import Floats
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95
+from jouletrace.wings.serving.analysis.measured import Factors
 
 METHOD = "modelled"
 
