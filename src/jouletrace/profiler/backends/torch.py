@@ -70,8 +70,8 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
     if settings.detail != "model" and settings.mode != "compile":
         _check_parts(workload, settings, built, torch_device)
     prepared = Prepared(built, step, make_traceable=lambda: _traceable(built, step, torch_device))
-    if (generation := built.generation) is not None:
-        first = replace(built, call=generation(1))
+    if settings.task == "generate" and built.generation is not None:
+        first = replace(built, call=built.generation(1))
         prepared.make_first_token = lambda: make_step(first, torch_device, settings.mode)
     return prepared
 
