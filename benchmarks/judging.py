@@ -1,6 +1,6 @@
 """What judges share: options of their command lines, and intervals of figures beside their truths.
 
-Importing this makes the simulators of ``tests/support`` importable.
+Importing this makes the simulators of ``tests/support`` and ``tests/wings/serving`` importable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.run import Estimate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "wings" / "serving"))
 
 Case = tuple[Estimate, float]
 """A figure and its truth."""

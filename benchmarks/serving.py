@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
-from jouletrace.analysis.serving.steps import FACTORS, amounts_of, steps_in
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
 
@@ -22,6 +20,10 @@ def bills(run: Run, prompt: int = 0, answer: int = 0) -> np.ndarray:
 
 def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
+    # of a wing, which may not be here
+    from jouletrace.wings.serving.analysis.steady import Steady, requests_of, steady_window
+    from jouletrace.wings.serving.analysis.steps import FACTORS, amounts_of, steps_in
+
     steps, requests = steps_in(run), requests_of(run, 0)
     results, window = Parts(run), steady_window(requests)[:2]
     load = results.units("load")[0]

@@ -15,9 +15,9 @@ import numpy as np
 
 import judging  # noqa: F401  # makes scheduled_runs importable
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.streams import AnswerStream, add_streams
 from jouletrace.run import Run, load, tables
 from jouletrace.run.parts import Parts
+from jouletrace.wings.serving.analysis.streams import AnswerStream, add_streams
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving import bills
 

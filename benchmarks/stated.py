@@ -54,9 +54,13 @@ class Data:
         return _run(name, self.again)
 
 
+def _stored(name: str) -> Run:
+    return load(next(folder / name for folder in (RUNS, BUNDLED) if (folder / name).exists()))
+
+
 @cache
 def _run(name: str, again: bool) -> Run:
-    run = load(next(folder / name for folder in (RUNS, BUNDLED) if (folder / name).exists()))
+    run = _stored(name)
     return analyse(run) if again or not len(run.activity) else run
 
 
@@ -117,9 +121,9 @@ def mixed(kind: str, prompt: int) -> Compute:
 
 
 def served_phase(phase: str) -> Compute:
-    """Joules per request of a phase, served and by ``profile``."""
-    names = "serving-short-h200.zip", "llama-generate-h200.zip"
-    return lambda data: serving.phase_ratios(*map(data.run, names), phase)
+    """Joules per request of a phase, served and as ``profile`` of 0.3 measured it: phases by themselves, with idle."""
+    profiled = _stored("llama-generate-h200.zip")
+    return lambda data: serving.phase_ratios(data.run("serving-short-h200.zip"), profiled, phase)
 
 
 def compared(run: Run, metric: str):

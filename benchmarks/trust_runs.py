@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "wings" / "serving"))
 sys.path.insert(0, str(Path(__file__).parent / "estimator"))
 import logs
 
@@ -25,7 +26,6 @@ import programs
 import scenarios
 from boards import true_level_w
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.steady import requests_of, steady_window
 from jouletrace.formats.importers import read_files
 from jouletrace.profiler import profile as profiling
 from jouletrace.profiler.monitoring.monitor import monitor
@@ -34,6 +34,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Estimate, Run
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.wings.serving.analysis.steady import requests_of, steady_window
 from measurands import LateStep
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS, energy_between

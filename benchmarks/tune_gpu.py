@@ -27,13 +27,14 @@ from typing import Any
 import numpy as np
 
 from jouletrace.campaign.limits import Limit, joint, parse_limits
-from jouletrace.campaign.servers import BenchRequests, ServerTarget
 from jouletrace.campaign.targets import Target, WorkloadTarget, applied, parse_over, words_of
 from jouletrace.campaign.tune import run_tune, shares_of, target_of
 from jouletrace.campaign.worker import last_line
 from jouletrace.profiler.progress import reported
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Estimate, load
+from jouletrace.wings.serving.request_options import RequestOptions
+from jouletrace.wings.serving.target import ServerTarget
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Grid(WorkloadTarget):
 
     def measure(self, setting, seconds, place, process):
         """See ``Target``; ``seconds`` are what it takes."""
-        settings = replace(applied(setting, self._settings), detail="model", phases=False, target_ci=GOAL)
+        settings = replace(applied(setting, self._settings), detail="model", first_token=False, target_ci=GOAL)
         self._order({"do": "profile", "settings": asdict(settings), "folder": str(place)}, place)
 
 
@@ -96,7 +97,7 @@ def grid_target(name: str, settings: ProfileSettings, limits: Sequence[Limit]) -
     if not case.server:
         return Grid(name, settings, 120.0)
     url, *command = case.words(name, settings.device)
-    return ServerTarget(url, command, settings, 120.0, BenchRequests(GRID_S, *TOKENS), joint(limits))
+    return ServerTarget(url, command, settings, 120.0, RequestOptions(GRID_S, *TOKENS), limits)
 
 
 def grid_of(target: Target, settings: list[dict], folder: Path, limit: Limit | None, until_s: float) -> list[dict]:
@@ -181,7 +182,9 @@ def tuned(name: str, device: str, over: dict, limits: Sequence[Limit], folder: P
     case, began_s = CASES[name], time.monotonic()
     settings = ProfileSettings(device=device, **case.options)
     with reported(True) as progress:
-        target = target_of(case.words(name, device), settings, limits, 120.0, over, BenchRequests(VISIT_S, *TOKENS))
+        target = target_of(
+            case.words(name, device), settings, limits, 120.0, over, asdict(RequestOptions(VISIT_S, *TOKENS))
+        )
         first = {} if case.server else {dimension: str(values[0]) for dimension, values in over.items()}
         tuning, ended_by = run_tune(
             target, over, folder, limits=limits, against=first, budget_s=budget_s, progress=progress

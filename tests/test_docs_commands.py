@@ -13,24 +13,20 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import import_logs
 import import_timelines
 import jouletrace as jt
 from documented import PAGES, blocks, commands
-from jouletrace.analysis import analyse
 from jouletrace.campaign import repeats, sweep, tune
 from jouletrace.cli import app, main
 from jouletrace.comparing.paired import paired
 from jouletrace.profiler import ab, calibrate, profile
 from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program
-from jouletrace.profiler.serving import bench as serving
 from jouletrace.run import load
 from places import REPOSITORY
-from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import aiperf_line, vllm_object
 from shipped import ABSENT, is_absent, is_known
 
@@ -40,16 +36,11 @@ RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profi
 """Pages whose commands run here, with stand-ins for measuring. Each line of studies.md names a test that runs it."""
 
 ELSEWHERE = {
-    "bench URL": "tests/cli/test_bench.py",
+    "bench URL": "tests/wings/serving/test_command.py",
     "bill RUN STEPS": "the same with names",
     "bill RUN steps.jsonl": "the same with names",
     "import FOLDER": "tests/wings/logs/test_mig_folder.py",
-    "import bmk_result.json power.csv": "tests/formats/importers/test_inferencex.py",
-    "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
-        "tests/wings/mig/test_serving.py"
-    ),
-    "mig bench llama-1b gpt2 --slices 3g.40gb,2g.20gb --device sim:h100 --rate 1,2 --input-tokens 64 "
-    "--output-tokens 32": "tests/wings/mig/test_serving.py",
+    "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
     "show grid": "tests/campaign/test_sweep.py",
@@ -142,11 +133,10 @@ def desk(tmp_path_factory):
     rows = [{**row, "last_ns": row["first_ns"] + 10**8, "input_tokens": 9, "output_tokens": 5} for row in rows]
     (folder / "profile_export.jsonl").write_text("".join(aiperf_line(row) + "\n" for row in rows))
     (folder / "result.json").write_text(json.dumps(vllm_object(rows)))
-    level = scheduled_level(Law(), *drawn(np.random.default_rng(1), 4, 8, (9, 99), (5, 20)))
-    served, _, scheduled = scheduled_run(Law(), [level])
-    log_of(folder / "steps.jsonl", rows_of(served))
-    served.save(folder / "runs" / "bench")
-    analyse(server_run(scheduled)).save(folder / "runs" / "server")
+    if "serving" not in ABSENT:
+        import scheduled_runs
+
+        scheduled_runs.write_server(folder)
     for name in ("train.py", "attention.py", "file.py", "benchmark", "load-generator", "model.onnx", "gpt2.engine"):
         (folder / name).write_text("def make(): ...\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -171,11 +161,11 @@ def stand_in(patch):
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
     patch.setattr(sweep, "run_sweep", reached)
     patch.setattr(tune, "run_tune", reached)
-    patch.setattr(serving, "bench", reached)
     patch.setattr(program, "run_program", reached)
     for wing, name, instead in (
         ("fleet", "engine.open_host", reached),
         ("mig", "sweep.sweep", reached),
+        ("serving", "client.bench.bench", reached),
         ("toolchain", "convert.convert", reached),
         ("toolchain", "trace.trace", reached),
         ("toolchain", "trtexec.profile_engine", lambda *a, **o: one),

@@ -102,6 +102,23 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+MOST_LAYERS = 9
+
+
+def test_the_core_has_few_layers():
+    """A package is in the layer above the highest of those that it imports."""
+    packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()} - {"wings"}
+    below = {
+        name: {other for path in (PACKAGE / name).rglob("*.py") for other in imports_of(path)} & packages - {name}
+        for name in packages
+    }
+    layers: dict[str, int] = {}
+    while len(layers) < len(packages):
+        free = [name for name in packages - layers.keys() if below[name] <= layers.keys()]
+        layers |= {name: 1 + max((layers[other] for other in below[name]), default=0) for name in free}
+    assert max(layers.values()) <= MOST_LAYERS, sorted(layers.items(), key=lambda one: one[1])
+
+
 def test_every_wing_is_in_the_table():
     assert {path.name for path in (PACKAGE / "wings").iterdir() if (path / "__init__.py").exists()} <= set(WINGS)
 

@@ -7,19 +7,20 @@ Each folder in ``jouletrace.wings`` is a wing. Other packages name theirs by an 
 
 A wing names modules, which are imported at first use. A wing that isn't there is missing from all tables, and nothing
 else changes; one that can't be imported is left out with a warning. Words and rules of warnings
-(``report.reasons``, ``analysis.rules``) stay in the core, since a Run can be read without the wing that made it.
+(``words.reasons``, ``analysis.rules``) stay in the core, since a Run can be read without the wing that made it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import MappingProxyType
+from typing import Any
 
 ENTRY_POINTS = "jouletrace.wings"
 """The group of entry points, and the package of the wings that come with jouletrace."""
@@ -36,8 +37,10 @@ class Wing:
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
-        divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, which divides the
-            GPU's energy between them (``analysis.serving.shared.Divider``).
+        kinds: Fact of the workload of a Run: module that determines and words its figures (``report.kinds.KindOfRun``).
+        divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, by which the wing
+            of servers divides the GPU's energy between them.
+        targets: What ``tune`` can measure besides workloads and programs: module (``campaign.targets.MoreTargets``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
@@ -51,7 +54,9 @@ class Wing:
     backends: Mapping[str, str] = field(default_factory=dict)
     model_files: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     divisions: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +92,17 @@ def registered(kind: str, core: Mapping[str, str] = MappingProxyType({})) -> dic
     for wing in wings().values():
         found |= {name: module for name, module in getattr(wing, kind).items() if name not in found}
     return found
+
+
+def kind_of(facts: Mapping[str, object]) -> Any:
+    """The module of ``kinds`` for the facts of a Run's workload, a ``report.kinds.KindOfRun``; None if none does."""
+    kinds = registered("kinds")
+    return next((import_module(kinds[fact]) for fact in kinds if fact in facts), None)
+
+
+def lacking(facts: Mapping[str, object], lent: Iterable[str]) -> str:
+    """The first of facts that wings read (``lent``) that is there while its wing isn't; "" for none."""
+    return next((fact for fact in lent if fact in facts and fact not in registered("kinds")), "")
 
 
 def _shipped() -> Iterator[tuple[str, Callable[[], object]]]:

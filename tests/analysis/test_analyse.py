@@ -13,7 +13,6 @@ from places import REPOSITORY
 STORED = {
     "program": "tests/frozen/programs/lora_accum.zip",
     "profile": "src/jouletrace/bundled/deit-b-64-graph-h100.zip",
-    "bench": "docs/results/runs/serving-short-h200.zip",
 }
 
 

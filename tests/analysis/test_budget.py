@@ -3,18 +3,18 @@
 import json
 import math
 
-import pyarrow as pa
 import pytest
 
-from jouletrace import report
-from jouletrace.analysis import OFFSET_W, analyse, budgets
+from jouletrace.analysis import analyse
+from jouletrace.analysis.budget import OFFSET_W, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.report import budget as shown
-from jouletrace.report import to_json_object
-from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.stats import Z95, expanded
+from jouletrace.run import MODEL_UNIT, load
+from jouletrace.stats.interval import Z95, expanded
 from places import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("fits_once")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def windows():
 
 
 @pytest.fixture(scope="module")
-def program():
+def program(fits_once):
     """A training program on an H200."""
     return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
 
@@ -64,7 +64,6 @@ def test_power_and_energy_above_idle_have_budgets_of_their_own(windows):
     assert all(term.source != "idle power" for one in (energy, power) for term in one.terms)
 
 
-@pytest.mark.thorough
 def test_the_budget_of_a_part_is_its_interval(program):
     rows = [row for row in program.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted(rows, key=lambda row: -row["value"])[1:6]
@@ -79,7 +78,6 @@ def test_the_budget_of_a_part_is_its_interval(program):
     assert {"noise of the readings", "response of the sensor"} <= every
 
 
-@pytest.mark.thorough
 def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program)
     assert found.unit == MODEL_UNIT
@@ -93,26 +91,6 @@ def test_the_offsets_of_several_gpus_add_up():
     (found,) = budgets(run)
     (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(2 * OFFSET_W * run.result("iteration_time_s").value / math.sqrt(3))
-
-
-@pytest.mark.thorough
-def test_a_valid_load_has_a_budget_and_no_other():
-    run = load(REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip")
-    status = ["error" if row["level"] == 0 and row["id"] == 5 else "ok" for row in run.requests.to_pylist()]
-    run.requests = tables.changed(run.requests, "status", pa.array(status, run.requests.schema.field("status").type))
-    found = budgets(analyse(run))
-    assert [one.name for one in found] == ["4/s", "8/s", "16/s"]
-    for one in found:
-        stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
-        assert stated == pytest.approx(one.figure.half_width / Z95)
-        (offset,) = (term.u for term in one.terms if term.source.startswith("offset"))
-        assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
-    first = to_json_object(analyse(run))["headline"]
-    share = found[-1].figure.value / first["figure"]["value"]
-    limits = [math.sqrt(3) * term.u / share for term in found[-1].terms if not term.stated]
-    half = (first["figure"]["high"] - first["figure"]["low"]) / 2
-    assert first["absolute"] == pytest.approx(expanded(half, limits), rel=1e-3)
-    assert "(show --budget)" in report.render([run], width=120)
 
 
 def test_a_budget_is_printed_and_given_as_json(windows):

@@ -243,11 +243,21 @@ def test_without_a_counter_there_is_nothing_to_compare():
     assert analyse(profile()).result("counter_ratio").reason == "no_counter"
 
 
-@pytest.mark.parametrize(("gained_s", "said"), [(0.0, False), (0.03, False), (-3600.0, True), (0.5, True)])
-def test_a_clock_that_was_set_is_reported(gained_s, said):
+@pytest.mark.parametrize(
+    ("seconds", "gained_s", "said"),
+    [
+        (11, 0.0, False),
+        (11, 0.03, False),
+        (11, -3600.0, True),
+        (11, 0.5, True),
+        (600, 0.3, False),  # a time daemon slews by 500 ppm (adjtimex(2)): 0.3 s in ten minutes
+        (600, 1.5, True),
+    ],
+)
+def test_a_clock_that_was_set_is_reported(seconds, gained_s, said):
     pairs = [
         {"time_ns": START, "monotonic_ns": 7},
-        {"time_ns": ns(11 + gained_s), "monotonic_ns": 7 + 11_000_000_000},
+        {"time_ns": ns(seconds + gained_s), "monotonic_ns": 7 + seconds * 1_000_000_000},
     ]
     codes = [warning.code for warning in analyse(profile(clock_pairs=pairs)).warnings]
     assert codes == (["clock_stepped"] if said else [])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse, kernel_times, parts
+from jouletrace.analysis import analyse, kernel_powers, parts
 from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts
@@ -230,7 +230,7 @@ def test_rows_of_too_short_a_recording_are_by_averages_and_agree_with_those_of_a
 
 @pytest.mark.thorough
 def test_of_very_many_kinds_those_with_the_most_time_have_energies(trained, monkeypatch):
-    monkeypatch.setattr(kernel_times, "MOST_KINDS", 20)
+    monkeypatch.setattr(kernel_powers, "MOST_KINDS", 20)
     copy = copied(trained)
     three_seconds(copy)
     analyse(copy)

@@ -38,7 +38,7 @@ def recorded():
 def test_its_integral_is_the_energy_of_its_iteration(recorded):
     run, powers = recorded
     found = waveform_of(run)
-    assert found.known.all()
+    assert found.has_power.all()
     whole = powers.recorded.rows([found.edges_ns[[0, -1]]]).energies.interval()[0][1]
     assert found.energy_j == pytest.approx(whole, rel=1e-4)
     mean = run.result("energy_total_j").value * run.result("closure_kernels").value

@@ -129,13 +129,13 @@ def sixteen(monkeypatch):
 def test_a_recording_is_locked_from_nothing_but_the_range_of_rates(long):
     activity, _, readings = long
     known = Attempts()
-    found = lock(activity, SEARCHED, readings, known=known)
+    found = lock(activity, SEARCHED, readings, earlier=known)
     assert found.search.rate_hz == pytest.approx(1225.0, abs=0.1)
     assert found.fit.residual_rms_w < 0.4
     assert found.fit.power_w == pytest.approx([*WATTS, 120.0], abs=3.0)
     assert np.mean(found.fit.observer.track.rates_hz()) == pytest.approx(1225.0, abs=0.02)
     # the same place by another range is not fitted again
-    again = lock(activity, replace(SEARCHED, rates_hz=(1223.7, 1226.3)), readings, known=known)
+    again = lock(activity, replace(SEARCHED, rates_hz=(1223.7, 1226.3)), readings, earlier=known)
     assert again.fit is found.fit
     assert len(known.locks) == 1
 

@@ -85,7 +85,7 @@ def test_long_and_short_spans_of_a_record_go_together():
     truth = energy(440.0) - energy(2.0) - energy(30.0) + energy(20.0)
     assert low[0] <= truth <= high[0]
     assert mean[0] == pytest.approx(found.energy_j[0] - found.energy_j[1])
-    assert found.known.all()
+    assert found.has_energy.all()
 
 
 @pytest.mark.thorough

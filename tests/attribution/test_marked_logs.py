@@ -75,6 +75,6 @@ def test_a_short_job_between_long_ones_has_an_energy():
     times_s, values_w, spans, truth = log(6, jobs=2)
     spans, steady = np.vstack([[[3.2, 5.4]], spans]), 80.0 * 2.2
     found = solved(times_s, values_w, spans)
-    assert found.known.all()
+    assert found.has_energy.all()
     assert found.low_j[0] <= steady <= found.high_j[0]
     assert ((found.low_j[1:] <= truth) & (truth <= found.high_j[1:])).all()

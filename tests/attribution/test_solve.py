@@ -47,7 +47,7 @@ def dense(chain, problem):
     lever = np.zeros((N, size))
     for i in range(N):
         lever[i, 3 * i : 3 * i + 6] = chain.energy[i]
-    spans, own = problem.spans.toarray(), np.diag(chain.own)
+    spans, own = problem.spans.toarray(), np.diag(chain.own_variance)
     unknowns = problem.unknowns
     shows = np.eye(size)[chain.seen]
     lever = spans @ lever

@@ -109,7 +109,7 @@ def test_each_span_without_an_energy_has_its_reason():
     start = [START_S, START_S, end - 0.1, START_S + 0.5]
     found = span_energies(record, response, ns(*start), ns(START_S + 1, START_S, end + 1, START_S + 0.5001))
     assert found.reason == [None, "empty_window", "outside_record", "sensor_too_slow"]
-    assert np.array_equal(found.known, [True, False, False, False])
+    assert np.array_equal(found.has_energy, [True, False, False, False])
     assert np.isnan(found.energy_j[1:]).all()
     nothing = span_energies(Readings(np.empty(0, np.int64), np.empty(0)), response, ns(1.0), ns(2.0))
     assert nothing.reason == ["no_samples"]

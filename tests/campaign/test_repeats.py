@@ -180,6 +180,24 @@ def test_an_interruption_keeps_the_runs_that_there_are_and_the_same_command_goes
     assert whole.result("energy_total_j").method == "runs"
 
 
+def test_a_run_that_has_no_figures_yet_is_measured_again(monkeypatch, tmp_path):
+    """It was interrupted after its record was complete, before figures were made of that."""
+    ran = []
+
+    def here(workload, settings, folder):
+        ran.append(folder.name)
+        run = one_run(300.0, simulated=True)
+        save(run if len(ran) == 2 else analyse(run), folder)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(repeats, "profile_in_child", here)
+    _, tally = profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
+    assert isinstance(tally.ended_by, KeyboardInterrupt)
+    _, tally = profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
+    assert (ran, tally.ended_by, tally.before) == (["1", "2", "2"], None, 1)
+
+
 def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_path):
     code = """
         import sys, time

@@ -145,6 +145,9 @@ def test_the_reference_is_what_the_options_say_unless_another_is_named():
     over = parse_over(["batch=1,8", "mode=eager,graph"])
     assert setting_of(replace(SETTINGS, batch=2), over, {}) == {"batch": 2, "mode": "eager"}
     assert setting_of(SETTINGS, over, {"mode": "graph"}) == {"batch": None, "mode": "graph"}
+    configured = replace(SETTINGS, config={"attn_implementation": "sdpa", "layers": "2"})
+    over = parse_over(["attention=eager,sdpa", "layers=1,2"])
+    assert setting_of(configured, over, {}) == {"attention": "sdpa", "layers": "2"}
     with pytest.raises(BadInputError, match="names no dimension"):
         setting_of(SETTINGS, over, {"dtype": "fp16"})
 
@@ -360,13 +363,13 @@ def test_no_visit_begins_after_the_budget(tmp_path, start):
 
 
 @pytest.mark.parametrize(("limit", "apart"), [("", False), ("time<5ms", False), ("tpot<20ms", True)])
-def test_phases_of_generation_are_measured_where_a_limit_is_on_tokens(limit, apart):
+def test_the_first_token_is_timed_where_a_limit_is_on_tokens(limit, apart):
     settings = replace(SETTINGS, task="generate", seq_len=32, max_new_tokens=4)
     target = target_of(["llama-1b"], settings, parse_limits(limit or None), 60.0)
     orders = []
     target._order = lambda order, place: orders.append(order["settings"])
     target.measure({"batch": 1}, 1.0, Path("none"), 0)
-    assert orders[0]["phases"] is apart
+    assert orders[0]["first_token"] is apart
 
 
 def test_too_many_settings_are_asked_about(tmp_path, start):

@@ -4,11 +4,12 @@ import csv
 import io
 import json
 
+import pyarrow as pa
 import pytest
 
 from commands import command
 from jouletrace.run import save, tables
-from make_runs import START, profile_run
+from make_runs import START, gpu, profile_run
 
 
 def run_of(batch, scale, iterations=0):
@@ -105,3 +106,25 @@ def test_names_of_files_are_escaped(grid, capsys):
     save(run_of(8, 0.2), grid / "points" / "\x1b[31mred")
     for form in ("table", "csv", "markdown", "latex"):
         assert "\x1b" not in command(capsys, "show", str(grid), "--format", form).out
+
+
+def test_budgets_of_several_runs_are_tables_one_below_the_other_and_one_list_in_json(capsys, tmp_path):
+    runs = [str(save(run_of(batch, 1.0, 5), tmp_path / f"b{batch}")) for batch in (8, 64)]
+    text = command(capsys, "show", *runs, "--budget").out
+    assert text.splitlines()[0] == "deit-base: budget of uncertainty"
+    assert text.count("budget of uncertainty") == 2
+    first = next(line for line in text.splitlines() if line.startswith("scatter of windows")).split()
+    combined_mj = 1e3 * float(text.partition("combined standard uncertainty ")[2].split()[0])
+    assert float(first[-2]) == pytest.approx(100 * (float(first[-3]) / combined_mj) ** 2, abs=0.6)
+    assert len(json.loads(command(capsys, "show", *runs, "--budget", "--json").out)) == 2
+
+
+def test_doubtful_powers_of_a_run_are_shown_where_one_of_its_gpus_has_none(capsys, tmp_path):
+    run = profile_run(kernels=4)
+    run.devices.append(gpu(id="GPU-other"))
+    row = {"device": "GPU-other", "unit": 5, "seconds": 1e-3, "reason": "not_resolved"}
+    run.divided = pa.concat_tables([run.divided, tables.from_rows([row], "divided")])
+    run.warn("powers_doubtful", "powers are doubtful")
+    said = command(capsys, "show", str(save(run, tmp_path / "run")))
+    assert (said.code, said.err) == (0, "")
+    assert "powers are doubtful" in command(capsys, "show", str(tmp_path / "run"), "-v").out

@@ -50,8 +50,6 @@ def test_a_width_in_which_nothing_can_be_read_is_not_taken(capsys, workspace, mo
         "profile gemm -d sim:h100 --target-ci ٣%",
         "sweep gemm -d sim:h100 --batch ٣",
         "sweep gemm -d sim:h100 --power-limit 1_0",
-        "bench http://127.0.0.1:9 --rate ٣",
-        "bench http://127.0.0.1:9 --rate 1 --input-tokens ٣",
         "run --duty ٣/60 -d cpu true",
         "show R --price ٣EUR",
         "compare R R --fail-if energy>٣%",

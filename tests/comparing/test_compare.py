@@ -648,6 +648,11 @@ def test_operators_that_were_pooled_are_compared_only_with_the_same_operators(ch
     assert matched(compare(pooled(), pooled(**changed))) == expected
 
 
+def test_an_operator_is_the_same_whatever_kernels_it_launches():
+    a, b = (listing("op", mm("f16[8]"), {**mm(None, name=name), "level": "kernel", "parent": 1}) for name in ("k", "l"))
+    assert matched(compare(a, b)) == ([()], [], [])
+
+
 def test_a_kernel_with_another_name_is_measured_by_its_operator():
     a, b = (listing("kernel", mm(None, name=name)) for name in ("gemm_64", "gemm_128"))
     found = compare(a, b)

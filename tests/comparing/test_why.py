@@ -351,6 +351,7 @@ def test_small_changes_of_all_kernels_are_named_together_where_none_is_shown():
     assert not any(row.certain for row in found.why.rows)
     (first,) = found.why.first
     assert first.terms["time"] == pytest.approx(first.value)
+    assert first.how in {row.how for row in found.why.rows}, "all of them were matched in one way"
     assert "products longer" in said(found)
 
 

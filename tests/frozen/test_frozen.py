@@ -7,11 +7,14 @@ import pytest
 
 import frozen
 from cupti_records import KERNEL, MEMCPY, MEMSET, RUNTIME, field, records_by_kind
-from frozen import COMPARED, PROGRAMS, SIMULATED, STORED
+from frozen import PROGRAMS, SIMULATED
 from jouletrace.run import load
 from printed_sums import sums_of
-from shipped import ABSENT
+from shipped import ABSENT, is_read
 from thinned import thinned
+
+STORED = [path for path in frozen.STORED if is_read(path.stem)]
+COMPARED = [names for names in frozen.COMPARED if all(map(is_read, names))]
 
 TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
 """By kind of Run: of a value, relative, and of the ends of its interval, in half-widths. Stored Runs state what they

@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 from jsonschema import Draft202012Validator
 
-from commands import command, done
+from commands import done
 from documented import blocks
 from frozen import PROGRAMS, STORED
 from jouletrace.report import json_schema
@@ -158,13 +158,6 @@ def jq(program, *words):
     return subprocess.run(
         ["jq", "-r", program], input=done(*words).out, capture_output=True, text=True, check=True
     ).stdout
-
-
-def test_an_older_schema_is_of_the_json_of_whole_runs_alone(capsys):
-    for more in ((), ("--json", "--by", "op"), ("--json", "--budget"), ("-f", "csv")):
-        said = command(capsys, "show", str(TWO_GPUS), "--schema", "2", *more)
-        assert said.code == 2
-        assert "--schema 2: of --json alone" in said.complaint
 
 
 def test_names_of_very_many_words_are_few_steps(tmp_path):

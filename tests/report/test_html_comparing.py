@@ -65,11 +65,14 @@ def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
     assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
 
 
-def changed_norms():
-    """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides."""
+def changed_norms(by=1.0):
+    """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides; times all scaled."""
     norm = USUAL[-1]._replace(seconds=3e-3)
     evil = Kernel(EVIL, EVIL, EVIL, 1, 2e-3, 500.0)
-    a, b = explained(), explained((*USUAL[:-1], norm, evil), mode="graph")
+    a, b = (
+        explained(tuple(one._replace(seconds=by * one.seconds) for one in some), idle_s=by * 1e-3, mode=mode)
+        for some, mode in ((USUAL, "eager"), ((*USUAL[:-1], norm, evil), "graph"))
+    )
     return compare([(a, "a")], [(b, "b")]), [a, b]
 
 
@@ -87,6 +90,12 @@ def test_the_flame_graph_is_as_wide_as_the_difference_of_each_cause():
     assert EVIL not in text
     assert 'id="data-compared0"' in text
     assert 'data-plots="waterfall"' in text
+
+
+def test_a_flame_graph_of_millijoules_has_the_causes_of_one_of_joules():
+    joules, millijoules = (difference(changed_norms(by)[0])["nodes"] for by in (1.0, 1e-3))
+    assert [node[1] for node in joules] == [node[1] for node in millijoules]
+    assert [1e-3 * node[4] for node in joules] == pytest.approx([node[4] for node in millijoules], rel=1e-3)
 
 
 def test_the_waterfall_goes_from_a_to_b():

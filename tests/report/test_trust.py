@@ -17,8 +17,8 @@ from jouletrace.analysis.rules import ATTRIBUTION
 from jouletrace.attribution import checks as attribution_checks
 from jouletrace.bundled import bundled_runs
 from jouletrace.report import render
-from jouletrace.report.reasons import ACTIONS, FLAGS, REASONS
 from jouletrace.run import DeviceInfo, Estimate, Run, load, tables
+from jouletrace.words.reasons import ACTIONS, FLAGS, REASONS
 from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
 from places import REPOSITORY
 from shipped import ABSENT

@@ -9,10 +9,9 @@ from walk import FORMS, entered, printed
 
 RUNS = [
     REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip",
-    REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip",
     REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip",
 ]
-"""A profile with layers, a server under load, a program: each the longest way of its kind."""
+"""A profile with layers, a program: each the longest way of its kind."""
 
 MOST_STAYS, MOST_OF_TOUR = 7, 33
 
@@ -24,7 +23,8 @@ def test_a_print_enters_few_packages(path, name):
     """Stays: how often control enters a package coming from another one, by a call or by a return.
 
     Calls into ``run`` and ``stats`` belong to whoever makes them: types that all packages share, and functions of
-    numbers. A tour counts the first call of each function alone, these included, as a reader follows them.
+    numbers. A tour counts the first call of each function alone, these included, as a reader follows them; but
+    for words, which belong to whoever says them.
     """
     FORMS[name](jt.load(path))  # modules are imported
     run = jt.load(path)

@@ -53,6 +53,17 @@ def test_title_axes_and_legend_say_what_is_drawn():
     assert "encoder.layer.0: 1.744 ±\N{NO-BREAK SPACE}0.018\N{NO-BREAK SPACE}J" in said
 
 
+def test_a_model_is_named_in_full_where_there_is_room_and_cut_where_there_is_none():
+    name, width = "sentence-transformers/MiniLM", 1200
+    whole, cut = (
+        texts(ElementTree.fromstring(picture(profile_run(kernels=2, name=times * name), width=width)[0]))[0]
+        for times in (1, 5)
+    )
+    assert whole.startswith(f"{name} · ")
+    assert "4.652" in cut
+    assert len(cut) * 10 < width  # a bold letter of 17 px is about 10 px wide
+
+
 def test_a_bin_of_which_nothing_is_known_is_a_hole():
     root = ElementTree.fromstring(picture(profile_run(kernels=2))[0])
     line = next(path for path in root.iter(f"{SVG}path") if path.get("class") == "stroke")

@@ -253,6 +253,15 @@ def test_what_may_be_in_any_text_is_left_there(tmp_path, monkeypatch, name, valu
     assert "***" not in all_text(tmp_path)
 
 
+@pytest.mark.parametrize(("value", "left"), [("907318245", True), ("9073182456", False)])
+def test_a_number_of_ten_digits_that_is_a_key_is_masked(tmp_path, monkeypatch, value, left):
+    """One of nine may be any number: a size, a time."""
+    monkeypatch.setenv("SERVICE_TOKEN", value)
+    save(run_with(f"refused: {value}, beside 1{value}1"), tmp_path / "run")
+    assert (all_text(tmp_path).count(f"refused: {value}, ") >= 6) == left
+    assert all_text(tmp_path).count(f"beside 1{value}1") >= 6, "a part of another number"
+
+
 @pytest.mark.parametrize("value", ["power", "EMPTY", "abcd", "123456", "not-needed"])
 def test_a_word_that_is_a_key_is_masked_where_it_is_announced(tmp_path, monkeypatch, value):
     monkeypatch.setenv("OPENAI_API_KEY", value)

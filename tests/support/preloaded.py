@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from shipped import ABSENT
+
 _IMPORTED = (
     "jouletrace.analysis.checks",
     "jouletrace.attribution.attribute",
@@ -36,8 +38,7 @@ _IMPORTED = (
     "jouletrace.profiler.monitoring.monitor",
     "jouletrace.profiler.program.program",
     "jouletrace.profiler.program.recorded",
-    "jouletrace.profiler.serving.exchanges",
-    "jouletrace.profiler.serving.protocol",
+    *(() if "serving" in ABSENT else ("jouletrace.wings.serving.client.exchanges",)),
     "jouletrace.recording.worker",
     "jouletrace.report.console",
     "jouletrace.report.content",

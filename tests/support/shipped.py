@@ -14,6 +14,7 @@ WINGS: dict[str, set[str]] = {
     "logs": set(),
     "mig": {"serving"},
     "runtimes": set(),
+    "serving": set(),
     "toolchain": {"runtimes", "traces", "logs"},
     "traces": set(),
     "trainers": set(),
@@ -31,6 +32,11 @@ def is_absent(path: object) -> bool:
     """True of a file of a wing that isn't here."""
     match = re.search(r"\bwings/(\w+)/", str(path))
     return match is not None and match[1] in ABSENT
+
+
+def is_read(name: str) -> bool:
+    """True of a stored Run, by its name, whose figures no absent wing determines."""
+    return not ("serving" in ABSENT and name.startswith("serving"))
 
 
 def is_known(words: Sequence[str]) -> bool:

@@ -12,8 +12,7 @@ __getattr__ = public_names(
     {
         "budget": "OFFSET_W budgets",
         "iterations": "fill",
-        "kernel_powers": "pools",
-        "kernel_times": "by_operator",
+        "kernel_powers": "by_operator pools",
         "model": "idle_energies idle_level",
         "power": "power_record",
         "rules": "RULES",

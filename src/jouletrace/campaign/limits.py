@@ -15,26 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jouletrace.analysis.generation import FIRST_TOKEN
-from jouletrace.analysis.latency import LANE, latencies_s
+from jouletrace.analysis.latency import FIRST_TOKEN, LANE, MAY_MISS, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.serving import SLO_SHARE
 from jouletrace.report.sweep import EXCEEDS, MEETS, UNDECIDED, Entry, Judged
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import Z95, difference, percentile, ratio
 from jouletrace.stats.quantiles import student
 
-MAY_MISS = round(1 - SLO_SHARE, 9)
-"""Share of a server's requests that may miss an SLO."""
-
 SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": MAY_MISS, "tpot": None}
 """Quantities of a profile that may be limited, with the share of iterations that may exceed it; None of a mean. A first
-token is in time for 95 %, as under an SLO of ``bench``."""
+token is in time for 95 %, as under an SLO."""
 
-OF_REQUESTS = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
-"""Those of a server's requests."""
+OF_TOKENS = ("ttft", "tpot")
+"""Those of the tokens that a profile generates."""
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -60,7 +55,7 @@ class Limit:
     """A limit that a setting must meet.
 
     Attributes:
-        quantity: One of ``SHARES`` or ``OF_REQUESTS``; "time" is that per sample.
+        quantity: One of ``SHARES``, or of a target's; "time" is that per sample.
         bound: In seconds or, of a relative one, the largest increase above the reference as a share.
         relative: Whether it is relative.
         share: Of iterations that may exceed it; None of a mean.
@@ -91,7 +86,7 @@ class Joint(Limit):
 
 
 def joint(limits: Sequence[Limit]) -> Joint | None:
-    """Limits of requests as one, which 5 % may miss; None of none."""
+    """Limits that each request must meet as one, which 5 % may miss; None of none."""
     return Joint("requests", 1.0, False, MAY_MISS, tuple(limits)) if limits else None
 
 
@@ -100,7 +95,7 @@ def parse_limits(
 ) -> tuple[Limit, ...]:
     """Limits separated by commas: "p99<20ms", "time<+3%", "ttft<200ms,tpot<20ms"; none of None.
 
-    Those of ``OF_REQUESTS`` may lack a unit: they are seconds then.
+    ``shares`` has the quantities that may be limited; without "time" limits may lack a unit: they are seconds then.
 
     Raises:
         BadInputError: If one is anything else, or two limit the same quantity.
@@ -110,11 +105,11 @@ def parse_limits(
         match = _LIMIT.fullmatch(part.strip())
         quantity, percent, time, unit = ("", None, "0", "s") if match is None else match.groups()
         bound = float(percent) / 100 if percent else float(time) * _SECONDS[unit or "s"]
-        units = percent or unit or shares is OF_REQUESTS
+        units = percent or unit or "time" not in shares
         known = quantity in shares and quantity not in found and (quantity == "time" or not percent)
         if not known or not units or not 0 < bound < math.inf:
-            some = "ttft<0.5,tpot<50ms" if shares is OF_REQUESTS else "p99<20ms, time<+3% or ttft<200ms,tpot<20ms"
-            more = "" if shares is OF_REQUESTS else "; time may be in % above the reference"
+            some = "p99<20ms, time<+3% or ttft<200ms,tpot<20ms" if "time" in shares else "ttft<0.5,tpot<50ms"
+            more = "; time may be in % above the reference" if "time" in shares else ""
             raise BadInputError(
                 f"{option} {text!r}: write limits such as {some}: {', '.join(shares)}, each once, in ns, us, ms or s"
                 f"{more}"
@@ -123,13 +118,21 @@ def parse_limits(
     return tuple(found.values())
 
 
-def slo_of(text: str) -> dict[str, float]:
-    """Limits of ``--slo`` in seconds by name.
+def only(limits: Sequence[Limit], *, timed: bool) -> Limit | None:
+    """The limit of a target, if there is one; ``timed`` if its single iterations are.
 
     Raises:
-        BadInputError: As ``parse_limits``.
+        BadInputError: If there are several, or it limits what the target doesn't have.
     """
-    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", OF_REQUESTS)}
+    limit = limits[0] if limits else None
+    said = f"--limit {','.join(map(str, limits))}"
+    if len(limits) > 1 or (limit is not None and limit.quantity in OF_TOKENS):
+        raise BadInputError(f"{said}: one limit, on p50, p90, p95, p99 (latency of an iteration) or time")
+    if limit is not None and limit.share is None and not limit.relative:
+        raise BadInputError(f"{said}: a mean time is limited relative to the reference: time<+3%, or p50<…")
+    if limit is not None and limit.share is not None and not timed:
+        raise BadInputError(f"{said}: a program's iterations aren't timed; limit its time: time<+3%")
+    return limit
 
 
 def counts(latencies_s: Floats, bound_s: float, block: int | None = None) -> Counts:
@@ -246,8 +249,7 @@ def _time_s(run: Run, limit: Limit) -> Estimate:
         time = run.result("iteration_time_s")
         time = time if time.value is not None else run.result("latency_s")
         return time.scaled(1 / (run.workload.get("items") or 1))
-    made = run.workload.get("generation")
-    after_first = 0.0 if made is None else made["tokens"] / (run.workload.get("items") or 1) - 1
+    after_first = (run.workload.get("new_tokens") or 1) - 1
     if after_first <= 0:
         return Estimate.null("no_iterations")
     return difference(run.result("latency_s"), run.result("time_to_first_token_s")).scaled(1 / after_first)

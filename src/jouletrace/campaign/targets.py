@@ -18,6 +18,7 @@ import numpy as np
 
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.arrays import Floats
+from jouletrace.campaign.limits import Limit, only
 from jouletrace.campaign.repeats import is_measured, merge, numbered, run_at
 from jouletrace.campaign.worker import Worker, check_done, last_line, listen, reason_of
 from jouletrace.devices import open_device
@@ -29,11 +30,11 @@ from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.headline import ENERGY
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Setting, SettingRow
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.masking import masked, masked_arguments
 from jouletrace.run.parts import Parts
+from jouletrace.words.reasons import reason
 from jouletrace.workloads import resolve
 
 _FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dtype": str, "backend": str, "hint": str}
@@ -121,6 +122,13 @@ class Target(Protocol):
             BadInputError: With the first.
         """
 
+    def limit(self, limits: Sequence[Limit]) -> Limit | None:
+        """The limit that settings must meet, of those that the user gave; None for none.
+
+        Raises:
+            BadInputError: If they can't be limits of this.
+        """
+
     def claim(self) -> dict[str, Any]:
         """The facts that a resumed campaign must have in common with the one before."""
 
@@ -170,6 +178,31 @@ class Target(Protocol):
         """The command that applies a setting."""
 
 
+class MoreTargets(Protocol):
+    """The interface of a module of ``Wing.targets``.
+
+    Attributes:
+        SHARES: Quantities that may be limited, with the share that may exceed it, as of ``limits``.
+        RequestOptions: Dataclass of what visits send, whose fields (``option.option``) are options of ``tune``.
+    """
+
+    SHARES: Mapping[str, float | None]
+    RequestOptions: type
+
+    def takes(self, words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
+        """True if words name a target of this module; ``over`` has what varies."""
+
+    def target_of(
+        self,
+        words: Sequence[str],
+        settings: ProfileSettings,
+        limits: Sequence[Limit],
+        limit_s: float,
+        requests: Mapping[str, Any],
+    ) -> Target:
+        """The target; ``requests`` are values of fields of ``RequestOptions``."""
+
+
 class WorkloadTarget:
     """A workload, profiled in a child process that visits several settings; see ``Target``.
 
@@ -178,7 +211,7 @@ class WorkloadTarget:
         settings: The options of all profiles.
         limit_s: Seconds after which a visit is ended.
         long: Whether a visit times iterations for all of its seconds: of these a percentile is limited.
-        phases: Whether a visit measures the phases of generation, too: a limit on tokens needs them.
+        first_token: Whether a visit times the first token, too: a limit on tokens needs it.
         start: Starts a child process.
     """
 
@@ -191,11 +224,11 @@ class WorkloadTarget:
         limit_s: float,
         *,
         long: bool = False,
-        phases: bool = False,
+        first_token: bool = False,
         start: Callable[[str], Worker] = Worker,
     ) -> None:
         self._workload, self._settings, self._limit_s = workload, settings, limit_s
-        self._long, self._phases = long, phases
+        self._long, self._first_token = long, first_token
         self._start = start
         self._worker: Worker | None = None
         self._ready: list[Worker] = []
@@ -206,6 +239,10 @@ class WorkloadTarget:
         for setting in settings:
             applied(setting, self._settings)
         open_device(self._settings.device).close()
+
+    def limit(self, limits: Sequence[Limit]) -> Limit | None:
+        """See ``Target``."""
+        return only(limits, timed=self.timed)
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""
@@ -234,7 +271,7 @@ class WorkloadTarget:
         settings = replace(
             settings,
             detail="model",
-            phases=self._phases,
+            first_token=self._first_token,
             first_stage=min(max(4, math.ceil(seconds / LEAST_WINDOW_S)), MOST_WINDOWS),
             target_ci=0.5,  # one stage: the race decides what needs more
             warmup_s=min(settings.warmup_s, WARM_S),
@@ -355,6 +392,10 @@ class ProgramTarget:
         for name in names_in(self._words) - set(settings[0]):
             raise BadInputError(f"tune: the program has {{{name}}}, which no --over names")
         variables(self._words, settings[0], NAMES)
+
+    def limit(self, limits: Sequence[Limit]) -> Limit | None:
+        """See ``Target``."""
+        return only(limits, timed=self.timed)
 
     def claim(self) -> dict[str, Any]:
         """See ``Target``."""

@@ -14,20 +14,22 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
-from jouletrace.analysis.serving.steady import percentile as of_requests
+from jouletrace.analysis.latency import of_requests
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import OF_REQUESTS, SHARES, Joint, Limit, counts, joint, parse_limits, share_over
+from jouletrace.campaign.limits import OF_TOKENS, SHARES, Joint, Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import RESULT, Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
-from jouletrace.campaign.servers import BenchRequests, ServerTarget, is_served
 from jouletrace.campaign.targets import (
     FIRST_S,
+    MoreTargets,
     ProgramTarget,
     Target,
     VisitFigures,
@@ -46,6 +48,7 @@ from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON, safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
+from jouletrace.wing import registered
 from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
@@ -422,7 +425,7 @@ def run_tune(
     """
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
-    limit = joint(limits) if isinstance(target, ServerTarget) else _only(limits, target)
+    limit = target.limit(limits)
     reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     of_gpu = {name: [one[name] for one in (reference, *combined) if one.get(name) is not None] for name in NAMES}
@@ -453,26 +456,16 @@ def run_tune(
             return found, campaign.ended_by
 
 
-def _only(limits: Sequence[Limit], target: Target) -> Limit | None:
-    """The limit, if there is one.
-
-    Raises:
-        BadInputError: If there are several, or it limits what the target doesn't have.
-    """
-    limit = limits[0] if limits else None
-    said = f"--limit {','.join(map(str, limits))}"
-    if len(limits) > 1 or (limit is not None and limit.quantity in ("ttft", "tpot")):
-        raise BadInputError(f"{said}: one limit, on p50, p90, p95, p99 (latency of an iteration) or time")
-    if limit is not None and limit.share is None and not limit.relative:
-        raise BadInputError(f"{said}: a mean time is limited relative to the reference: time<+3%, or p50<…")
-    if limit is not None and limit.share is not None and not target.timed:
-        raise BadInputError(f"{said}: a program's iterations aren't timed; limit its time: time<+3%")
-    return limit
-
-
 def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Mapping[str, float | None]:
     """Quantities that a limit of what words name may be on, as ``parse_limits`` takes them."""
-    return OF_REQUESTS if is_served(words, over, device) else SHARES
+    more = _more_targets(words, over, device)
+    return SHARES if more is None else more.SHARES
+
+
+def _more_targets(words: Sequence[str], over: Mapping[str, Any], device: str) -> MoreTargets | None:
+    """The module of the wing that measures what words name; None if none does."""
+    modules = (cast(MoreTargets, import_module(module)) for module in registered("targets").values())
+    return next((module for module in modules if module.takes(words, over, device)), None)
 
 
 def target_of(
@@ -481,14 +474,17 @@ def target_of(
     limits: Sequence[Limit],
     limit_s: float,
     over: Mapping[str, Any] | None = None,
-    requests: BenchRequests | None = None,
+    requests: Mapping[str, Any] = MappingProxyType({}),
 ) -> Target:
-    """The workload that words name, the program with its arguments, or the server with the command that starts it.
+    """The workload that words name, the program with its arguments, or a target of a wing.
 
-    Of the latter two ``settings`` say the device alone; ``requests`` are what visits of a server send.
+    Of the latter two ``settings`` say the device alone; ``requests`` are what visits of a wing's target send.
+
+    Raises:
+        BadInputError: If words name none of these.
     """
-    if is_served(words, over or {}, settings.device):
-        return ServerTarget(words[0], words[1:], settings, limit_s, requests or BenchRequests(), joint(limits))
+    if (more := _more_targets(words, over or {}, settings.device)) is not None:
+        return more.target_of(words, settings, limits, limit_s, requests)
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:
@@ -497,11 +493,11 @@ def target_of(
         if shutil.which(words[0]) is None:
             raise
         return ProgramTarget(words, settings.device, limit_s)
-    long, phases = (
+    long, first_token = (
         any(limit.share is not None for limit in limits),
-        any(limit.quantity in OF_REQUESTS for limit in limits),
+        any(limit.quantity in OF_TOKENS for limit in limits),
     )
-    return WorkloadTarget(words[0], settings, limit_s, long=long, phases=phases)
+    return WorkloadTarget(words[0], settings, limit_s, long=long, first_token=first_token)
 
 
 def tune(

@@ -24,6 +24,7 @@ __getattr__ = public_names(
         "channels": "CHANNEL_UNITS ENERGY_COUNTER POWER",
         "division": "divisions_of",
         "estimate": "Estimate widened",
+        "figures": "Units",
         "files": "write_whole",
         "info": "ChannelInfo DeviceInfo RunWarning device_labels",
         "loading": "load verify",
@@ -39,6 +40,5 @@ __getattr__ = public_names(
         "spool": "SPOOL SpoolWriter read_spool",
         "store": "save save_header",
         "tables": "SAMPLES",
-        "units": "Units",
     },
 )

@@ -7,7 +7,7 @@ a file with another form is refused with one line, and lookups have types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, Required, TypedDict, cast
+from typing import Annotated, Any, Final, NotRequired, Required, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
@@ -105,28 +105,6 @@ class Settings(TypedDict, total=False):
     seed: Integer
     target_ci: _Number | None
     tracing: Facts
-
-
-class SegmentFacts(TypedDict):
-    """A part of token generation that was measured separately."""
-
-    unit: Integer
-    phase: str
-    weight: _Number
-    times: _Positive
-    length: Integer | None
-    context: NotRequired[_Natural | None]
-
-
-class GenerationFacts(TypedDict):
-    """``workload["generation"]``."""
-
-    prompt: _Number
-    steps: _Positive
-    tokens: _Positive
-    cache: str
-    segments: list[SegmentFacts]
-    contexts: NotRequired[list[SegmentFacts]]
 
 
 class Nodes(TypedDict, total=False):
@@ -260,8 +238,8 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        streamed: Of steps seen in the answers: how complete they are (``analysis.serving.streams``); absent if logged.
-        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (5, 5).
+        streamed: Of steps seen in the answers: how complete they are; absent if logged.
+        traced_covariance: Of a step's factors by its traced energy, shape (5, 5).
     """
 
     url: str
@@ -280,6 +258,10 @@ class Serving(TypedDict, total=False):
     ]
     servers: list[Server]
     slices: _Natural
+
+
+LENT: Final = ("serving",)
+"""Facts of a workload that wings read (``Wing.kinds``): their figures, and the words for these."""
 
 
 class WorkloadFacts(TypedDict, total=False):
@@ -306,7 +288,7 @@ class WorkloadFacts(TypedDict, total=False):
     export: Facts
     flops: _Number | None
     generated_by: str | None
-    generation: GenerationFacts
+    generation: Facts  # of an older version, whose phases hold what the GPU takes between kernels
     input_shapes: Facts
     inputs: str | None
     items: _Positive | None

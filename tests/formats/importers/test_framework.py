@@ -16,7 +16,7 @@ from jouletrace.run import load, tables
 from places import REPOSITORY
 
 ELSEWHERE = {"jouletrace", "aiperf", "vllm_bench", "inferencex"}
-"""Formats whose samples are in ``test_merge``, ``test_load_results`` and ``test_inferencex``."""
+"""Formats whose samples are in ``test_merge``, and in tests of their wing."""
 
 
 @pytest.mark.thorough

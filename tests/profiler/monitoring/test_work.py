@@ -60,6 +60,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
     assert rate.value == pytest.approx(1000, rel=0.2)
     live = [work.j_each for work in seen.works if work.j_each is not None]
     assert np.median(live) == pytest.approx(0.3, rel=0.3)
+    assert np.median([work.per_s for work in seen.works if work.per_s is not None]) == pytest.approx(1000, rel=0.3)
     assert seen.works[-1].j_each_mean == pytest.approx(0.3, rel=0.3)
     assert seen.energies[-1] == pytest.approx(300 * run.result("time_s", 1).value, rel=0.2)
     assert [w.code for w in run.warnings] == []

@@ -125,6 +125,7 @@ def test_tables_of_nvidia_smi_are_read_one_after_the_other(tmp_path):
     assert np.all(np.diff(time) == 10**9)
     assert run.devices[0].power_limit_w == 400
     assert run.devices[0].driver == "535.54.03"
+    assert run.devices[0].pci_bus == "00000000:07:00.0"
     assert left_out(run) == {"missing_cells": 3}  # the second GPU has no power
 
 

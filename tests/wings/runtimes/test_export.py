@@ -183,6 +183,7 @@ def test_differences_are_relative_to_the_largest_value():
         (["--to", "onnx", "--opset", "99"], "--opset 99"),
         (["--to", "onnx", "--dtype", "amp"], "--dtype amp: an exported model holds fp32"),
         (["--to", "onnx", "--tolerance", "-1"], "--tolerance -1"),
+        (["--to", "onnx", "--tolerance", "0.5", "--opset", "3"], "--opset 3"),  # that tolerance is accepted
         (["--to", "onnx", "-o", "nowhere/x.onnx"], "folder nowhere doesn't exist"),
         (["--to", "onnx", "-o", "models.py"], "models.py exists"),
         (["--to", "openvino", "-o", "x.bin"], "needs a name of the form NAME.xml"),

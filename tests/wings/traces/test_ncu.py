@@ -80,6 +80,23 @@ def test_what_isnt_a_reading_is_counted(tmp_path):
     assert codes(run)["other_lines"].startswith("2 ")
 
 
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ('"' + "x" * 200_000 + '"\n', 1),  # longer than a cell may be
+        ('"' + "x" * 200_000 + '"\n' + '"' + "y" * 200_000 + '"\n', 2),
+        ('"never closed\n' + "text\n" * 2000, 1),
+    ],
+)
+def test_rows_that_cannot_be_read_are_counted_once(tmp_path, rows, count):
+    path = make.ncu_details(tmp_path / "a.csv", LAUNCHES)
+    header, _, rest = path.read_text().partition("\n")
+    path.write_text(f"{header}\n{rest}{rows}")
+    found = read(path)
+    assert len(found.spans) == 2
+    assert codes(found)["bad_rows"].split()[0] == str(count)
+
+
 def test_an_older_page_without_rules_reads_the_same(tmp_path):
     new = read(make.ncu_details(tmp_path / "a.csv", LAUNCHES))
     old = read(make.ncu_details(tmp_path / "b.csv", LAUNCHES, rules=False))

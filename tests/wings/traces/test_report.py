@@ -1,10 +1,8 @@
 """How timelines and counters are shown: kernels first, lists that end, nothing said that wasn't measured."""
 
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import import_timelines as make
@@ -13,8 +11,7 @@ from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import read_files
-from jouletrace.run import Parts
-from serving_runs import Truth, level_of, serving_run, vllm_object
+from jouletrace.run.parts import Parts
 
 
 def frames(n):
@@ -62,7 +59,6 @@ def test_lists_end_with_how_many_more_there_are(tmp_path, detail):
     assert " more, together" not in every
 
 
-@pytest.mark.thorough
 def test_other_levels_can_be_asked_for(tmp_path, capsys, workspace):
     trace(workspace).save("made")
     assert "aten::mm" in command(capsys, "show", "made", "--detail", "op").out
@@ -78,14 +74,10 @@ def test_csv_leaves_nothing_out(tmp_path):
     assert text.count("module.py") == 300
 
 
-@pytest.mark.thorough
 def test_an_import_leads_with_what_its_file_was_made_for(workspace, capsys):
-    rng = np.random.default_rng(0)
-    served, _ = serving_run(Truth(), [level_of(Truth(), 4, 60, (50, 500), (20, 100), rng)])
     files = {
         "trace.json": make.native(make.kineto_events(2) + kernels(4)),
         "trtexec.log": TRTEXEC_LOG,
-        "load.json": json.dumps(vllm_object(served.requests.to_pylist())),
     }
     for name, text in files.items():
         Path(name).write_text(text)
@@ -95,8 +87,6 @@ def test_an_import_leads_with_what_its_file_was_made_for(workspace, capsys):
     assert "share of time" in words["trace.json"]
     assert "queries/s" in words["trtexec.log"]
     assert "Latency, p99" in words["trtexec.log"]
-    assert re.search(r"[\d.]+ requests/s; first token p50 .* p95 .*; end to end p50", words["load.json"])
-    assert "energy unknown" not in words["load.json"]
     assert "counters of 3 launches of 1 kernel" in words["ncu.csv"]
 
 

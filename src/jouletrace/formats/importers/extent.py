@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.imported_recording import span_text
 from jouletrace.run import Run
-from jouletrace.run.forms import LoadFacts
+from jouletrace.wing import kind_of
 
 TIMES = {
     "spans": ("start_ns", "end_ns"),
@@ -48,17 +48,8 @@ def extent(run: Run) -> Extent:
     """The time range of a Run."""
     edges = [pc.min_max(run.table(name)[column]) for name, columns in TIMES.items() for column in columns]
     known = [(edge["min"].as_py(), edge["max"].as_py()) for edge in edges if edge["min"].is_valid]
-    known += [(load["start_ns"], load["end_ns"]) for load in loads_without_requests(run)]
+    if (kind := kind_of(run.workload)) is not None:
+        known += kind.edges(run)
     if not known:
         return Extent(None, None)
     return Extent(min(first for first, _ in known), max(last for _, last in known))
-
-
-def loads_without_requests(run: Run) -> list[LoadFacts]:
-    """Loads whose times stand in the workload alone."""
-    serving = run.workload.get("serving")
-    return (
-        [load for load in serving["levels"] if {"totals", "start_ns", "end_ns"} <= set(load)]
-        if serving is not None
-        else []
-    )

@@ -14,15 +14,14 @@ from jouletrace.analysis.imported_recording import NO_COMMON_TIME
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
-from jouletrace.formats.importers.extent import TIMES, Extent, extent, loads_without_requests
+from jouletrace.formats.importers.extent import TIMES, Extent, extent
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.power_sensor import describe_joined
 from jouletrace.formats.importers.registry import importer
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.formats.importers.window import cut
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
-from jouletrace.run.forms import LoadFacts
-from jouletrace.run.sound import sound_rows
+from jouletrace.wing import kind_of
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
@@ -56,7 +55,8 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     if len(runs) > 1:
         _renumber(runs)
         _bring_counters(runs, paths)
-        _join_loads(runs)
+        for kind in dict.fromkeys(filter(None, (kind_of(run.workload) for run in runs))):
+            kind.join([run for run in runs if kind_of(run.workload) is kind])
         again = leave_out_logged_twice(runs, paths)
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
@@ -201,36 +201,6 @@ def _renumber(runs: list[Run]) -> None:
         units += 0 if last_unit is None else last_unit
 
 
-def _join_loads(runs: list[Run]) -> None:
-    """Number the loads of all files consecutively; the first file that stays has them all."""
-    there = [run for run in runs if "serving" in run.workload]
-    levels: list[LoadFacts] = []
-    for run in there:
-        _map(run, "requests", "level", len(levels), keep=None)
-        levels += run.workload["serving"]["levels"]
-    if there:
-        streamed = _join_steps(there)
-        serving = runs[0].workload["serving"] = {**there[0].workload["serving"], "levels": levels}
-        if streamed is not None:
-            serving["streamed"] = streamed
-
-
-def _join_steps(there: list[Run]) -> float | None:
-    """Leave the steps of all loads with the first file, or none if a load has none or some overlap.
-
-    Returns:
-        How complete they are where answers showed them; None of logged ones.
-    """
-    complete = [run.workload["serving"].pop("streamed", None) for run in there]
-    steps = tables.concat([run.steps for run in there], "steps").sort_by("start_ns")
-    apart = all(len(run.steps) for run in there) and len(sound_rows(steps, "steps")) == len(steps)
-    for run in there:
-        run.steps = tables.empty("steps")
-    if apart:
-        there[0].steps = steps
-    return min((one for one in complete if one is not None), default=None) if apart else None
-
-
 def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:
     table = run.table(name)
     if by == 0 or len(table) == 0:
@@ -284,9 +254,8 @@ def _shift(run: Run, by_ns: int) -> None:
     for name, columns in TIMES.items():
         for column in columns if by_ns else ():
             _replace(run, name, column, pc.add(run.table(name)[column], pa.scalar(by_ns, pa.int64())))
-    for load in loads_without_requests(run):
-        load["start_ns"] += by_ns
-        load["end_ns"] += by_ns
+    if (kind := kind_of(run.workload)) is not None:
+        kind.shift(run, by_ns)
 
 
 def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:

@@ -17,9 +17,6 @@ FORMATS: dict[str, str] = {
     name: f"jouletrace.formats.importers.{module}"
     for name, module in (
         ("jouletrace", "measured"),
-        ("aiperf", "aiperf"),
-        ("inferencex", "inferencex"),
-        ("vllm_bench", "vllm_bench"),
         ("table", "table"),
     )
 }

@@ -5,7 +5,7 @@ from jouletrace.public import public_names
 __getattr__ = public_names(
     __name__,
     {
-        "gpus": "gpus_of waits_of",
-        "timeline": "rows_of steps_of",
+        "timeline": "gpus_of rows_of steps_of",
+        "waiting": "waits_of",
     },
 )

@@ -1,11 +1,10 @@
-"""A GPU divided into slices, and workloads and servers on them: ``jouletrace mig``."""
+"""A GPU divided into slices, and workloads on them: ``jouletrace mig``."""
 
 from jouletrace.public import public_names
 from jouletrace.wing import Wing
 
 WING = Wing(
     commands={"mig": "jouletrace.wings.mig.command"},
-    divisions={"slice": "jouletrace.wings.mig.divide"},
     devices=("jouletrace.wings.mig.vendor",),
 )
 

@@ -19,11 +19,12 @@ from jouletrace.execution.steps.base import schedule_of
 from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import Schedule, SimulatedGpu
-from jouletrace.simulator.boards.load import Iterations, Together
+from jouletrace.simulator.boards.load import Iterations
 from jouletrace.wings.mig.activity import ActivityRecorder, ActivitySource, DcgmExporter, instance_activity
 from jouletrace.wings.mig.jobs import Job, JobFailedError, Served, Slice
 from jouletrace.wings.mig.partition import MigBackend
 from jouletrace.wings.mig.slices import SimulatedSlice
+from jouletrace.wings.serving.client.queues import Together
 from jouletrace.workloads import resolve
 
 _LOAD_S = 300.0

@@ -1,0 +1,1 @@
+"""Commands of loads on servers."""

@@ -1,0 +1,1 @@
+"""Files of load generators: results of servers under load."""
