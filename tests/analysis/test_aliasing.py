@@ -8,8 +8,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.latency import FIRST_TOKEN
-from jouletrace.run import tables
-from jouletrace.run.readings import ALIASED
+from jouletrace.run import ALIASED, tables
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 
@@ -43,6 +42,7 @@ def profiled(step_s, channels):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_s", "aliased"), [(STEP_S, True), (2 * STEP_S, True), (OTHER_S, False)])
 def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     run = analyse(profiled(step_s, hopper()))
@@ -50,10 +50,12 @@ def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     assert not flagged(run, 0, "iteration_time_s")
 
 
+@pytest.mark.thorough
 def test_a_sensor_that_misses_nothing_is_in_the_rhythm_of_no_load():
     assert not flagged(analyse(profiled(2 * STEP_S, [channel()])), 0)
 
 
+@pytest.mark.thorough
 def test_iterations_as_long_as_samples_are_apart_are_flagged_where_a_recording_determined_the_rate():
     """Of 4 s few rates among those of H100s are so near to the iterations' that no reading shows it: ± is wider."""
     run = profiled(SAMPLE_S, hopper())
@@ -83,6 +85,7 @@ def loop(step_s=2 * STEP_S, jitter=0.0, n=300):
     return spans, last + 2.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step_s", "jitter", "aliased"),
     [(2 * STEP_S, 0.0, True), (2 * STEP_S, 0.02, True), (2 * STEP_S, 0.06, False), (OTHER_S, 0.0, False)],
@@ -99,6 +102,7 @@ def test_regular_steps_of_a_program_are_checked_like_iterations(step_s, jitter, 
     assert [flagged(run, device["id"], metric) for metric in ("energy_total_j", "power_w")] == [aliased, aliased]
 
 
+@pytest.mark.thorough
 def test_few_steps_in_a_long_recording_flag_themselves_alone():
     spans, _ = loop(n=60)
     run = marked(spans, 500.0, 40.0, channels=hopper())
@@ -107,6 +111,7 @@ def test_few_steps_in_a_long_recording_flag_themselves_alone():
     assert not flagged(run, device["id"])
 
 
+@pytest.mark.thorough
 def test_each_thread_has_a_period_of_its_own():
     first = [("iteration", "step", at, at + 0.01, None, "one") for at in np.arange(1.0, 4.0, 0.01).tolist()]
     second = [("iteration", "step", at, at + 0.01, None, "two") for at in np.arange(5.0033, 8.0, 0.01).tolist()]

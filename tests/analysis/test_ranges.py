@@ -110,6 +110,7 @@ def test_ranges_nested_without_end_are_reported():
     assert max(name.count("/") for name in run.units["name"].to_pylist()) == 99
 
 
+@pytest.mark.thorough
 def test_a_mean_of_spans_that_have_nothing_in_common_is_none():
     """As of a trainer's steps, of which the first compiles."""
     edges_ns = np.cumsum([0, 7_000_000_000, *[100_000_000] * 15])
@@ -145,6 +146,7 @@ def unequal_steps(sensor, mean_s, seed, number=30):
     return run, unit, float(load.energy(edges[0], edges[-1]))
 
 
+@pytest.mark.thorough
 def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
     """95 % of totals hold the truth, none much wider than the whole record: how steps differ is in none."""
     cases = [("h100", 0.1), ("a100", 0.3)]

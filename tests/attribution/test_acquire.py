@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.lock import (
     EVIDENCE,
     WINDOW_S,
@@ -17,8 +17,7 @@ from jouletrace.attribution.lock import (
     search,
 )
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import SampleTimes, read_out
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from readings import taken
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
@@ -49,6 +48,7 @@ def searched(*windows):
     return search(SENSOR, timeline((0, 10)), None, made={False: list(windows)})
 
 
+@pytest.mark.thorough
 def test_power_of_a_part_in_which_no_window_lies_is_refused():
     few = taken(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0))
     with pytest.raises(BadInputError, match=r"0 readings where kernels run, 10 are needed; .* lasts \(20\.0 s\)"):

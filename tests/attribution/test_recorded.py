@@ -9,17 +9,16 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.kernel_powers import by_operator
+from jouletrace.analysis import by_operator
 from jouletrace.analysis.rules import doubt
+from jouletrace.attribution import Kind, activity_of, trusted
 from jouletrace.attribution import checks as judging
 from jouletrace.attribution import lock as locking
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import attempts, checks, trusted
+from jouletrace.attribution.checks import attempts, checks
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased, search
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from scenarios import draw
 
 pytestmark = pytest.mark.usefixtures("fits_once")  # analysis/test_as_before.py fits the same
@@ -64,6 +63,7 @@ def analysed(name):
     return judged(name)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "rate_hz", "residual_w"),
     [
@@ -82,6 +82,7 @@ def test_the_sensors_rate_is_measured_and_its_readings_are_explained(name, rate_
     assert found.fit.residual_rms_w < residual_w
 
 
+@pytest.mark.thorough
 def test_a_small_model_at_batch_1_determines_the_rate():
     """MiniLM draws 4 W above idle, and readings scatter by 1.2 W: the prior must not decide in their place."""
     recorded = load("minilm-repeats-h200c")
@@ -91,6 +92,7 @@ def test_a_small_model_at_batch_1_determines_the_rate():
     assert found.evidence > EVIDENCE
 
 
+@pytest.mark.thorough
 def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     recorded = load("vit-h100")
     first, again = list(islice(attempts(recorded.activity, narrow("vit-h100"), recorded.readings), 2))
@@ -103,6 +105,7 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     )
 
 
+@pytest.mark.thorough
 def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     """A GPU outside of the usual range: its rate less the readout's has evidence 24 there, and passes all checks."""
     _, recording, _ = draw(1002, "long_varied", 10.0, far())
@@ -137,6 +140,7 @@ def far():
     return replace(SamplingSensor.draw(rng, 10.0), rate_hz=rate)
 
 
+@pytest.mark.thorough
 def test_the_rate_is_measured_among_all_that_gpus_have():
     recorded = load("vit-h100")
     found = search(HOPPER_SENSOR, recorded.activity, recorded.readings)
@@ -150,6 +154,7 @@ def test_a_real_recording_is_believed(name):
     assert all(check.passed for check in asked), doubt(asked)
 
 
+@pytest.mark.thorough
 def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
     """``chain.py`` on an H100: W alone, host pauses taken out (SAMPLER of the recording)."""
     alone = {"ffma_aligna4": 680, "scan_innermost": 555, "SoftMax": 690}
@@ -160,6 +165,7 @@ def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
                 assert row.power.value == pytest.approx(watts, rel=0.07)
 
 
+@pytest.mark.thorough
 def test_rows_and_idle_make_the_mean_of_the_readings():
     for name in ("vit-h100", "vit-repeats-h200", "deit-b-64-repeats-h200"):
         found = analysed(name)
@@ -191,6 +197,7 @@ def test_the_rate_is_searched_where_kernels_run():
     assert found.evidence > 60
 
 
+@pytest.mark.thorough
 def test_a_product_at_the_power_cap_has_a_row_though_few_kinds_run_in_fixed_order():
     """A response that is free to differ by more takes what its kernels leave, and all are one row."""
     found = analysed("jax-h200b")
@@ -204,6 +211,7 @@ def test_a_product_at_the_power_cap_has_a_row_though_few_kinds_run_in_fixed_orde
     assert all(row.power.value < largest.power.value for row in others if row.power.value)
 
 
+@pytest.mark.thorough
 def test_a_timeline_of_another_time_is_not_locked():
     """The same kernels 5 s later than they ran: nothing of them is in the readings."""
     recorded = load("vit-repeats-h200")
@@ -217,6 +225,7 @@ def test_a_timeline_of_another_time_is_not_locked():
     assert doubt(checks(found, recorded.readings, 1, 0))
 
 
+@pytest.mark.thorough
 def test_names_that_are_mixed_up_leave_more():
     recorded = load("chain-shuffled-h100")
     true = analysed("chain-shuffled-h100").fit.residual_rms_w
@@ -226,6 +235,7 @@ def test_names_that_are_mixed_up_leave_more():
     assert lock(wrong, sensor, recorded.readings).fit.residual_rms_w > 1.3 * true
 
 
+@pytest.mark.thorough
 def test_rows_hold_for_a_sensor_with_another_response_and_average():
     """Eight samples where sixteen are expected: with sixteen, nine in ten of its rows missed and all checks passed."""
     _, drawn, truth = draw(0, "foreign_response", seconds=10)
@@ -240,6 +250,7 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
     assert np.mean([row.energy.low <= j <= row.energy.high for row, j in zip(table, true, strict=True)]) >= 0.8
 
 
+@pytest.mark.thorough
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
     asked, known = [], Attempts()

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.run import tables
-from jouletrace.run.spool import SpoolWriter, read_spool
+from jouletrace.run import SpoolWriter, read_spool, tables
 from make_runs import START, random_table
 
 

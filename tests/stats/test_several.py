@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jouletrace.stats.several import holm, moderated, spreads_differ
+from jouletrace.stats import holm
+from jouletrace.stats.several import moderated, spreads_differ
 
 
 def test_holm_goes_on_until_the_first_that_is_not_rejected():

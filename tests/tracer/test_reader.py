@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.tracer.process_trace import ProcessTrace
-from jouletrace.tracer.reader import read
+from jouletrace.tracer import ProcessTrace, read
 from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC, read_text
 from row_writer import Writer
 
@@ -322,6 +321,7 @@ def test_names_may_hold_anything(tmp_path):
     assert labels_of(found) == [(name, name) for name in (*plain, "", "\u202e reversed")]
 
 
+@pytest.mark.thorough
 def test_ranges_in_ranges_without_end_have_a_path_of_some(tmp_path):
     with Writer(tmp_path, 1) as writer:
         within = 0

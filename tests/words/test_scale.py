@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jouletrace.run import Estimate
-from jouletrace.words.scale import NBSP, cell, figure, fixed, number, quantity, split, unit_for
+from jouletrace.words import NBSP, cell, figure, unit_for
+from jouletrace.words.scale import fixed, number, quantity, split
 
 
 def plain(text):

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -36,7 +36,7 @@ __getattr__ = public_names(
         "reading": "FILES",
         "readings": "ALIASED Readings",
         "recording_names": "RECORDINGS SAMPLE_RATE recording_of",
-        "scratch": "PREFIX",
+        "scratch": "PREFIX Scratch remove_left_behind",
         "spool": "SPOOL SpoolWriter read_spool",
         "store": "save save_header",
         "tables": "SAMPLES",

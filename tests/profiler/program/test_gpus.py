@@ -5,23 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jouletrace.profiler.program import gpus_of, rows_of, steps_of, waits_of
 from jouletrace.profiler.program.timeline import (
     COMMUNICATION,
     COMPUTE,
     OTHER_KERNELS,
     OTHER_RANGES,
-    gpus_of,
     recorded,
     recording_facts,
-    rows_of,
-    steps_of,
     unrecorded,
 )
-from jouletrace.profiler.program.waiting import waits_of
-from jouletrace.run import DeviceInfo, Run
-from jouletrace.run.figures import Units
+from jouletrace.run import DeviceInfo, Run, Units
 from jouletrace.run.recording_names import WAITING, waiting_part
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.tracer import Launched, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 US = 1000

@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from fake_mig_nvml import FakeMigNvml
-from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml import Nvml
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.wings.mig.driver import NvmlMigBackend
+from jouletrace.wings.mig import NvmlMigBackend, SimulatedMig, make_plan
 from jouletrace.wings.mig.partition import Placement
-from jouletrace.wings.mig.plan import make_plan, place, room
-from jouletrace.wings.mig.simulated import SimulatedMig, compute_placements, profiles
+from jouletrace.wings.mig.plan import place, room
+from jouletrace.wings.mig.simulated import compute_placements, profiles
 from jouletrace.wings.mig.tables import listing, render, render_plan
 
 BOARDS = ("a100-40", "a100-80", "h100-80", "h200-141")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.run import Estimate
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.wings.mig.bench import SimulatedBench
 from jouletrace.wings.mig.jobs import Slice, read_jobs
 from jouletrace.wings.mig.point import PointSettings, latency_figures, measure_point

@@ -9,8 +9,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.latency import of_requests
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from jouletrace.wings.serving.analysis.steady import (
     going_on,
     overlap,

@@ -14,12 +14,10 @@ import pytest
 import served_program
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.campaign.limits import parse_limits
+from jouletrace.campaign import parse_limits, parse_over, run_tune, target_of
 from jouletrace.campaign.loop import DamagedError
-from jouletrace.campaign.targets import parse_over
-from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings
 from jouletrace.report.tune import render, to_dict
 from jouletrace.run import load, save
 from jouletrace.wings.serving import target as servers
