@@ -13,6 +13,8 @@ from jouletrace.run import MODEL_UNIT, load
 from jouletrace.stats import Z95, expanded
 from places import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("fits_once")
+
 
 @pytest.fixture(scope="module")
 def windows():
@@ -21,7 +23,7 @@ def windows():
 
 
 @pytest.fixture(scope="module")
-def program():
+def program(fits_once):
     """A training program on an H200."""
     return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
 

@@ -21,6 +21,8 @@ from jouletrace.sensor import HOPPER_SENSOR, on_grid
 from jouletrace.simulator import SamplingSensor
 from scenarios import draw
 
+pytestmark = pytest.mark.usefixtures("fits_once")  # analysis/test_as_before.py fits the same
+
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0), "h200c": (1228.0, 1231.0)}
 """Sample rates between which to look on each GPU: a search from 1200 to 1260 Hz takes some seconds."""
 
@@ -117,7 +119,6 @@ def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     assert all(check.passed for check in asked if check.code != "sample_rate")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("why", ["length", "traced"])
 def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     recorded = load("vit-h100")
@@ -147,7 +148,6 @@ def test_the_rate_is_measured_among_all_that_gpus_have():
     assert found.evidence > EVIDENCE
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["chain-shuffled-h100", "vit-h100", "vit-repeats-h200", "jax-h200b"])
 def test_a_real_recording_is_believed(name):
     _, asked = judged(name)

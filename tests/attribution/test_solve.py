@@ -10,7 +10,7 @@ from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.chains import Course, low_pass_chain
 from jouletrace.attribution.solve import Problem, Unknowns, joined, mixture, solve
 from jouletrace.sensor import HOPPER_SENSOR, Response
-from jouletrace.stats.interval import student
+from jouletrace.stats import student
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 N = 30

@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from jouletrace.campaign import main
-from jouletrace.campaign.worker import Worker, listen
+from jouletrace.campaign import Worker, listen, main
 from jouletrace.profiler import ProfileSettings
 from jouletrace.profiler.prepare import options_of
 

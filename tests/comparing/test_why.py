@@ -9,7 +9,7 @@ import pytest
 from commands import done
 from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
 from jouletrace import compare
-from jouletrace.report.charts import waterfall
+from jouletrace.report import waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import note
 from jouletrace.report.why import table

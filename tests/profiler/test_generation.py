@@ -10,13 +10,12 @@ from jouletrace import compare
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.counting import count_operators, count_workload, fake_tensors
+from jouletrace.execution.steps import count_operators, count_workload, fake_tensors
 from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler.detail.part_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare
 from jouletrace.report import json_schema, render, to_json_object
-from jouletrace.workloads import resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import WorkloadOptions, resolve
 from printed_sums import sums_of
 from shown import name_of, rows
 from step_truth import steady_step

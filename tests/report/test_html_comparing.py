@@ -14,8 +14,7 @@ from jouletrace.comparing import against_first, lane
 from jouletrace.comparing.paired import paired
 from jouletrace.comparing.pairs import Note
 from jouletrace.errors import BadInputError
-from jouletrace.report import html
-from jouletrace.report.charts import difference, waterfall
+from jouletrace.report import difference, html, waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline

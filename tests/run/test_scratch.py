@@ -9,8 +9,7 @@ from contextlib import suppress
 import pytest
 
 from commands import wait_for
-from jouletrace.run import PREFIX
-from jouletrace.run.scratch import Scratch, remove_left_behind
+from jouletrace.run import PREFIX, Scratch, remove_left_behind
 from scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and locks on folders")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jouletrace.run import Estimate
-from jouletrace.words.scale import NBSP, cell, figure, fixed, number, quantity, split, unit_for
+from jouletrace.words import NBSP, cell, figure, unit_for
+from jouletrace.words.scale import fixed, number, quantity, split
 
 
 def plain(text):
@@ -119,7 +120,6 @@ def test_numbers_keep_all_digits_before_the_point():
 _sizes = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-9)
 
 
-@pytest.mark.thorough
 @given(value=_sizes, down=st.floats(0, 1e6), up=st.floats(0, 1e6), unit=st.sampled_from(["J", "s", "W", "%", "1"]))
 def test_any_figure_prints_on_one_line(value, down, up, unit):
     text = figure(Estimate(value, value - down, value + up, 8), unit)

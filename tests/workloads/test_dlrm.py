@@ -93,7 +93,7 @@ def test_wrong_options_are_refused(options, message):
 @pytest.mark.thorough
 def test_a_look_up_moves_the_rows_that_it_reads():
     """On a simulated GPU, a table costs what its indices fetch, and not all that it holds."""
-    from jouletrace.execution.steps.counting import count_workload
+    from jouletrace.execution.steps import count_workload
 
     built, operators = count_workload(resolve("dlrm"), WorkloadOptions(batch=64, dtype="fp16"))
     bags = [operator for operator in operators if "embedding_bag" in operator.op]

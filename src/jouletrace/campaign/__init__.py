@@ -12,5 +12,6 @@ __getattr__ = public_names(
         "sweep": "SweepGrid run_sweep",
         "targets": "parse_over",
         "tune": "run_tune target_of",
+        "worker": "Worker listen",
     },
 )

@@ -123,6 +123,7 @@ def text_of(value: Run | Comparison | Estimate) -> str:
 __getattr__ = public_names(
     __name__,
     {
+        "charts": "difference waterfall",
         "contract": "json_schema to_json_object",
         "cost": "tariff",
         "waveform": "picture",

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
-from jouletrace.devices.nvml.gpm import METRICS, gpm_sources
+from jouletrace.devices.nvml import METRICS
+from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.execution.steps import SimulatedStep
 from jouletrace.profiler import ProfileSettings, Progress, passes
 from jouletrace.profiler.profile import finish

@@ -17,8 +17,7 @@ from fake_nvml import (
     v100,
 )
 from jouletrace.devices import Device
-from jouletrace.devices.nvml import Nvml, NvmlGpu, NvmlMig
-from jouletrace.devices.nvml.api import Unavailable
+from jouletrace.devices.nvml import Nvml, NvmlGpu, NvmlMig, Unavailable
 from jouletrace.errors import BadInputError, NotPossibleError
 
 

@@ -2,7 +2,7 @@
 
 import pynvml
 
-from jouletrace.devices.nvml.gpm import METRICS
+from jouletrace.devices.nvml import METRICS
 from jouletrace.run.channels import THROTTLE_REASONS
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from jouletrace.profiler.program import gpus_of, rows_of, steps_of, waits_of
-from jouletrace.profiler.program.recorded import recorded
 from jouletrace.profiler.program.timeline import (
     COMMUNICATION,
     COMPUTE,
     OTHER_KERNELS,
     OTHER_RANGES,
+    recorded,
     recording_facts,
     unrecorded,
 )

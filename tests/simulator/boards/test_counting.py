@@ -7,8 +7,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BadInputError, NotPossibleError  # noqa: E402
-from jouletrace.execution.steps import SimulatedStep, count_operators, fake_tensors, simulate_workload  # noqa: E402  # noqa: E402
-from jouletrace.execution.steps.counting import count_workload  # noqa: E402
+from jouletrace.execution.steps import (  # noqa: E402  # noqa: E402
+    SimulatedStep,
+    count_operators,
+    count_workload,
+    fake_tensors,
+    simulate_workload,
+)
 from jouletrace.execution.steps.simulated import kernels_of  # noqa: E402
 from jouletrace.simulator.boards import PRESETS, SimulatedGpu  # noqa: E402
 from jouletrace.workloads import Built, WorkloadOptions  # noqa: E402

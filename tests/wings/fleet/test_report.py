@@ -19,7 +19,8 @@ from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.wings.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.wings.fleet.spread import FleetSpread
-from jouletrace.words.scale import PrintedUnit, cell
+from jouletrace.words import cell
+from jouletrace.words.scale import PrintedUnit
 from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)

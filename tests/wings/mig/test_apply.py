@@ -21,12 +21,21 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes import hold, journal_of
 from jouletrace.processes.locks import noted
 from jouletrace.profiler import ProfileSettings
-from jouletrace.wings.mig import NvmlMigBackend, SimulatedMig, make_plan
+from jouletrace.wings.mig import (
+    CHANGE,
+    Layout,
+    MigRefusedError,
+    NvmlMigBackend,
+    SimulatedMig,
+    layout_of,
+    make_plan,
+    open_backend,
+    restore,
+    written_down,
+)
+from jouletrace.wings.mig import divide as divide_held
 from jouletrace.wings.mig import simulated as mig_state
-from jouletrace.wings.mig.apply import CHANGE, PendingResetError, open_backend, restore, written_down
-from jouletrace.wings.mig.apply import divide as divide_held
-from jouletrace.wings.mig.partition import MigRefusedError
-from jouletrace.wings.mig.plan import Layout, layout_of
+from jouletrace.wings.mig.apply import PendingResetError
 from jouletrace.wings.mig.simulated import MigFailures, SimulatedCrash
 from jouletrace.wings.mig.slices import open_board
 

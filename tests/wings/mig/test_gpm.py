@@ -21,9 +21,7 @@ from fake_nvml import (
     h100,
 )
 from jouletrace.analysis.conditions import conditions
-from jouletrace.devices.nvml import GpmSource, Nvml, NvmlGpu, NvmlMig
-from jouletrace.devices.nvml.api import Unavailable
-from jouletrace.devices.nvml.gpm import METRICS
+from jouletrace.devices.nvml import METRICS, GpmSource, Nvml, NvmlGpu, NvmlMig, Unavailable
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.run import CHANNEL_UNITS, DeviceInfo, Run, tables
 from jouletrace.wings.mig import NvmlMigBackend, make_plan

@@ -14,8 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.processes import hold
 from jouletrace.profiler import GpuSettings
 from jouletrace.run import PREFIX
-from jouletrace.wings.mig.apply import open_backend, written_down
-from jouletrace.wings.mig.plan import Layout, layout_of
+from jouletrace.wings.mig import Layout, layout_of, open_backend, written_down
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")

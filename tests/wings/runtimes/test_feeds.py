@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.wings.runtimes.engine import TensorSpec, batch_of, random_feeds
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import WorkloadOptions
 
 FLOATS = np.dtype(np.float32)
 

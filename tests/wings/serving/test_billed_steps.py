@@ -57,7 +57,6 @@ def steps_in(run, scheduled, level):
     return rows, inside, (begin, end)
 
 
-@pytest.mark.thorough
 def test_factors_are_those_of_the_law(served):
     _, _, _, results = served
     for metric, truth in FACTORS.items():
@@ -66,7 +65,6 @@ def test_factors_are_those_of_the_law(served):
         assert found.method == "scheduler steps"
 
 
-@pytest.mark.thorough
 def test_prefill_decode_and_idle_are_true_and_add_up(served):
     run, _, scheduled, results = served
     for level, unit in enumerate(units(results)):
@@ -83,7 +81,6 @@ def test_prefill_decode_and_idle_are_true_and_add_up(served):
         assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.005)
 
 
-@pytest.mark.thorough
 def test_bills_add_up_to_the_energy_of_the_window(served):
     run, _, _, results = served
     table = run.requests
@@ -98,7 +95,6 @@ def test_bills_add_up_to_the_energy_of_the_window(served):
     assert np.all(half[known] >= 0)
 
 
-@pytest.mark.thorough
 def test_the_marginal_part_of_a_bill_is_that_of_its_lengths(served):
     run, *_ = served
     for row in [one for one in run.requests.to_pylist() if one["billed"] == 1.0][::10]:
@@ -108,7 +104,6 @@ def test_the_marginal_part_of_a_bill_is_that_of_its_lengths(served):
         assert row["energy_own_j"] == pytest.approx(own, rel=0.02)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [(200, 150), (800, 60)])
 def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     inputs, outputs = kind
@@ -125,7 +120,6 @@ def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     assert abs(by_tokens / alone - 1) > 0.1  # what division by tokens would say
 
 
-@pytest.mark.thorough
 def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queries_and_keys():
     law = replace(LAW, pair_j=2e-6)
     run, _, scheduled = loaded(law)
@@ -142,7 +136,6 @@ def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queri
         assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.005)
 
 
-@pytest.mark.thorough
 def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
     law = replace(LAW, pair_j=2e-6)
     run, _, scheduled = loaded(law)
@@ -167,7 +160,6 @@ def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
     assert checked > 20
 
 
-@pytest.mark.thorough
 def test_without_prefilling_in_the_log_it_comes_from_the_requests(served):
     _, _, _, results = served
     run, *_ = loaded(logged=())
@@ -204,7 +196,6 @@ def test_intervals_of_bills_hold_what_the_law_says_in_most_runs():
     assert np.mean(inside) >= 0.85
 
 
-@pytest.mark.thorough
 def test_factors_that_the_requests_do_not_distinguish_are_null():
     run, *_ = closed(LAW, np.full(1500, 512), np.full(1500, 1))  # each step reads a prompt of 512, and none decodes
     results = Parts(analyse(run))
@@ -225,7 +216,6 @@ def short_answers(steps):
     return Parts(analyse(run))
 
 
-@pytest.mark.thorough
 def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished():
     rng = np.random.default_rng(2)
     steps = [
@@ -237,7 +227,6 @@ def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished(
     assert 100 * results.get("energy_context_token_j").value == pytest.approx(both, rel=0.01)
 
 
-@pytest.mark.thorough
 def test_requests_of_two_lengths_at_a_constant_batch_pay_for_their_own_caches():
     """A sequence costs as much as a part of the step then; the caches still distinguish them."""
     rng = np.random.default_rng(3)
@@ -249,7 +238,6 @@ def test_requests_of_two_lengths_at_a_constant_batch_pay_for_their_own_caches():
     assert results.get("energy_context_token_j").value == pytest.approx(LAW.context_j, rel=0.05)
 
 
-@pytest.mark.thorough
 def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
     rng = np.random.default_rng(4)
     level, steps = scheduled_level(LAW, *drawn(rng, 4, 40, (50, 1500), (20, 200)))
@@ -266,7 +254,6 @@ def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
     assert results[1].get("closure_steps").value == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.thorough
 def test_a_factor_of_nothing_is_zero_with_an_interval():
     run, *_ = loaded(replace(LAW, context_j=0.0))
     found = Parts(analyse(run)).get("energy_context_token_j")
@@ -282,7 +269,6 @@ def test_steps_of_other_clients_are_reported():
     assert "steps_too_few" not in codes(run)
 
 
-@pytest.mark.thorough
 def test_prompts_that_no_step_read_are_reported():
     """A server that finds them in its cache, or a log that lacks steps: other clients add tokens, they remove none."""
     run, *_ = loaded(rates=(4,), seconds=30)
@@ -292,7 +278,6 @@ def test_prompts_that_no_step_read_are_reported():
     assert "steps_of_others" not in codes(run)
 
 
-@pytest.mark.thorough
 def test_steps_of_another_time_leave_the_bill_by_the_request_timeline():
     run, *_ = loaded(rates=(2, 4), seconds=30)
     first = int(run.steps["start_ns"][0].as_py())
@@ -313,7 +298,6 @@ def test_steps_that_do_not_explain_the_energy_are_reported():
     assert codes(analyse(run)) & {"steps_not_closed", "steps_too_few"}
 
 
-@pytest.mark.thorough
 def test_analysis_again_changes_nothing(served):
     run, *_ = served
     first, requests = run.results, run.requests
@@ -333,7 +317,6 @@ def test_steps_that_overlap_are_not_sound():
         check(tables.from_rows(rows, "steps"), "steps")
 
 
-@pytest.mark.thorough
 def test_what_the_requests_alone_would_say_of_tokens_is_left_out(served):
     _, _, _, results = served
     assert results.get("energy_prompt_token_j").value is None

@@ -36,7 +36,6 @@ def served():
     return run, record, Parts(run)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.3, False), (0.45, False), (0.55, True), (1.0, True)])
 def test_a_load_is_capped_where_the_cap_held_the_clock_down_for_most_of_it(served, share, said):
     run, level = replace(served[0], warnings=[]), 1
@@ -64,7 +63,6 @@ def window_s(run, level):
     return tuple((requests.nanoseconds(edge) - START_NS) / 1e9 for edge in (start, end))
 
 
-@pytest.mark.thorough
 def test_energy_of_each_steady_window_is_true(served):
     run, record, results = served
     for level, unit in enumerate(units(results)):
@@ -72,7 +70,6 @@ def test_energy_of_each_steady_window_is_true(served):
         assert results[unit].get("energy_total_j").value == pytest.approx(true_j, rel=2e-3)
 
 
-@pytest.mark.thorough
 def test_energy_per_token_without_a_rate_is_that_of_the_window_over_its_tokens(served):
     run, record, _ = served
     run = analyse(simulated(TRUTH)[0])
@@ -91,7 +88,6 @@ def test_energy_per_token_without_a_rate_is_that_of_the_window_over_its_tokens(s
         assert results[unit].get("tokens_per_j").value == pytest.approx(1 / joules, rel=1e-6)
 
 
-@pytest.mark.thorough
 def test_prompt_and_output_tokens_have_their_true_energy(served):
     _, _, results = served
     for unit in (0, *units(results)):
@@ -102,7 +98,6 @@ def test_prompt_and_output_tokens_have_their_true_energy(served):
     assert results.get("power_busy_w").value == pytest.approx(TRUTH.busy_w, rel=0.01)
 
 
-@pytest.mark.thorough
 def test_a_sensor_that_smooths_gives_the_same_factors():
     run, record = simulated(TRUTH, (2, 6), seconds=40, rise_s=0.1)
     results = Parts(analyse(run))
@@ -124,7 +119,6 @@ def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
     assert np.mean(inside) >= 0.8
 
 
-@pytest.mark.thorough
 def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
     run, _ = simulated(Truth(saturation_w=800.0))
     results = Parts(analyse(run))
@@ -133,7 +127,6 @@ def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
     assert own[0] > own[1] > own[2] > own[3]
 
 
-@pytest.mark.thorough
 def test_bills_add_up_to_the_energy_of_the_window(served):
     run, _, results = served
     table = run.requests
@@ -145,7 +138,6 @@ def test_bills_add_up_to_the_energy_of_the_window(served):
         assert parts == pytest.approx(results[unit].get("energy_total_j").value, rel=1e-9)
 
 
-@pytest.mark.thorough
 def test_a_bill_has_the_marginal_part_of_its_tokens(served):
     run, _, _ = served
     rows = [row for row in run.requests.to_pylist() if row["billed"] == 1.0 and row["level"] == 3]
@@ -158,7 +150,6 @@ def test_a_bill_has_the_marginal_part_of_its_tokens(served):
     assert shared.mean() == pytest.approx(320 / Parts(run)[4].get("requests_open").value, rel=0.15)
 
 
-@pytest.mark.thorough
 def test_bills_of_requests_in_a_mix_are_those_of_a_uniform_load_of_their_kind():
     mixed, _ = simulated(TRUTH, (2, 6), inputs=(400, 600), outputs=(50, 150), seed=4)
     analyse(mixed)
@@ -169,7 +160,6 @@ def test_bills_of_requests_in_a_mix_are_those_of_a_uniform_load_of_their_kind():
     assert np.mean(alike) == pytest.approx(results[1].get("energy_per_request_j").value, rel=0.1)
 
 
-@pytest.mark.thorough
 def test_equal_requests_at_equal_times_leave_tokens_undistinguished():
     truth = Truth()
     sent = np.arange(100) * 0.6
@@ -188,7 +178,6 @@ def test_equal_requests_at_equal_times_leave_tokens_undistinguished():
     assert np.nansum(bills) == pytest.approx(results[1].get("energy_total_j").value, rel=1e-9)
 
 
-@pytest.mark.thorough
 def test_latencies_and_goodput(served):
     run, _, results = served
     for number, unit in enumerate(units(results)):
@@ -205,7 +194,6 @@ def test_latencies_and_goodput(served):
         assert results[unit].get("goodput_per_s").value == pytest.approx(good.sum() / (end - start))
 
 
-@pytest.mark.thorough
 def test_open_requests_follow_little_s_law(served):
     run, _, results = served
     for number, unit in enumerate(units(results)):
@@ -214,7 +202,6 @@ def test_open_requests_follow_little_s_law(served):
         assert results[unit].get("requests_open").value == pytest.approx(wanted, rel=0.15)
 
 
-@pytest.mark.thorough
 def test_lengths_other_than_planned_are_those_of_the_load():
     run, _ = simulated(TRUTH, (4,), seconds=30, inputs=(50, 500), outputs=(20, 60))
     load = run.workload["serving"]["levels"][0]
@@ -246,7 +233,6 @@ def constant(rate, stated):
     return analyse(run)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("rate", [1, 2, 4, 7])
 def test_equal_requests_at_equal_distances_cost_what_they_take(rate):
     """Parts of the window hold nearly the same tokens: rounding is no variation to regress on."""
@@ -256,7 +242,6 @@ def test_equal_requests_at_equal_distances_cost_what_they_take(rate):
     assert price.half_width < 0.01 * price.value
 
 
-@pytest.mark.thorough
 def test_a_rate_far_from_what_the_parts_of_a_window_saw_is_no_price():
     """As of a client with a rate that is held back by a number of requests at once."""
     run = constant(4, stated=6)
@@ -267,7 +252,6 @@ def test_a_rate_far_from_what_the_parts_of_a_window_saw_is_no_price():
     assert "rate_not_seen" in run.result("energy_per_request_j", 1).flags
 
 
-@pytest.mark.thorough
 def test_a_price_by_a_sensor_too_slow_for_parts_of_a_window_is_not_at_the_offered_rate():
     run, _ = simulated(TRUTH, (4,))
     run.samples = run.samples.take(list(range(0, len(run.samples), 400)))
@@ -289,7 +273,6 @@ def test_the_steady_state_begins_after_warm_up():
     assert end == pytest.approx(requests["sent"].max() - requests["sent"].min())
 
 
-@pytest.mark.thorough
 def test_a_rate_beyond_what_the_server_does_is_not_steady():
     run, _ = simulated(TRUTH, (12,), slots=16)
     analyse(run)
@@ -297,7 +280,6 @@ def test_a_rate_beyond_what_the_server_does_is_not_steady():
     assert "load_not_steady" in run.result("energy_total_j", 1).flags
 
 
-@pytest.mark.thorough
 def test_an_overload_that_looks_steady_while_few_requests_arrive_is_not_valid():
     """The server answers 6 requests/s of 8, and its queue has no trend in the window: few requests came then."""
     run, _ = simulated(TRUTH, (8, 4), slots=16, seed=16)
@@ -341,7 +323,6 @@ def test_a_short_load_of_few_requests_is_not_called_too_high_a_rate():
     assert np.mean(["rate_not_reached" in each for each in found]) <= 0.1
 
 
-@pytest.mark.thorough
 def test_a_few_requests_are_not_enough():
     run, _ = simulated(TRUTH, (0.2,), seconds=40)
     analyse(run)
@@ -359,7 +340,6 @@ def failing(run, every):
     return run
 
 
-@pytest.mark.thorough
 def test_failed_requests_are_reported_and_count_for_no_work():
     whole, _ = simulated(TRUTH, (4,))
     broken, _ = simulated(TRUTH, (4,))
@@ -374,7 +354,6 @@ def test_failed_requests_are_reported_and_count_for_no_work():
     assert both[1][1].get("energy_total_j").value == pytest.approx(both[0][1].get("energy_total_j").value, rel=0.15)
 
 
-@pytest.mark.thorough
 def test_if_all_fail_there_are_reasons_in_place_of_figures():
     run, _ = simulated(TRUTH, (4,), seconds=20)
     results = Parts(analyse(failing(run, 1)))
@@ -382,14 +361,12 @@ def test_if_all_fail_there_are_reasons_in_place_of_figures():
     assert results[1].get("ttft_p50_s").reason == "no_requests"
 
 
-@pytest.mark.thorough
 def test_a_late_client_is_reported():
     run, _ = simulated(TRUTH, (8,), late_s=0.5)
     analyse(run)
     assert "client_late" in codes(run)
 
 
-@pytest.mark.thorough
 def test_without_a_record_latencies_remain(served):
     run, _ = simulated(TRUTH, (4,), seconds=20)
     run.channels, run.samples = [], run.samples.slice(0, 0)
@@ -400,14 +377,12 @@ def test_without_a_record_latencies_remain(served):
     assert run.requests["energy_j"].null_count == len(run.requests)
 
 
-@pytest.mark.thorough
 def test_a_gpu_that_requests_do_not_load_is_reported():
     run, _ = simulated(Truth(busy_w=0.0, prompt_j=0.0, output_j=0.0), (4,), seconds=30)
     analyse(run)
     assert "gpu_not_loaded" in codes(run)
 
 
-@pytest.mark.thorough
 def test_analysis_again_changes_nothing(served):
     run, _, _ = served
     first, requests, warnings = run.results, run.requests, list(run.warnings)
@@ -456,7 +431,6 @@ def test_a_server_whose_energy_is_unknown_is_not_trusted(there):
     assert (found.level, found.failed[0].code) == (("no", "no_samples") if there else ("with care", "no_power_sensor"))
 
 
-@pytest.mark.thorough
 def test_a_request_that_failed_without_a_reason_says_so():
     run, _ = simulated(TRUTH, rates=(2,), seconds=30)
     rows = run.requests.to_pylist()

@@ -52,7 +52,6 @@ def base():
     return benched()
 
 
-@pytest.mark.thorough
 def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
     other = benched(replace(LAW, step_j=2.9), noise_w=3.0)
     found = compared(base, other)
@@ -69,13 +68,11 @@ def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
     assert "scatter between runs is unknown" in stated(found)["method"]
 
 
-@pytest.mark.thorough
 def test_equal_servers_with_the_same_requests_are_equal(base):
     found = compared(base, benched(noise_w=3.0))
     assert all(found.row(TOKEN, name, "load").verdict == "no difference shown" for name in NAMES.values())
 
 
-@pytest.mark.thorough
 def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
     runs = [Parts(benched(seed=seed, rates=(4,), offered=False)) for seed in range(20, 36)]
     values = [one[1].get(TOKEN).value for one in runs]
@@ -96,7 +93,6 @@ def test_energy_at_the_offered_rate_is_nearly_free_of_the_chance_of_arrivals():
     assert np.mean(np.abs(offered - offered.mean()) < half) > 0.85
 
 
-@pytest.mark.thorough
 def test_other_requests_widen_the_interval_to_their_chance():
     base = benched(offered=False)
     same, other = (compared(base, benched(seed=seed, offered=False)) for seed in (1, 3))
@@ -105,7 +101,6 @@ def test_other_requests_widen_the_interval_to_their_chance():
         assert 0.05 < other.row(TOKEN, name, "load").change.half_width < 1.0
 
 
-@pytest.mark.thorough
 def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(monkeypatch):
     """A window that begins later has other arrivals: that is no difference of the servers."""
     import jouletrace.wings.serving.analysis.levels as levels
@@ -145,7 +140,6 @@ def test_a_paired_error_holds_the_farther_reach_of_both_sides():
     assert near.error(0, far) == far.error(0, near) == pytest.approx(2 * near.error(0, replace(far, leverage=0.0)))
 
 
-@pytest.mark.thorough
 def test_loads_of_one_side_only_are_named(base):
     found = compared(base, benched(rates=(4, 6), seed=9))
     assert found.row(TOKEN, "4/s", "load")
@@ -153,7 +147,6 @@ def test_loads_of_one_side_only_are_named(base):
     assert {"level": "load", "name": "6/s"} in stated(found)["unmatched"]["b"]
 
 
-@pytest.mark.thorough
 def test_another_gpu_adds_the_gain_of_its_sensor(base):
     other = benched(replace(LAW, step_j=2.9), noise_w=3.0)
     other.devices = [replace(other.devices[0], id="GPU-other")]
@@ -169,7 +162,6 @@ def test_another_gpu_adds_the_gain_of_its_sensor(base):
     assert row.reason == "sensor_gain"
 
 
-@pytest.mark.thorough
 def test_a_check_of_a_load_fails_the_command(base, tmp_path, capsys):
     save(benched(replace(LAW, step_j=2.9), noise_w=3.0), tmp_path / "a")
     save(base, tmp_path / "b")

@@ -33,17 +33,6 @@ def run():
     return loaded(slo_s={"ttft": 1.0, "tpot": 0.05})
 
 
-@pytest.fixture(scope="module")
-def missed():
-    return loaded(slo_s={"e2e": 0.1})
-
-
-@pytest.fixture(scope="module")
-def invalid():
-    return loaded(slots=1, rates=(4, 8))
-
-
-@pytest.mark.thorough
 def test_the_cheapest_load_within_the_slo_is_named_first(run):
     lines = verdict_of(run)
     assert lines[0].startswith("at 6/s: ")
@@ -53,7 +42,6 @@ def test_the_cheapest_load_within_the_slo_is_named_first(run):
     assert headline_of(run) in lines[2:4]
 
 
-@pytest.mark.thorough
 def test_a_load_that_is_not_valid_is_never_the_best():
     run = loaded(slots=3)
     lines = verdict_of(run)
@@ -61,35 +49,36 @@ def test_a_load_that_is_not_valid_is_never_the_best():
     assert lines[1].startswith("at 1/s: "), "the price that is stated is that of the valid load"
 
 
-@pytest.mark.thorough
-def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason(invalid):
-    lines = verdict_of(invalid)
+def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
+    run = loaded(slots=1, rates=(4, 8))
+    lines = verdict_of(run)
     assert lines[0].startswith("NOT VALID at 4/s, 8/s")
-    assert headline_of(invalid) in lines[1:3]
-    assert " J per " not in report.render([invalid], width=80).replace("\u00a0", " ")
-    for one in rows(json.loads(report.render([invalid], "json")), "request"):
+    assert headline_of(run) in lines[1:3]
+    assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
+    for one in rows(json.loads(report.render([run], "json")), "request"):
         assert one["other"]["energy_per_request_j"]["reason"] == "load_not_valid"
         assert one["other"]["power_w"]["value"] > 0 if "power_w" in one["other"] else one["power_w"]["value"] > 0
 
 
-@pytest.mark.thorough
-def test_an_slo_that_no_load_meets_is_reported(missed):
-    lines = verdict_of(missed)
+def test_an_slo_that_no_load_meets_is_reported():
+    run = loaded(slo_s={"e2e": 0.1})
+    lines = verdict_of(run)
     assert lines[0] == "no valid load meets the SLO (e2e<0.1 s for 95% of the requests)"
     assert lines[1].startswith("at 6/s: "), "the cheapest of the valid loads, not the first"
     assert lines[2] == "costs least of the valid loads: --rate 6"
 
 
-@pytest.mark.thorough
-def test_a_price_is_of_a_named_load_or_says_that_there_is_none(missed, invalid):
+def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
     given = tariff("0.30EUR/kWh", None)
+    missed = loaded(slo_s={"e2e": 0.1})
     assert any("per million output tokens at 6/s at 0.3 EUR/kWh" in line for line in verdict_of(missed, given))
+    invalid = loaded(slots=1, rates=(4, 8))
     assert "no cost per million output tokens: no load states it" in verdict_of(invalid, given)
 
 
-@pytest.mark.thorough
-def test_a_load_that_is_not_valid_has_no_bills_and_no_parts(invalid):
-    results = Parts(invalid)
+def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
+    run = loaded(slots=1, rates=(4, 8))
+    results = Parts(run)
     for unit in results.units("load"):
         for name in ("bill_p50_j", "closure_bills", "energy_common_j"):
             assert (results[unit.id].get(name).value, results[unit.id].get(name).reason) == (
@@ -97,7 +86,7 @@ def test_a_load_that_is_not_valid_has_no_bills_and_no_parts(invalid):
                 "load_not_valid",
             )
         assert results[unit.id].get("energy_total_j").value is not None, "that of the GPU is measured"
-    assert invalid.requests["energy_j"].null_count == len(invalid.requests)
+    assert run.requests["energy_j"].null_count == len(run.requests)
 
 
 def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows():
@@ -108,7 +97,6 @@ def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows()
     assert {"energy (kJ)", "decode (kJ)", "bill, median (J)", "bill, p99 (J)"} <= set(headings)
 
 
-@pytest.mark.thorough
 def test_another_rate_than_offered_is_stated(run):
     assert not any("no queue grew" in line for line in verdict_of(run))
     scattered = loaded()
@@ -117,7 +105,6 @@ def test_another_rate_than_offered_is_stated(run):
     assert line.endswith("/s at 1/s")
 
 
-@pytest.mark.thorough
 def test_the_table_fits_eighty_columns_with_a_line_a_load(run):
     lines = report.render([run], width=80, verbose=True).splitlines()
     assert max(map(len, lines)) <= 80
@@ -137,14 +124,12 @@ def test_the_power_of_a_load_stands_in_the_short_and_the_long_table(verbose):
     assert "power (W)" in report.render([run], width=160, verbose=verbose)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
 def test_every_format_has_every_load(run, form):
     text = report.render([run], form, verbose=True)
     assert all(name in text for name in ("1/s", "3/s", "6/s"))
 
 
-@pytest.mark.thorough
 def test_json_has_the_loads_and_validates(run):
     found = json.loads(report.render([run], "json"))
     Draft202012Validator(json.loads(json_schema())).validate(found)
@@ -154,7 +139,6 @@ def test_json_has_the_loads_and_validates(run):
     assert found["workload"]["serving"]["levels"][1]["rate_per_s"] == 3.0
 
 
-@pytest.mark.thorough
 def test_a_saved_run_is_shown_the_same(run, tmp_path):
     save(run, tmp_path / "run.zip")
     again = load(tmp_path / "run.zip")
@@ -168,7 +152,6 @@ def plots(run):
     return Page(html.render([run])).data()["plots"]
 
 
-@pytest.mark.thorough
 def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
     spec = plots(run)["frontier"]
     (trace,) = spec["data"]
@@ -178,7 +161,6 @@ def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
     assert "frontier" not in plots(loaded(rates=(2,)))
 
 
-@pytest.mark.thorough
 def test_the_page_draws_the_frontier_and_lists_the_loads(run, tmp_path):
     page = html.write([run], tmp_path / "page.html").read_text()
     assert 'data-plots="frontier"' in page

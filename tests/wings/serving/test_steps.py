@@ -169,7 +169,6 @@ def assert_traced(results, factors):
         assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.thorough
 def test_traced_kernels_give_the_energy_of_steps(places):
     run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "server")
     for row in run.steps.to_pylist()[::50]:
@@ -181,7 +180,6 @@ def test_traced_kernels_give_the_energy_of_steps(places):
     assert np.nansum(bills) == pytest.approx(results[2].get("energy_total_j").value, rel=1e-9)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("late_s", [0.0005, 0.003])
 def test_traced_kernels_give_the_energy_of_steps_that_the_answers_show(places, late_s):
     run = load(places / "bench")
@@ -190,7 +188,6 @@ def test_traced_kernels_give_the_energy_of_steps_that_the_answers_show(places, l
     assert_traced(results, {metric: FACTORS[metric] for metric in list(FACTORS)[:3]})
 
 
-@pytest.mark.thorough
 def test_a_bill_without_a_log_takes_answers_that_show_the_steps(places, tmp_path, capsys):
     words = ["bill", places / "bench", "--server-run", places / "server", "-o", tmp_path / "billed"]
     found = run_command(capsys, *words)
@@ -208,7 +205,6 @@ def test_a_bill_without_a_log_takes_answers_that_show_the_steps(places, tmp_path
     assert (found.code, found.err) == (2, "jouletrace: give the log of the server's steps, or --server-run\n")
 
 
-@pytest.mark.thorough
 def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, tmp_path):
     server = load(places / "server")
     keep = server.activity["start_ns"].to_numpy() > START_NS + 40_000_000_000
@@ -221,19 +217,16 @@ def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, 
     assert results[1].get("closure_steps").value == pytest.approx(1, abs=0.02)  # its steps are not among them
 
 
-@pytest.mark.thorough
 def test_kernels_on_other_gpus_are_refused(places):
     with pytest.raises(BadInputError, match="its kernels ran on GPU-other, the load was measured on GPU-served"):
         join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "other")
 
 
-@pytest.mark.thorough
 def test_a_run_of_another_kind_is_no_server(places):
     with pytest.raises(BadInputError, match="a bench, not a Run of jouletrace run"):
         join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "bench")
 
 
-@pytest.mark.thorough
 def test_an_old_run_of_several_gpus_says_where_its_kernels_are(places):
     two = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
     with pytest.raises(BadInputError, match="no kernels were traced in it; this old Run of several GPUs kept those of"):
@@ -244,7 +237,6 @@ def run_command(capsys, *words):
     return command(capsys, *map(str, words))
 
 
-@pytest.mark.thorough
 def test_the_command_saves_a_new_run_with_the_bill(places, tmp_path, capsys):
     to, log = tmp_path / "billed", places / "steps.jsonl"
     found = run_command(capsys, "bill", places / "bench", log, "--server-run", places / "server", "-o", to)
@@ -258,7 +250,6 @@ def test_the_command_saves_a_new_run_with_the_bill(places, tmp_path, capsys):
     assert analyse(again).results.equals(load(to).results)
 
 
-@pytest.mark.thorough
 def test_a_bill_of_loads_that_are_not_valid_says_that_nothing_was_billed(places, tmp_path, capsys):
     run = load(places / "bench")
     said = pa.array(["ok" if k % 10 else "failed" for k in range(len(run.requests))])
@@ -272,7 +263,6 @@ def test_a_bill_of_loads_that_are_not_valid_says_that_nothing_was_billed(places,
     assert "prefill" not in found.out, "no part of an energy that no load states"
 
 
-@pytest.mark.thorough
 def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path, capsys):
     log, to = places / "steps.jsonl", tmp_path / "billed"
     found = run_command(capsys, "bill", places / "bench", log, "--price", "0.3EUR/kWh", "-o", to)
@@ -288,7 +278,6 @@ def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path,
     assert "prefill" not in table, "prefill alone, without decode and idle, would be misread"
 
 
-@pytest.mark.thorough
 def test_the_command_names_the_files_that_do_not_fit(places, tmp_path, capsys):
     log = log_of(tmp_path / "steps.jsonl", [GOOD])
     found = run_command(capsys, "bill", places / "bench", log, "-o", tmp_path / "billed")
@@ -297,7 +286,6 @@ def test_the_command_names_the_files_that_do_not_fit(places, tmp_path, capsys):
     assert len(found.err.splitlines()) == 1
 
 
-@pytest.mark.thorough
 def test_the_export_has_the_bill_of_each_request(places, tmp_path, capsys):
     to = tmp_path / "billed"
     assert run_command(capsys, "bill", places / "bench", places / "steps.jsonl", "-o", to).code == 0

@@ -57,7 +57,6 @@ def test_steps_are_those_of_the_scheduler_where_it_reads_prompts_as_a_whole():
     assert np.all((late >= 1e6 - 2) & (late < 4e6))
 
 
-@pytest.mark.thorough
 def test_the_limit_of_tokens_is_determined_and_prompts_are_read_in_parts(in_parts):
     levels, run, _ = in_parts
     steps, _ = steps_of(streams_of(levels))
@@ -68,7 +67,6 @@ def test_the_limit_of_tokens_is_determined_and_prompts_are_read_in_parts(in_part
     assert sum(read) == sum(steps["new_tokens"].to_numpy())
 
 
-@pytest.mark.thorough
 def test_bills_and_parts_are_those_by_the_log(in_parts):
     levels, run, by_log = in_parts
     found = with_streams(run, streams_of(levels, jitter_s=0.001))
@@ -84,7 +82,6 @@ def test_bills_and_parts_are_those_by_the_log(in_parts):
         assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.002)
 
 
-@pytest.mark.thorough
 def test_half_widths_of_bills_hold_those_by_the_log_where_chunks_are_late(in_parts):
     levels, run, by_log = in_parts
     found = with_streams(run, streams_of(levels, jitter_s=0.002))
@@ -96,7 +93,6 @@ def test_half_widths_of_bills_hold_those_by_the_log_where_chunks_are_late(in_par
     assert np.mean(np.abs(error) < 0.3 * half) < 0.9, "they aren't needlessly wide"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("changes", [{"jitter_s": 0.004}, {"per_chunk": 3}])
 def test_answers_that_dont_show_the_steps_are_billed_by_the_timeline(in_parts, changes):
     levels, run, _ = in_parts

@@ -10,6 +10,7 @@ __all__ = ["Nvml", "NvmlGpu", "NvmlMig"]
 __getattr__ = public_names(
     __name__,
     {
-        "gpm": "GpmSource",
+        "api": "Unavailable",
+        "gpm": "GpmSource METRICS",
     },
 )

@@ -12,7 +12,7 @@ __getattr__ = public_names(
     __name__,
     {
         "base": "Cycles counted_replay",
-        "counting": "count_operators fake_tensors",
+        "counting": "count_operators count_workload fake_tensors",
         "cuda": "AHEAD CudaStep FlushStep",
         "registry": "compile_built",
         "simulated": "SimulatedStep simulate_workload",

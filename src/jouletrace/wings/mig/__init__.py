@@ -12,8 +12,10 @@ __getattr__ = public_names(
     __name__,
     {
         "activity": "DcgmExporter",
+        "apply": "CHANGE divide open_backend restore written_down",
         "driver": "NvmlMigBackend",
-        "plan": "make_plan",
+        "partition": "MigRefusedError",
+        "plan": "Layout layout_of make_plan",
         "simulated": "SimulatedMig",
     },
 )
