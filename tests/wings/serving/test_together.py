@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from jouletrace.simulator.boards.load import Together
+from jouletrace.wings.serving.client.queues import Together
 
 
 @dataclass
