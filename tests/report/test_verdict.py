@@ -112,7 +112,6 @@ def test_advice_stands_below_the_verdict_in_json_and_of_side_b_and_can_be_turned
         assert [(one["code"], round(one["energy_j"]["value"], 3)) for one in found] == [("math_attention", 1.79)]
         assert json.loads(done(*command, "--json", "--advice", "none").out)["advice"] == []
     assert "at stake" not in done("compare", compiled, eager).out, "B is the eager one"
-    assert "advice" not in json.loads(done("show", compiled, "--json", "--schema", "2").out)
     Draft202012Validator(json.loads(json_schema())).validate(to_json_object(load(compiled)))
     with pytest.raises(AssertionError, match="--advice all: brief or none"):
         done("show", compiled, "--advice", "all")

@@ -144,8 +144,6 @@ def test_a_broken_header_is_named(run_folder, content):
         ("stored", {"deep_idle": {"value": "70 W"}}),
         ("stored", {"between_runs": {"sd_pct": 0.2, "runs": 1, "source": "one run"}}),
         ("versions", None),
-        ("workload", {"generation": {"tokens": 3}}),
-        ("workload", {"generation": {"tokens": 0, "steps": 1, "prompt": 1, "cache": "x", "segments": []}}),
         ("workload", {"items": "many"}),
         ("workload", {"items": -3}),
         ("workload", {"name": 5}),

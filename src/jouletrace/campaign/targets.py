@@ -179,15 +179,16 @@ class Target(Protocol):
 
 
 class MoreTargets(Protocol):
-    """The interface of a module of ``Wing.targets``.
+    """The interface of a module of ``Wing.targets``, which each help of ``tune`` imports: it loads no library.
 
     Attributes:
-        SHARES: Quantities that may be limited, with the share that may exceed it, as of ``limits``.
         RequestOptions: Dataclass of what visits send, whose fields (``option.option``) are options of ``tune``.
     """
 
-    SHARES: Mapping[str, float | None]
     RequestOptions: type
+
+    def shares(self) -> Mapping[str, float | None]:
+        """Quantities that may be limited, with the share that may exceed it, as of ``limits``."""
 
     def takes(self, words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
         """True if words name a target of this module; ``over`` has what varies."""

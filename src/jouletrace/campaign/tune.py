@@ -459,7 +459,7 @@ def run_tune(
 def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Mapping[str, float | None]:
     """Quantities that a limit of what words name may be on, as ``parse_limits`` takes them."""
     more = _more_targets(words, over, device)
-    return SHARES if more is None else more.SHARES
+    return SHARES if more is None else more.shares()
 
 
 def _more_targets(words: Sequence[str], over: Mapping[str, Any], device: str) -> MoreTargets | None:

@@ -5,7 +5,6 @@ import pytest
 from commands import check_that_lines_fit, command
 from jouletrace.run import save
 from make_runs import profile_run
-from scripts import check_that_torch_is_named
 from wanders import WANDERS
 
 BOARD = ("-d", "sim:a100-40")
@@ -37,10 +36,6 @@ def test_lines_of_a_list_fit_a_terminal_of_80_columns(monkeypatch, board):
 
 
 @pytest.mark.thorough
-def test_without_torch_one_line_names_the_remedy(workspace):
-    check_that_torch_is_named(workspace, "mig", "bench", "gemm", "--slices", "1g.5gb", *BOARD, "--rate", "1")
-
-
 def test_numbers_are_written_in_ascii_digits(capsys, workspace):
     said = command(capsys, "mig", "sweep", "--profiles", "1g.5gb", "--models", "gemm", *BOARD, "--batch", "٣")
     assert said.code == 2

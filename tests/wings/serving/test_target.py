@@ -21,7 +21,7 @@ from jouletrace.profiler import ProfileSettings
 from jouletrace.report.tune import render, to_dict
 from jouletrace.run import load, save
 from jouletrace.wings.serving import target as servers
-from jouletrace.wings.serving.request_options import SHARES, RequestOptions
+from jouletrace.wings.serving.request_options import RequestOptions, shares
 from jouletrace.wings.serving.target import ServerTarget, Started, check_free
 from serving_runs import Truth, level_of, serving_run
 
@@ -63,7 +63,7 @@ def starts(spent):
 
 
 def tuned(folder, words, over, limit="", settings=REAL_TIME, seconds=20.0, **options):
-    limits = parse_limits(limit or None, shares=SHARES)
+    limits = parse_limits(limit or None, shares=shares())
     dimensions = parse_over(over)
     target = target_of(
         words, settings, limits, options.pop("limit_s", 30.0), dimensions, asdict(RequestOptions(seconds, "64", "32"))
@@ -158,7 +158,7 @@ def test_a_server_that_runs_already_is_visited_in_rounds_and_the_result_says_so(
 def test_a_request_must_meet_all_limits_together(tmp_path, measured):
     from completion_server import Server, answering
 
-    limits = parse_limits("tpot<25ms,e2e<0.66", shares=SHARES)
+    limits = parse_limits("tpot<25ms,e2e<0.66", shares=shares())
     with answering(Server()) as server:
         target = ServerTarget(server.url, [], REAL_TIME, 10.0, RequestOptions(), limits)
         target.measure({"rate": "4"}, 1.0, tmp_path / "run", 0)

@@ -283,8 +283,8 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
                     few = built.generation(min(tokens, _COUNTED))
                     counted = _generated(count_operators(lambda: few(0), built.module), tokens)
                 else:
-                    counted = count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
-                if options.task == "train":  # an optimiser creates its state in the first iteration only
+                    count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
+                    # an optimiser creates its state in the first iteration only
                     counted = count_operators(lambda: built.call(0), built.module)
             built.facts["least_memory_bytes"] = _least_memory(built, counted)
         finally:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jouletrace.analysis.latency import MAY_MISS
-from jouletrace.campaign.limits import parse_limits
 from jouletrace.option import option
-
-SHARES: Mapping[str, float | None] = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
-"""See ``MoreTargets``: these of a request."""
 
 LOADS = ("rate", "concurrency")
 """Dimensions that are loads; all others are the server's."""
@@ -26,10 +21,19 @@ class RequestOptions:
     model: str = option("", "Name of its model. [default: the only one served]")
 
 
+def shares() -> Mapping[str, float | None]:
+    """See ``MoreTargets``: latencies of a request."""
+    from jouletrace.analysis.latency import MAY_MISS
+
+    return dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
+
+
 def slo_of(text: str) -> dict[str, float]:
     """Limits of ``--slo`` in seconds by name.
 
     Raises:
         BadInputError: As ``parse_limits``.
     """
-    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", SHARES)}
+    from jouletrace.campaign.limits import parse_limits  # NumPy, which a help needn't load
+
+    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", shares())}

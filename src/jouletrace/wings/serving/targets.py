@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.campaign.limits import Limit
-from jouletrace.devices import is_simulated
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.wings.serving.request_options import LOADS, SHARES, RequestOptions
+from jouletrace.wings.serving.request_options import LOADS, RequestOptions, shares
 
 if TYPE_CHECKING:
+    from jouletrace.campaign.limits import Limit
+    from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.wings.serving.target import ServerTarget
 
-__all__ = ["SHARES", "RequestOptions", "takes", "target_of"]
+__all__ = ["RequestOptions", "shares", "takes", "target_of"]
 
 
 def takes(words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
     """See ``MoreTargets``: a server by its address, or a workload on a simulated GPU under loads in ``over``."""
+    from jouletrace.devices import is_simulated
+
     return "://" in words[0] or (len(words) == 1 and is_simulated(device) and any(name in LOADS for name in over))
 
 
