@@ -91,7 +91,7 @@ class Line:
         rest: Share of the recorded time at which the GPUs were at rest; None if unknown.
         gpus: Labels of the GPUs.
         job: The job; None of a sum.
-        note: What is wrong with it; "" for nothing.
+        note: Why it has no energy; "" where it has one.
     """
 
     what: str
