@@ -4,24 +4,31 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick figures check wings words docs slow mutants dist try-wheel clean
+.PHONY: demo test test-core test-wings quick figures check wings words docs slow mutants dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
 # Four workers on two cores: many tests wait for processes of their own. Each worker imports all libraries, some 1 GB.
 WORKERS := -n 4 --dist worksteal
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q $(WORKERS)
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q $(WORKERS)
 
 # Tests of wings, and those that walk over all that is there: pages, help, names. All others are the core's, which run in a copy
 # without wings.
 WITH_WINGS := tests/wings tests/frozen tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py tests/test_extension.py tests/test_figures.py
 
+# Both at once, since each begins with imports on one core; what a failed one prints follows the other's.
 test: $(READY)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-core test-wings
+
+test-core: $(READY)
 	$(BIN)/python tests/without_wings.py -- $(WORKERS) -m "not slow and not gpu" $(addprefix --ignore=,$(WITH_WINGS))
+
+test-wings: WORKERS := -n 2 --dist worksteal
+test-wings: $(READY)
 	$(PYTEST) -m "not slow and not gpu" $(WITH_WINGS)
 
-# Two minutes on two cores: all but what takes more than half a second.
+# 45 s on two cores: all but what takes more than a tenth of a second of CPU.
 quick: $(READY)
 	$(PYTEST) -m "not slow and not gpu and not thorough"
 

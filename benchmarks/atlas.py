@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 
 import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
-from jouletrace.report.document import printable
-from jouletrace.report.reasons import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import IDLE_NAME
 from jouletrace.spreadsheets import csv_file
 from jouletrace.version import __version__
+from jouletrace.words.reasons import printed
+from jouletrace.words.text import printable
 
 Column = tuple[str, pa.DataType, str, str]
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()

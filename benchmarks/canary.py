@@ -281,9 +281,7 @@ def _chain(found: dict) -> tuple[list[float], list[float], int]:
 
     One that would draw more than the power limit if it took as long alone as in the chain has none: it is capped there.
     """
-    from jouletrace.report.older import upgraded
-
-    document = upgraded(found["chain"][1]) if found["chain"][1] else {"parts": {}, "devices": [{}]}
+    document = found["chain"][1] or {"parts": {}, "devices": [{}]}
     operators = [row for row in document["parts"].get("code", []) if row["path"][-1]["kind"] in ("op", "shapes")]
     rows = sorted(operators, key=lambda row: -(row["time_s"]["value"] or 0))
     limit_w = document["devices"][0].get("power_limit_w") or np.inf

@@ -46,10 +46,14 @@ def pytest_xdist_setupnodes(config, specs):
         forked_worker.start(specs, config.args)
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
     """Modules and tests live to the end: the collector of garbage need not go through them again and again."""
     gc.collect()
     gc.freeze()
+    if session.items and not session.config.option.collectonly:
+        import preloaded
+
+        preloaded.copy_worker()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,14 +104,15 @@ def small_files(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def preloaded_children():
-    """Recorders, and clients of servers, are forked from a process that has imported what they import."""
+    """Recorders, clients of servers and what ``tune`` starts are forked from one that has imported what they need."""
     import preloaded
+    from jouletrace.campaign import targets
     from jouletrace.processes import children
     from jouletrace.recording import process
 
     preloaded.start()
     with pytest.MonkeyPatch.context() as patch:
-        for module, popen in ((children, preloaded.child), (process, preloaded.Popen)):
+        for module, popen in ((children, preloaded.child), (targets, preloaded.child), (process, preloaded.Popen)):
             patch.setattr(module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
         yield
 
@@ -188,17 +193,8 @@ def common(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def energies_once(common):
-    """Analyses of equal readings compute their energies once, in whichever worker."""
-    import fits
-
-    with fits.energies_once(common):
-        yield
-
-
-@pytest.fixture(scope="module")
 def fits_once(common):
-    """A module whose recordings with the same timeline and readings are fitted once, in whichever worker."""
+    """Recordings with the same timeline and readings are fitted once, in whichever worker."""
     import fits
 
     with fits.fits_once(common):

@@ -62,6 +62,7 @@ def test_the_data_set_has_the_figures_of_the_runs(tmp_path, monkeypatch):
     assert all((part["energy_j"] is None) == bool(part["reason"]) for part in parts)
 
 
+@pytest.mark.thorough
 def test_shares_of_a_real_recording_make_up_its_energy(tmp_path):
     table([RECORDED], tmp_path)
     parts = pq.read_table(tmp_path / "atlas-operators.parquet").to_pylist()
@@ -70,6 +71,7 @@ def test_shares_of_a_real_recording_make_up_its_energy(tmp_path):
     assert sum(part["time_share"] for part in parts) == pytest.approx(1.0)
 
 
+@pytest.mark.thorough
 def test_no_name_is_a_formula_of_the_csv(without_kernels, tmp_path):
     without_kernels.workload["name"] = "=1+1"
     without_kernels.save(str(tmp_path / "one.zip"))
@@ -108,6 +110,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, said, workspace, monk
     assert not list(workspace.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(without_kernels, tmp_path):
     names = [tmp_path / f"{name}.zip" for name in ("one", "same", "later")]
     for name in names[:2]:
@@ -119,6 +122,7 @@ def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(without_k
     assert [(one["run"] == "later", one["latest"]) for one in found] == [(False, False), (True, True)]
 
 
+@pytest.mark.thorough
 def test_a_data_set_keeps_what_it_has(without_kernels, tmp_path):
     """New Runs join those of a data set; the same Run takes the place of its former rows."""
     data = tmp_path / "data"

@@ -34,6 +34,7 @@ def project():
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
+@pytest.mark.thorough
 def test_every_instruction_is_one():
     assert {word for word, _ in instructions()} == KNOWN
     assert instructions()[0][0] == "FROM"

@@ -13,6 +13,7 @@ ROOT = REPOSITORY
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_are_there(page):
     text = page.read_text()
@@ -75,6 +76,7 @@ def test_raw_data_are_where_the_readme_says():
                 assert "samples.parquet" in files.names()
 
 
+@pytest.mark.thorough
 def test_a_recorded_run_that_a_page_names_is_there():
     there = {path.name for path in ROOT.rglob("*.zip") if ".venv" not in path.parts}
     named = {name for page in PAGES for name in re.findall(r"`[\w./-]*?([\w-]+-h100\.zip)`", page.read_text())}

@@ -41,11 +41,6 @@ ELSEWHERE = {
     "bill RUN steps.jsonl": "the same with names",
     "import FOLDER": "tests/wings/logs/test_mig_folder.py",
     "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",
-    "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
-        "tests/wings/mig/test_serving.py"
-    ),
-    "mig bench llama-1b gpt2 --slices 3g.40gb,2g.20gb --device sim:h100 --rate 1,2 --input-tokens 64 "
-    "--output-tokens 32": "tests/wings/mig/test_serving.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
     "show grid": "tests/campaign/test_sweep.py",
@@ -308,6 +303,7 @@ def plain(text):
     return re.sub(r"\s+", " ", text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["README.md", "docs/how-to/run.md", "docs/tutorial/saving-energy.md"])
 def test_output_in_a_page_is_what_the_command_prints(name, desk, capsys):
     compared = 0

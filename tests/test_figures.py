@@ -27,6 +27,7 @@ def lines():
     return checked(Data(again=False))
 
 
+@pytest.mark.thorough
 def test_pages_state_what_their_raw_data_give(lines):
     assert [(line.text, line.stated, line.given) for line in lines if not line.holds] == []
 
@@ -57,6 +58,7 @@ def test_a_figure_that_is_off_by_more_than_rounding_does_not_hold(text, given, h
     assert stated._line("page.md", text, given).holds is holds
 
 
+@pytest.mark.thorough
 def test_every_figure_of_the_results_in_the_readme_is_recomputed(lines):
     """Numbers in the section, but for counts, sizes and goals that the texts of claims contain."""
     text = stated._plain("README.md")

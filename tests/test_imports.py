@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import jouletrace
 from places import REPOSITORY
 from shipped import WINGS
@@ -80,11 +82,13 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_table_lists_every_package():
     packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
     assert packages == set(allowed_imports()) - {"errors"}
 
 
+@pytest.mark.thorough
 def test_nothing_imports_upwards():
     allowed = allowed_imports()
     wrong = []
@@ -96,6 +100,23 @@ def test_nothing_imports_upwards():
             if other in allowed and other not in allowed[home]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
     assert not wrong, "\n".join(wrong)
+
+
+MOST_LAYERS = 9
+
+
+def test_the_core_has_few_layers():
+    """A package is in the layer above the highest of those that it imports."""
+    packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()} - {"wings"}
+    below = {
+        name: {other for path in (PACKAGE / name).rglob("*.py") for other in imports_of(path)} & packages - {name}
+        for name in packages
+    }
+    layers: dict[str, int] = {}
+    while len(layers) < len(packages):
+        free = [name for name in packages - layers.keys() if below[name] <= layers.keys()]
+        layers |= {name: 1 + max((layers[other] for other in below[name]), default=0) for name in free}
+    assert max(layers.values()) <= MOST_LAYERS, sorted(layers.items(), key=lambda one: one[1])
 
 
 def test_every_wing_is_in_the_table():
@@ -141,6 +162,7 @@ NEVER = {
 """Imports that no table of the documentation may allow: figures are computed before they are worded."""
 
 
+@pytest.mark.thorough
 def test_what_computes_knows_nothing_of_what_words_it():
     found = {(home, other) for home in NEVER for path in (PACKAGE / home).rglob("*.py") for other in imports_of(path)}
     assert not {(home, other) for home, others in NEVER.items() for other in others} & found
@@ -158,6 +180,7 @@ def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
                 assert names <= public, path
 
 
+@pytest.mark.thorough
 def test_workloads_run_on_simulated_gpus_through_their_backend_alone():
     """Others call ``profiler.prepare``, as for real GPUs."""
     steps = "jouletrace.execution.steps.simulated"
@@ -192,6 +215,7 @@ def modules_imported_by(path: Path, known: dict[str, Path]) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_no_modules_import_one_another_in_a_circle():
     known = modules()
     left = {name: modules_imported_by(path, known) - {name} for name, path in known.items()}
@@ -200,6 +224,7 @@ def test_no_modules_import_one_another_in_a_circle():
     assert not left, f"in a circle, or above one: {sorted(left)}"
 
 
+@pytest.mark.thorough
 def test_the_name_of_a_class_is_defined_once():
     homes: dict[str, list[str]] = {}
     for name, path in modules().items():

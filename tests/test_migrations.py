@@ -45,6 +45,7 @@ def callers_of(olds):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("old", LIST["migration"], ids=lambda one: one["name"])
 def test_the_callers_of_an_old_way_are_those_that_are_listed(old):
     assert all(any(within(name, [one]) for name in modules()) for one in old["old"]), "it has gone: take it off"

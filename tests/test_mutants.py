@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 
+import pytest
+
 from places import REPOSITORY
 from shipped import is_absent
 
@@ -17,6 +19,7 @@ def table(name):
     return module
 
 
+@pytest.mark.thorough
 def test_each_mutant_changes_one_place_and_is_tried_by_tests_that_are_there():
     mutants = [one for one in table("table").MUTANTS if not any(map(is_absent, (one.path, *one.tests)))]
     wrong = [one.what for one in mutants if (SOURCES / one.path).read_text().count(one.old) != 1]

@@ -54,6 +54,7 @@ def package(requirement: str) -> str:
     return re.split(r"[<>=\[]", requirement)[0]
 
 
+@pytest.mark.thorough
 def test_phony_targets_are_all_targets():
     (phony,) = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(phony.split()) == set(targets())

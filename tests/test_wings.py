@@ -78,6 +78,7 @@ def package(tmp_path):
     return write
 
 
+@pytest.mark.thorough
 def test_a_package_adds_a_command_and_a_format(package, tmp_path):
     run = package()
     assert "\nStrangers:\n  greet      Greet somebody.\n" in run("--help").stdout
@@ -87,6 +88,7 @@ def test_a_package_adds_a_command_and_a_format(package, tmp_path):
     assert run("import", "log").stderr == "jouletrace: log: a greeting has no power\n"
 
 
+@pytest.mark.thorough
 def test_a_package_adds_a_name_and_replaces_none(package, tmp_path):
     package()
     code = (
@@ -103,6 +105,7 @@ def test_a_package_adds_a_name_and_replaces_none(package, tmp_path):
     assert done.stdout == "True True jouletrace.profiler.ab\n"
 
 
+@pytest.mark.thorough
 def test_doctor_looks_for_what_a_package_needs(package):
     extras = json.loads(package()("doctor", "--device", "sim:h100", "--json").stdout)["extras"]
     assert extras["wave"]["available"]
@@ -121,6 +124,7 @@ def test_names_that_type_checkers_see_are_those_that_are_there():
     assert set(jouletrace.__all__) <= set(seen)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("point", "why"), [("absent:WING", "No module named 'absent'"), ("greeting:sniff", "function")]
 )

@@ -15,10 +15,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NATIVE = Path("src/jouletrace/tracer/native.so")
+COPIES = ROOT / "build" / "without"
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from shipped import LATER, WINGS  # noqa: E402
@@ -48,17 +50,29 @@ def needed_by(name: str) -> set[str]:
 
 
 def copy_without(names: Collection[str], to: Path) -> None:
-    """Copy what git knows, and the native library, to a folder; then delete wings with their tests."""
+    """Have what git knows, and the native library, in a folder, without wings and their tests.
+
+    What an earlier run has left there is kept where it is the same, with its bytecode: compiling all takes 10 s.
+    """
     known = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
     ).stdout
-    for name in {*known.decode().split("\0"), str(NATIVE)} - {""}:
-        if (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
-    for name in names:
-        for home in ("src/jouletrace/wings", "tests/wings"):
-            shutil.rmtree(to / home / name, ignore_errors=True)
+    homes = [f"{home}/{name}/" for name in names for home in ("src/jouletrace/wings", "tests/wings")]
+    files = {
+        name
+        for name in {*known.decode().split("\0"), str(NATIVE)} - {""}
+        if (ROOT / name).is_file() and not name.startswith(tuple(homes))
+    }
+    for path in [path for path in to.rglob("*") if path.is_file() and path.suffix != ".pyc"]:
+        if str(path.relative_to(to)) not in files:
+            path.unlink()
+    for home in homes:
+        shutil.rmtree(to / home, ignore_errors=True)
+    for name in files:
+        new, old = (ROOT / name).stat(), to / name
+        if not old.exists() or (old.stat().st_mtime_ns, old.stat().st_size) != (new.st_mtime_ns, new.st_size):
+            old.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, old)
 
 
 def link_without(names: Collection[str], to: Path) -> None:
@@ -73,7 +87,8 @@ def link_without(names: Collection[str], to: Path) -> None:
 
 def run_without(names: Collection[str], command: list[str], put: Callable[..., None] = copy_without) -> int:
     """Run Python where ``put`` puts what there is without wings; prints which, and returns the exit code."""
-    with tempfile.TemporaryDirectory(prefix="core") as folder:
+    kept = nullcontext(str(COPIES / "-".join(sorted(names))))
+    with kept if put is copy_without else tempfile.TemporaryDirectory(prefix="core") as folder:
         put(names, Path(folder))
         paths = {"PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": ""}
         code = subprocess.run([sys.executable, *command], cwd=folder, env=os.environ | paths, check=False).returncode

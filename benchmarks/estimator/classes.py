@@ -24,9 +24,9 @@ from loads import Floats, drawn, log_uniform
 from means import Power
 
 import records
+from jouletrace.analysis.host import work
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.spans import span_energies
-from jouletrace.attribution.work import work
 from jouletrace.formats.importers.power_sensor import METER, polled_response
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR, INSTANT, USAGE, calibrated, sensor_behind

@@ -16,6 +16,10 @@ VENDORS: Final = ("jouletrace.simulator.boards.device",)
 """Modules of devices above ``devices`` (see ``devices.registry``)."""
 
 
+PRINTED: Final = "jouletrace.report.terminal"
+"""Module of what a program's figures are printed with."""
+
+
 def _named(function: str) -> Any:
     """A function of ours by its module and name."""
     module, _, name = function.partition(":")
@@ -36,6 +40,18 @@ def number_of(run: Any, name: str) -> int:
 def text_of(value: Any) -> str:
     """The text that ``print`` shows."""
     found: str = _named("report:text_of")(value)
+    return found
+
+
+def summary(run: Any) -> str:
+    """The verdict on what a program has just measured, behind its name."""
+    found: str = _named("report.content:summary")(run)
+    return found
+
+
+def text_of_parts(parts: Any, most: int) -> str:
+    """The text that ``print`` shows of a ``Summary`` of layers or kernels, with so many rows at most."""
+    found: str = _named("report.part_summary:text_of_parts")(parts, most)
     return found
 
 

@@ -9,6 +9,13 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, nearest
 
+GONE = {
+    "--schema": "JSON is of schema 3 alone, which has parts.<division> in place of a list for each level",
+    "--context": "profile with --prompt-len, once for each length",
+    "mig bench": "put a server under load by bench; mig sweep runs models on slices, several at once by --together",
+}
+"""Options and commands of the release before that are gone, and what takes their place."""
+
 
 def whole(text: str) -> int:
     """A whole number as a user writes it, in ASCII digits: Python's ``int`` takes "٣" and "1_0" for numbers, too.
@@ -40,7 +47,6 @@ def option(
     metavar: str | None = None,
     percent: bool = False,
     pairs: bool = False,
-    numbers: bool = False,
     shown: bool = True,
 ) -> Any:
     """A field of a dataclass of options.
@@ -52,7 +58,6 @@ def option(
         metavar: What stands for its value in the help.
         percent: A share, written as a percentage.
         pairs: A dictionary, written as KEY=VALUE and repeatable.
-        numbers: Whole numbers, separated by commas.
         shown: Whether the command line has it; else it is Python's alone.
     """
     metadata = {
@@ -61,7 +66,6 @@ def option(
         "metavar": metavar,
         "percent": percent,
         "pairs": pairs,
-        "numbers": numbers,
         "shown": shown,
     }
     if callable(default):
@@ -86,6 +90,8 @@ def named(kind: type, given: Mapping[str, Any], call: str) -> dict[str, Any]:
     for name, value in given.items():
         full = next((one for one in (name, f"{name}_s") if one in known), None)
         if full is None:
+            if (flag := f"--{name}") in GONE:
+                raise BadInputError(f"{call}(): {name} is gone: {GONE[flag]}")
             raise BadInputError(f"{call}() has no option {name!r}{nearest(name, known)}")
         if full in found:
             raise BadInputError(f"{call}() got {full} twice, also as {full.removesuffix('_s')}")

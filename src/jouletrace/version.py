@@ -2,7 +2,7 @@
 
 from os.path import abspath, dirname
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 HOME = dirname(dirname(abspath(__file__)))
 """The entry of ``sys.path`` with which a child process imports the same package."""

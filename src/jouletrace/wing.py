@@ -7,7 +7,7 @@ Each folder in ``jouletrace.wings`` is a wing. Other packages name theirs by an 
 
 A wing names modules, which are imported at first use. A wing that isn't there is missing from all tables, and nothing
 else changes; one that can't be imported is left out with a warning. Words and rules of warnings
-(``report.reasons``, ``analysis.rules``) stay in the core, since a Run can be read without the wing that made it.
+(``words.reasons``, ``analysis.rules``) stay in the core, since a Run can be read without the wing that made it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ import pytest
 from jouletrace.analysis.advice import FAR, OF_KERNELS, RULES, Advice, advice_of
 from jouletrace.analysis.checks import outcomes
 from jouletrace.report.advice import WAYS, lines
-from jouletrace.run import Estimate, Run, load, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Estimate, Parts, Run, load, tables
 from make_runs import e, gpu, result
 from places import REPOSITORY
 
@@ -176,6 +175,7 @@ def test_each_rule_has_its_words():
     assert WAYS.keys() == {*RULES, *OF_KERNELS, FAR}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run.readings import ALIASED
+from jouletrace.analysis.latency import FIRST_TOKEN
+from jouletrace.run import ALIASED, tables
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 
@@ -41,6 +42,7 @@ def profiled(step_s, channels):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_s", "aliased"), [(STEP_S, True), (2 * STEP_S, True), (OTHER_S, False)])
 def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     run = analyse(profiled(step_s, hopper()))
@@ -48,10 +50,12 @@ def test_iterations_in_the_rhythm_of_the_readings_are_flagged(step_s, aliased):
     assert not flagged(run, 0, "iteration_time_s")
 
 
+@pytest.mark.thorough
 def test_a_sensor_that_misses_nothing_is_in_the_rhythm_of_no_load():
     assert not flagged(analyse(profiled(2 * STEP_S, [channel()])), 0)
 
 
+@pytest.mark.thorough
 def test_iterations_as_long_as_samples_are_apart_are_flagged_where_a_recording_determined_the_rate():
     """Of 4 s few rates among those of H100s are so near to the iterations' that no reading shows it: ± is wider."""
     run = profiled(SAMPLE_S, hopper())
@@ -81,6 +85,7 @@ def loop(step_s=2 * STEP_S, jitter=0.0, n=300):
     return spans, last + 2.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step_s", "jitter", "aliased"),
     [(2 * STEP_S, 0.0, True), (2 * STEP_S, 0.02, True), (2 * STEP_S, 0.06, False), (OTHER_S, 0.0, False)],
@@ -97,6 +102,7 @@ def test_regular_steps_of_a_program_are_checked_like_iterations(step_s, jitter, 
     assert [flagged(run, device["id"], metric) for metric in ("energy_total_j", "power_w")] == [aliased, aliased]
 
 
+@pytest.mark.thorough
 def test_few_steps_in_a_long_recording_flag_themselves_alone():
     spans, _ = loop(n=60)
     run = marked(spans, 500.0, 40.0, channels=hopper())
@@ -105,6 +111,7 @@ def test_few_steps_in_a_long_recording_flag_themselves_alone():
     assert not flagged(run, device["id"])
 
 
+@pytest.mark.thorough
 def test_each_thread_has_a_period_of_its_own():
     first = [("iteration", "step", at, at + 0.01, None, "one") for at in np.arange(1.0, 4.0, 0.01).tolist()]
     second = [("iteration", "step", at, at + 0.01, None, "two") for at in np.arange(5.0033, 8.0, 0.01).tolist()]
@@ -113,66 +120,17 @@ def test_each_thread_has_a_period_of_its_own():
 
 # generation
 
-PIECES = {"prefill": 0.013, "decode short": 0.0137, "decode long": 0.0141, "between": 0.011}
 
-
-def generated(**changes):
-    """Eleven forwards: a prompt, ten tokens at two lengths, and a millisecond beside each."""
-    took = PIECES | {name.replace("_", " "): seconds for name, seconds in changes.items()}
-    whole_s = took["prefill"] + 5 * took["decode short"] + 5 * took["decode long"] + took["between"]
-    kinds = [("prefill", 1, 16), ("decode", 5, 17), ("decode", 5, 26), ("between forwards", 1, None)]
-    segments = [
-        {"unit": 1_000_000 + i, "phase": phase, "weight": weight, "times": 1, "length": length}
-        for i, (phase, weight, length) in enumerate(kinds)
-    ]
-    rows, at = [], 1.0
-    for _ in range(3):
-        for number, seconds in enumerate([whole_s, *took.values()]):
-            replays = round(0.5 / seconds)
-            (row,) = windows([(at, at + replays * seconds)], replays=replays, variant="segment")
-            rows.append(row | ({"unit": 999_999 + number} if number else {"variant": "untouched"}))
-            at += replays * seconds + 0.1
-    rows = [row | {"order": order} for order, row in enumerate(rows)]
-    generation = {"prompt": 16, "steps": 11, "tokens": 11, "cache": "dynamic", "segments": segments}
-    run = make_run(
-        readings(650.0, at + 2, noise=0.3),
-        spans=phases(("energy", 1.0, at)),
-        window_rows=rows,
-        channels=hopper(),
-        workload={"name": "toy", "items": 1, "generation": generation},
-    )
+def generated(step_s, tokens=11):
+    """Windows of four iterations whose later tokens take ``step_s`` each."""
+    run = profiled(0.125, hopper())
+    run.workload |= {"task": "generate", "tokens": tokens, "new_tokens": tokens}
+    firsts = [row | {"lane": FIRST_TOKEN} for row in iterations(8, 0.125 - (tokens - 1) * step_s, 0.5)]
+    run.spans = tables.concat([run.spans, tables.from_rows(firsts, "spans")], "spans")
     return analyse(run)
 
 
-def flagged_phases(run):
-    units = [row for row in run.units.to_pylist() if row["level"] in ("phase", "length")]
-    return {row["name"] for row in units if flagged(run, row["id"])}
-
-
-def test_a_forward_that_is_aliased_while_it_is_measured_flags_its_length_and_its_phase():
-    run = generated(decode_short=STEP_S)
-    assert flagged_phases(run) == {"decode", "one token, 17 in the dynamic cache"}
-    assert not flagged(run, 0), "in the whole its steps take a millisecond more"
-    unit = next(row["id"] for row in run.units.to_pylist() if row["name"] == "decode")
-    metrics = ("energy_total_j", "energy_active_j", "power_w", "energy_per_token_j", "time_s", "tokens_per_s")
-    assert [flagged(run, unit, metric) for metric in metrics] == [True, True, True, True, False, False]
-
-
-def test_decode_steps_that_are_aliased_within_an_iteration_flag_the_whole_and_no_piece():
-    run = generated(decode_short=STEP_S - 0.001, decode_long=0.0093)
-    assert flagged_phases(run) == set()
-    assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w", "energy_per_token_j")] == 3 * [True]
-
-
-def test_decode_steps_that_grow_much_longer_are_not_regular():
-    assert not flagged(generated(decode_short=STEP_S - 0.001), 0)
-
-
-def test_other_lengths_flag_nothing():
-    run = generated()
-    assert not flagged(run, 0)
-    assert flagged_phases(run) == set()
-
-
-def test_a_prefill_that_is_aliased_flags_the_prefill():
-    assert flagged_phases(generated(prefill=STEP_S)) == {"prefill"}
+@pytest.mark.parametrize(("step_s", "aliased"), [(STEP_S, True), (0.0117, False)])
+def test_decode_steps_in_the_rhythm_of_the_readings_flag_the_whole(step_s, aliased):
+    run = generated(step_s)
+    assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w", "energy_per_token_j")] == 3 * [aliased]

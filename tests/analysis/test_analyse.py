@@ -19,6 +19,7 @@ STORED = {
 READ = [name for name in ("meter", "dmon", "nvprof trace csv") if name in SAMPLES]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*STORED, *READ])
 def test_figures_come_with_their_warnings_and_leave_the_run_as_it_was(name, tmp_path):
     run = load(REPOSITORY / STORED[name]) if name in STORED else read(tmp_path, *SAMPLES[name])

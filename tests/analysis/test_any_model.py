@@ -3,8 +3,7 @@
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import MODEL_UNIT, load
-from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.run import MODEL_UNIT, SAMPLE_RATE, load
 from places import REPOSITORY
 
 pytestmark = pytest.mark.slow  # another recording for the same analysis: one is in test_program

@@ -18,11 +18,9 @@ from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
 from jouletrace.attribution.checks import attempts
 from jouletrace.run import load
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR
 from places import REPOSITORY
 from thinned import thinned
-
-pytestmark = pytest.mark.usefixtures("fits_once")  # attribution/test_recorded.py fits the same
 
 BEFORE = REPOSITORY / "tests" / "data" / "as_before.json"
 RUNS = {
@@ -92,6 +90,7 @@ def before():
     return json.loads(BEFORE.read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("what", "name"), thinned([pytest.param(*case, id=case[1]) for case in CASES], 2))
 def test_figures_are_what_they_were(what, name):
     found = json.loads(json.dumps(what(name)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis.model import idle_energies, idle_level
+from jouletrace.analysis import idle_energies, idle_level
 from jouletrace.run import Estimate
 from records import DEVICE, make_run, phases, readings
 
@@ -12,6 +12,7 @@ def level(run, kind="context_idle"):
     return idle_level(run, idle_energies(run, DEVICE), kind)
 
 
+@pytest.mark.thorough
 def test_the_level_is_that_after_the_gpu_has_settled():
     falling = readings(lambda t: 120.0 + 400 * np.exp(-t / 0.05), 3, noise=0.5)
     found = level(make_run(falling, spans=phases(("context idle before", 0.0, 3.0))))
@@ -44,6 +45,7 @@ def test_levels_far_apart_are_flagged():
         assert level(run).flags == flags
 
 
+@pytest.mark.thorough
 def test_several_runs_count_each_side_once():
     rows = readings(120.0, 12, noise=0.5)
     run = make_run(rows, spans=phases(("context idle before", 0, 3), ("context idle after", 3, 6)))
@@ -87,6 +89,7 @@ def test_a_seen_deep_idle_goes_before_a_stored_one():
     assert level(run, "deep_idle").flags == ()
 
 
+@pytest.mark.thorough
 def test_the_scatter_of_each_phase_is_in_the_interval_of_their_mean():
     """Of two phases alike the mean is as sure as either over the root of two, and half of what they differ by."""
     rows = readings(120.0, 8, noise=3.0)

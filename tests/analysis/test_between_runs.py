@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.analysis import analyse
+from jouletrace.analysis import analyse, budgets
 from jouletrace.analysis.between_runs import OF_WINDOWS
-from jouletrace.analysis.budget import budgets
-from jouletrace.attribution.prior import Prior
-from jouletrace.campaign.repeats import merge
+from jouletrace.attribution import Prior
+from jouletrace.campaign import merge
 from jouletrace.devices import open_device
-from jouletrace.recording.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
-from jouletrace.report.contract import to_json_object
-from jouletrace.run import load, tables
-from jouletrace.run.parts import STORED_SCATTER, Parts
-from jouletrace.stats.quantiles import student
+from jouletrace.recording import SCATTER
+from jouletrace.recording.calibrations import SIMULATED_SCATTER, state_scatter
+from jouletrace.report import to_json_object
+from jouletrace.run import STORED_SCATTER, Parts, load, tables
+from jouletrace.stats import student
 from late_hosts import late_host, stepped
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings
@@ -27,8 +26,6 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 import judging
 import measurands
 import stated
-
-pytestmark = pytest.mark.usefixtures("fits_once")
 
 BUNDLED = REPOSITORY / "src" / "jouletrace" / "bundled"
 WIDENED = (
@@ -87,6 +84,7 @@ def test_the_budget_and_the_object_state_the_measurand(alone):
     assert "between runs" not in methods_of(alone)
 
 
+@pytest.mark.thorough
 def test_repeated_runs_show_their_scatter_themselves(alone):
     later = load(BUNDLED / "deit-b-64-graph-h100.zip")
     columns = {"samples": ["time_ns"], "spans": ["start_ns", "end_ns"], "windows": ["start_ns", "end_ns"]}
@@ -102,6 +100,7 @@ def test_repeated_runs_show_their_scatter_themselves(alone):
     assert not any(STORED_SCATTER in Parts(both).get(name).flags for name in WIDENED)
 
 
+@pytest.mark.thorough
 def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     within = alone.result("energy_total_spread_within_pct").value
     calm = of_workload().result("energy_total_j").half_width
@@ -114,6 +113,7 @@ def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     assert of_workload().result("energy_total_j").half_width == pytest.approx(calm)
 
 
+@pytest.mark.thorough
 def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
     run, watts = late_host()
     active, total = (run.result(f"energy_{name}_j") for name in ("active_over_context_idle", "total"))
@@ -133,6 +133,7 @@ def relative(run, metric):
     return found.half_width / found.value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.012, 0.018])
 def test_power_is_known_no_worse_than_energy_and_time_together(share):
     """At a power cap the clock moves time and energy of windows against each other: power moves by twice as much."""
@@ -144,6 +145,7 @@ def test_power_is_known_no_worse_than_energy_and_time_together(share):
     assert run.result("power_w").value == pytest.approx(stated, rel=1e-12)
 
 
+@pytest.mark.thorough
 def test_active_energy_of_a_constant_time_is_as_uncertain_as_the_total():
     """Idle energy of a constant time is constant: beside the idle level's own error, nothing differs."""
     run = stepped(np.arange(5.0, 9.1, 0.5), [400, 420, 390, 410, 430, 405, 415, 395], noise=0.01)
@@ -166,6 +168,7 @@ def test_a_throughput_that_no_window_shows_has_the_stored_scatter():
     )
 
 
+@pytest.mark.thorough
 def test_what_is_not_known_of_idle_power_is_in_active_energy_over_the_whole_time():
     run, _ = late_host(idle_after=126.0)
     level, time = run.result("baseline_context_idle_w"), run.result("iteration_time_s")

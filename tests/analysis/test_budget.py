@@ -5,13 +5,12 @@ import math
 
 import pytest
 
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.analysis import OFFSET_W, analyse, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.report import budget as shown
 from jouletrace.run import MODEL_UNIT, load
-from jouletrace.stats.interval import Z95, expanded
+from jouletrace.stats import Z95, expanded
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -64,6 +63,7 @@ def test_power_and_energy_above_idle_have_budgets_of_their_own(windows):
     assert all(term.source != "idle power" for one in (energy, power) for term in one.terms)
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_part_is_its_interval(program):
     rows = [row for row in program.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted(rows, key=lambda row: -row["value"])[1:6]
@@ -78,6 +78,7 @@ def test_the_budget_of_a_part_is_its_interval(program):
     assert {"noise of the readings", "response of the sensor"} <= every
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program)
     assert found.unit == MODEL_UNIT

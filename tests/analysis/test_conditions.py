@@ -6,10 +6,8 @@ import pytest
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.facts import facts_of
-from jouletrace.report import facts, trust
-from jouletrace.report.contract import to_json_object
-from jouletrace.run import Run, tables
-from jouletrace.run.parts import Parts
+from jouletrace.report import facts, to_json_object, trust
+from jouletrace.run import Parts, Run, tables
 from make_runs import GPU, START, cpu_run, gpu, profile_run
 
 SECOND = 1_000_000_000

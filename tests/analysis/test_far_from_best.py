@@ -4,11 +4,9 @@ import pytest
 
 from jouletrace.analysis.advice import FAR, advice_of
 from jouletrace.analysis.checks import outcomes
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.report.advice import lines
-from jouletrace.run import load
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, load
 from jouletrace.workloads import ObjectWorkload
 from places import REPOSITORY
 

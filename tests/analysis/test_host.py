@@ -7,21 +7,18 @@ import pytest
 
 from covering import fewest
 from jouletrace import report
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import budgets
-from jouletrace.campaign.repeats import merge
-from jouletrace.recording.calibrations import SCATTER
-from jouletrace.report.contract import to_json_object
+from jouletrace.analysis import analyse, budgets
+from jouletrace.campaign import merge
+from jouletrace.recording import SCATTER
+from jouletrace.report import to_json_object
 from jouletrace.run import tables
-from jouletrace.stats.quantiles import student
+from jouletrace.stats import student
 from late_hosts import late_host, stepped
 from places import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import measurands
-
-pytestmark = pytest.mark.usefixtures("fits_once")
 
 WORK_J, IDLE_W = 0.8, 120.0
 
@@ -73,6 +70,7 @@ def test_work_of_a_single_profile_holds_the_stored_scatter(late):
     assert found.half_width == pytest.approx(np.hypot(plain.half_width, term), rel=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("excess_w", [-3.0, 3.0])
 def test_idle_power_that_is_watts_higher_between_iterations_is_in_the_intervals(excess_w):
     """Both of work and of what is above idle power, which was seen in a pause."""
@@ -83,12 +81,14 @@ def test_idle_power_that_is_watts_higher_between_iterations_is_in_the_intervals(
     assert active.half_width < 0.1 * WORK_J
 
 
+@pytest.mark.thorough
 def test_a_steady_host_has_no_work_of_its_own():
     run = stepped(np.arange(5.0, 9.1, 0.5), [400, 420, 390, 410, 430, 405, 415, 395])
     assert run.result("energy_work_j").reason == "not_measured"
     assert "of this host" not in verdict(run)
 
 
+@pytest.mark.thorough
 def test_work_of_several_processes_is_their_mean(late):
     both = analyse(merge([late_host(scatter=None)[0], later(late_host(scatter=None)[0], 10**12)]))
     one, found = late.result("energy_work_j"), both.result("energy_work_j")
@@ -98,6 +98,7 @@ def test_work_of_several_processes_is_their_mean(late):
     assert "of work + 120.3 ± 1.9 W" in verdict(both)
 
 
+@pytest.mark.thorough
 def test_work_is_withdrawn_where_idle_time_does_not_explain_longer_windows():
     """A window draws more the longer it is: by 40 W beyond idle power in the time that the host is late."""
     edges = 5.0 + np.append(0.0, np.cumsum(0.5 + np.random.default_rng(0).uniform(0.0, 0.3, 8)))
@@ -106,6 +107,7 @@ def test_work_is_withdrawn_where_idle_time_does_not_explain_longer_windows():
     assert "of this host" not in verdict(run)
 
 
+@pytest.mark.thorough
 def test_without_idle_time_there_is_no_work():
     run = late_host()[0]
     run.spans = run.spans.filter([row["name"] == "energy" for row in run.spans.to_pylist()])

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis import energies_per_iteration
-from jouletrace.analysis.iterations import fill, of_variant, per_iteration, together
+from jouletrace.analysis import energies_per_iteration, fill
+from jouletrace.analysis.iterations import of_variant, per_iteration, together
 from records import channel, make_run, readings, windows
 
 SECONDS = [(2.0, 3.0), (3.0, 4.0), (4.0, 5.0), (5.0, 6.0)]
 
 
+@pytest.mark.thorough
 def test_windows_of_a_steady_load_hold_its_power_times_their_time():
     run = make_run(readings(300.0, 10), window_rows=windows(SECONDS))
     fill(run)
@@ -28,6 +29,7 @@ def test_clock_and_temperature_are_means_within_the_window():
     assert run.windows["temperature_c"].to_pylist() == pytest.approx([42.0, 44.5], abs=0.3)
 
 
+@pytest.mark.thorough
 def test_a_window_in_a_hole_has_no_energy_and_says_why():
     run = make_run(readings(300.0, 10, without=[(3.2, 3.8)]), window_rows=windows(SECONDS))
     fill(run)
@@ -52,6 +54,7 @@ def test_without_power_windows_still_have_their_time():
     assert run.windows["energy_j"].to_pylist() == [None] * 4
 
 
+@pytest.mark.thorough
 def test_the_flushes_alone_are_taken_off():
     edges = [(2.0, 3.0), (3.5, 4.5), (5.0, 6.0)]
     flushes = [(3.0, 3.5), (4.5, 5.0), (6.0, 6.5)]

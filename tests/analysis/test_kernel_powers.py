@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from energy_tables import IDLE, Rows
-from jouletrace.analysis.kernel_powers import pools
-from jouletrace.analysis.kernel_times import by_operator
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.program import ProgramEnergies as Energies
-from jouletrace.attribution.solve import Energies as Joint
+from jouletrace.analysis import by_operator, pools
+from jouletrace.attribution import Energies as Joint
+from jouletrace.attribution import Kind, activity_of
+from jouletrace.attribution import ProgramEnergies as Energies
 
 US = 1000
 

@@ -111,6 +111,7 @@ def test_the_mean_has_a_t_interval():
     assert mean(Run()) == Estimate.null("no_iterations")
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_true_median_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = 0
@@ -120,6 +121,7 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says():
     assert hits >= fewest(300)  # order statistics come in steps: they hold at least what they say
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("p", "correlation"), [(0.5, 0.8), (0.95, 0.8), (0.99, 0.8)])
 def test_percentiles_of_correlated_iterations_are_covered_where_independent_ones_would_not_be(p, correlation):
     rng, normal = np.random.default_rng(4), ndtri(p)

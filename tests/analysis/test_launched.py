@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.analysis.imported_recording import take_for_samples
-from jouletrace.analysis.launched import LaunchedWork, steps_of
+from jouletrace.analysis.imported_recording import LaunchedWork, steps_of, take_for_samples
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
 US = 1000

@@ -80,6 +80,7 @@ def test_a_level_of_0_w_is_one_level(tmp_path):
         assert {one.reason for one in levels(tmp_path, power, used=np.full(120, 90.0))} == {"used_throughout"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("idle_s", [300, 1200, 20_000])
 def test_power_at_work_may_swing_by_more_than_it_is_above_idle(tmp_path, idle_s):
     """A job whose power swings between 230 and 670 W, of which idle power is no part."""

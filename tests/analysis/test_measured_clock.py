@@ -1,15 +1,12 @@
 """The clock that the SMs' own counters show: from the step into every energy window."""
 
-import random
-
 import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.execution.steps.base import CountsCycles, Cycles, counted_replay
-from jouletrace.profiler import ab, generation, passes
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.execution.steps import Cycles, counted_replay
+from jouletrace.execution.steps.base import CountsCycles
+from jouletrace.profiler import ProfileSettings, Progress, ab, passes
 
 MHZ = 1652
 
@@ -82,6 +79,7 @@ def test_a_device_that_does_not_answer_gives_none(silent):
     del device
 
 
+@pytest.mark.thorough
 def test_every_energy_window_has_the_clock_that_was_counted():
     device, step = counting()
     with recording(device) as session:
@@ -90,6 +88,7 @@ def test_every_energy_window_has_the_clock_that_was_counted():
     assert step.asked[0] == "cycles", "what reads them is loaded before the ramp, not between ramp and first window"
 
 
+@pytest.mark.thorough
 def test_flushes_alone_are_counted_too():
     device, step = counting(Flushed)
     with recording(device) as session:
@@ -115,13 +114,3 @@ def test_windows_of_both_sides_of_ab_are_counted():
     assert [row["variant"] for row in rows] == ["a", "b"]
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)
     assert [one for one in step.asked if one != "replay"][-3:] == ["cycles", "cycles", "latencies"]
-
-
-def test_windows_of_generation_have_the_mean_over_the_run_within_which_they_lie():
-    device, step = counting()
-    part = generation._Part("untouched", None, step, 1500, 1000, 0.5)
-    with recording(device) as session:
-        generation._stage(session, [part], "energy", 2, random.Random(1), Progress())
-    rows = session.run.windows.to_pylist()
-    assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)
-    assert step.asked == ["cycles", "replay", "cycles"] * 2

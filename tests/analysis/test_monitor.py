@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import DeviceInfo, device_labels
-from jouletrace.run.channels import ENERGY_COUNTER
-from jouletrace.stats.interval import Z95
+from jouletrace.run import ENERGY_COUNTER, DeviceInfo, device_labels
+from jouletrace.stats import Z95
 from records import DEVICE, channel, make_run, phases, readings
 from shown import verdict_of
 

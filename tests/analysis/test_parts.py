@@ -7,20 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse, kernel_times, parts
+from jouletrace.analysis import analyse, kernel_powers, parts
 from jouletrace.analysis.kernel_powers import models
 from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts
 from jouletrace.bundled import bundled_runs
-from jouletrace.run import MODEL_UNIT, load, tables
-from jouletrace.run.recording_names import RECORDINGS, recording_of
+from jouletrace.run import MODEL_UNIT, RECORDINGS, load, recording_of, tables
 from places import TESTS
-
-pytestmark = pytest.mark.usefixtures("fits_once")
 
 
 @pytest.fixture(scope="module")
-def recorded(fits_once):
+def recorded():
     return analyse(next(entry.run for entry in bundled_runs() if "layers" in entry.name))
 
 
@@ -49,6 +46,7 @@ def changed(run, **columns):
     return analyse(copy)
 
 
+@pytest.mark.thorough
 def test_products_draw_most_and_their_intervals_are_narrow(recorded):
     ops = [unit for unit in units(recorded, "op") if unit["op"]]
     ranked = sorted(ops, key=lambda unit: -(energy(recorded, unit).value or 0))
@@ -77,6 +75,7 @@ def below_the_cap(run):
     return analyse(below)
 
 
+@pytest.mark.thorough
 def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, monkeypatch):
     found = below_the_cap(recorded)
     monkeypatch.setattr(parts, "TRACED", 0.0)
@@ -88,6 +87,7 @@ def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, 
         assert one.value == other.value
 
 
+@pytest.mark.thorough
 def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded, monkeypatch):
     """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
     monkeypatch.setattr(parts, "TRACED", 0.0)
@@ -130,6 +130,7 @@ def test_repeats_count_for_the_power_alone(recorded):
     assert recorded.result("time_s", fc1["id"]).value == pytest.approx(untouched, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("first_range_only")
 def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch):
     """That attempts with other parts and phases are refused, too: wings/traces/test_recording.py."""
@@ -152,7 +153,7 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def unplaced(fits_once):
+def unplaced():
     """Training of a graph network, of 15,000 kernels in which the times of samples aren't known."""
     return analyse(load(TESTS / "frozen" / "programs" / "gnn_train.zip"))
 
@@ -202,7 +203,7 @@ def sparse(run):
 
 
 @pytest.fixture(scope="module")
-def trained(fits_once):
+def trained():
     """Training of a ResNet, of which the times of samples are known."""
     return analyse(load(TESTS / "frozen" / "programs" / "resnet_train.zip"))
 
@@ -227,8 +228,9 @@ def test_rows_of_too_short_a_recording_are_by_averages_and_agree_with_those_of_a
     assert sum(agree) >= 0.9 * len(both)
 
 
+@pytest.mark.thorough
 def test_of_very_many_kinds_those_with_the_most_time_have_energies(trained, monkeypatch):
-    monkeypatch.setattr(kernel_times, "MOST_KINDS", 20)
+    monkeypatch.setattr(kernel_powers, "MOST_KINDS", 20)
     copy = copied(trained)
     three_seconds(copy)
     analyse(copy)
@@ -251,7 +253,7 @@ def test_of_very_many_kinds_those_with_the_most_time_have_energies(trained, monk
 @pytest.mark.parametrize(
     ("name", "why", "counted_j", "counted_s", "within"),
     [
-        ("product", "held-out readings are predicted", 13865.68, 20.1256, 0.01),
+        pytest.param("product", "held-out readings are predicted", 13865.68, 20.1256, 0.01, marks=pytest.mark.slow),
         ("copy", "held-out readings are predicted", 1832.94, 10.1019, 0.1),
         ("short-training", "without the times of samples, readings scatter by 21.6 W", 489.20, 1.1007, 0.03),
     ],
@@ -268,6 +270,7 @@ def test_kernels_that_readings_do_not_distinguish_have_their_energy_together(nam
     assert abs(found.value - (counted_j - idle_j)) <= np.hypot(found.half_width, unsure_j)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("edge", "by_s"), [("start_ns", -6 * 3600), ("end_ns", 3e7)])
 def test_a_kernel_far_outside_of_the_recording_is_refused_at_once(recorded, edge, by_s):
     times = recorded.activity[edge].to_numpy().copy()
@@ -277,6 +280,7 @@ def test_a_kernel_far_outside_of_the_recording_is_refused_at_once(recorded, edge
     assert "a time of one is damaged" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)

@@ -8,15 +8,13 @@ import pytest
 import jouletrace as jt
 from energy_tables import recorded_of
 from jouletrace.analysis import analyse
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import check_powers, trusted
+from jouletrace.attribution import Kind, activity_of, check_powers, trusted
 from jouletrace.report import render
-from jouletrace.run import MODEL_UNIT, tables
-from jouletrace.run.division import divisions_of, tables_of
-from jouletrace.run.parts import DOUBTFUL, Parts
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.run import MODEL_UNIT, Parts, divisions_of, tables
+from jouletrace.run.division import tables_of
+from jouletrace.run.parts import DOUBTFUL
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from make_runs import GPU, profile_run
 from places import REPOSITORY, SAMPLES
 from scenarios import draw, simulate

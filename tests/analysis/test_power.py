@@ -10,11 +10,10 @@ import pytest
 
 from boards import recording
 from covering import fewest
-from jouletrace.analysis import window_estimate
-from jouletrace.analysis.power import energies, join, no_power_reason, power_record, tail_s
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import KINDS, response_of
-from jouletrace.sensor.stamps import published
+from jouletrace.analysis import power_record, window_estimate
+from jouletrace.analysis.power import energies, join, no_power_reason, tail_s
+from jouletrace.sensor import KINDS, published, response_of
+from jouletrace.sensor.calibration import StepResponse
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings
@@ -78,6 +77,7 @@ def test_a_polled_sensor_is_read_once_an_update():
     assert np.all(np.diff(record.value) == 1)
 
 
+@pytest.mark.thorough
 def test_a_gpu_at_rest_whose_readings_repeat_leaves_no_hole():
     rows = readings(lambda t: np.where(t < 2, 80.0, 300.0), 12)
     run = make_run(rows, channels=[channel(**POLLED)])
@@ -140,11 +140,13 @@ def test_a_block_that_the_record_cannot_speak_for_is_null_never_zero(start, end,
     assert (found.value, found.reason) == (None, reason)
 
 
+@pytest.mark.thorough
 def test_a_block_shorter_than_the_sensor_can_see_is_null():
     run = make_run(readings(100.0, 10, period_s=0.1, noise=1.0), channels=[channel(**POLLED)])
     assert window_estimate(run, DEVICE, ns(3.0), ns(3.01)).reason == "sensor_too_slow"
 
 
+@pytest.mark.thorough
 def test_a_block_shorter_than_one_update_is_null_however_calm_the_record():
     run = make_run(readings(250.0, 10, noise=0.1))
     assert window_estimate(run, DEVICE, ns(3.0), ns(3.019)).reason == "sensor_too_slow"
@@ -183,6 +185,7 @@ def test_a_stamp_years_away_costs_no_memory_and_moves_no_other_reading(years):
     assert set(watts) == {80.0, 300.0}
 
 
+@pytest.mark.thorough
 def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
     """Figures of ``measure`` of blocks that the sensor hardly sees; below one reading it says nothing."""
     device = SimulatedGpu("sim:h100?seed=2&sensor=sampled")
@@ -202,6 +205,7 @@ def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
     assert np.median(halves) > 0.03, halves
 
 
+@pytest.mark.thorough
 def test_a_stored_sample_rate_proves_that_a_load_near_another_rate_is_not_aliased():
     """An iteration of 0.797 ms has the rate of 1255 samples per second; this GPU may take 1222, or it is known to."""
     rows = readings(lambda t: np.where((t > 1.0) & (t <= 3.0), 500.0, 130.0), 4.0, noise=0.3)

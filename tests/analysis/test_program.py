@@ -5,13 +5,10 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.report import render
-from jouletrace.run import load, tables
+from jouletrace.run import SAMPLE_RATE, Parts, load, tables
 from jouletrace.run.metrics import PROGRAM_TIME
-from jouletrace.run.parts import Parts
-from jouletrace.run.recording_names import BEFORE, SAMPLE_RATE, WAITING
+from jouletrace.run.recording_names import BEFORE, WAITING
 from places import REPOSITORY
-
-pytestmark = pytest.mark.usefixtures("fits_once")
 
 RUNS = REPOSITORY / "docs" / "results" / "runs"
 
@@ -25,7 +22,7 @@ def analysed(name):
 
 
 @pytest.fixture(scope="module")
-def cupy(fits_once):
+def cupy():
     return analysed("cupy-run-h200.zip")
 
 
@@ -33,6 +30,7 @@ def unit(run, level, name):
     return next(row["id"] for row in run.units.to_pylist() if row["level"] == level and row["name"] == name)
 
 
+@pytest.mark.thorough
 def test_a_cupy_program_by_kernel_and_idle(cupy):
     run = cupy
     closure = run.result("closure_kernels")
@@ -46,6 +44,7 @@ def test_a_cupy_program_by_kernel_and_idle(cupy):
     assert before + idle + busy == pytest.approx(whole, rel=0.005)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calls", [1, 40])
 def test_a_program_states_the_energy_of_a_step(calls):
     run = load(RUNS / "cupy-run-h200.zip")
@@ -75,6 +74,7 @@ def test_a_training_by_range_and_module():
         assert layer.half_width < 0.08 * layer.value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted(RUNS.glob("*-run-*.zip")), ids=lambda path: path.stem)
 def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
     run = load(path)
@@ -83,6 +83,7 @@ def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
     assert run.result("time_s").value == run.result(PROGRAM_TIME).value == Parts(run).time.value
 
 
+@pytest.mark.thorough
 def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle(cupy):
     run = load(RUNS / "cupy-run-h200.zip")
     run.stored[SAMPLE_RATE] = {run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}}

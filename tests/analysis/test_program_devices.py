@@ -33,6 +33,7 @@ def figure(run, metric, name):
     return run.result(metric, unit)
 
 
+@pytest.mark.thorough
 def test_cpus_and_memory_stand_beside_the_gpu_and_are_in_no_sum():
     run = program([("GPU-a", "gpu", 300), ("cpu", "cpu", 80), ("dram", "cpu", 20)])
     assert run.result("energy_total_j").value == pytest.approx(3000, rel=0.01)

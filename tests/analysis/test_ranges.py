@@ -11,8 +11,9 @@ from energy_signals import SENSORS, Load, calibrated
 from energy_signals import ns as at_ns
 from jouletrace.analysis import analyse
 from jouletrace.analysis.ranges import _marked
-from jouletrace.run import Run, load, tables
-from records import DEVICE, channel, make_run
+from jouletrace.run import DeviceInfo, Run, load, tables
+from live_runs import energy, marked, unit
+from records import DEVICE, channel, make_run, ns, phases, readings
 
 
 def by_hand(rows):
@@ -109,6 +110,7 @@ def test_ranges_nested_without_end_are_reported():
     assert max(name.count("/") for name in run.units["name"].to_pylist()) == 99
 
 
+@pytest.mark.thorough
 def test_a_mean_of_spans_that_have_nothing_in_common_is_none():
     """As of a trainer's steps, of which the first compiles."""
     edges_ns = np.cumsum([0, 7_000_000_000, *[100_000_000] * 15])
@@ -144,6 +146,7 @@ def unequal_steps(sensor, mean_s, seed, number=30):
     return run, unit, float(load.energy(edges[0], edges[-1]))
 
 
+@pytest.mark.thorough
 def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
     """95 % of totals hold the truth, none much wider than the whole record: how steps differ is in none."""
     cases = [("h100", 0.1), ("a100", 0.3)]
@@ -159,6 +162,33 @@ def test_the_total_of_unequal_steps_has_the_uncertainty_of_their_sum():
     assert np.mean(held) >= 10 / 12, "fewer than 10 of 12 have a probability of 2 %"
     assert max(wider) < 1.2
     assert min(spread) > 5
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.01])
+def test_steps_with_a_pause_of_one_hundredth_between_them_are_integrated_as_a_row(gap):
+    """The sensor can't see a step of 50 ms, but 200 in a row, whose pauses are theirs."""
+    edges = 1.0 + 0.05 * np.arange(201)
+    steps = [("iteration", "step", a, b - gap * 0.05) for a, b in pairwise(edges.tolist())]
+    run = marked(steps, lambda t: np.full_like(t, 300.0), 12)
+    each = energy(run, "step")
+    assert each.value == pytest.approx(300.0 * 0.05, rel=0.003)
+    assert each.half_width < 0.003 * each.value
+
+
+def test_a_range_that_ran_once_is_one_measurement():
+    run = marked([("range", "load", 1.0, 3.5)], lambda t: np.full_like(t, 300.0), 5)
+    time, each = run.result("time_s", unit(run, "load")["id"]), energy(run, "load")
+    assert (time.value, time.n) == (pytest.approx(2.5), 1)
+    assert each.value == pytest.approx(750.0, rel=0.01)
+
+
+def test_a_range_of_a_recording_of_two_gpus_is_of_both():
+    span = {"id": 1, "kind": "range", "name": "load", "lane": "main", "start_ns": ns(1), "end_ns": ns(3.5)}
+    samples = readings(300.0, 5, noise=0.3) + readings(200.0, 5, noise=0.3, device="other")
+    phase = phases(("monitor", 0.1, 4.9))
+    run = make_run(samples, kind="record", spans=[*phase, span], channels=[channel(), channel(device="other")])
+    run.devices.append(DeviceInfo("other", "another GPU"))
+    assert energy(analyse(run), "load").value == pytest.approx(2.5 * (300.0 + 200.0), rel=0.01)
 
 
 def test_one_metric_of_a_range_means_one_thing_however_old_the_run_is(tmp_path):

@@ -14,12 +14,14 @@ def doubted(run):
     return sum("unmodelled" in (flags or "") for flags in run.windows["flags"].to_pylist())
 
 
+@pytest.mark.thorough
 def test_windows_between_which_the_power_dips_are_not_doubted():
     """MiniLM, compiled: recorded on an H100 that wasn't calibrated, with dips between some windows."""
     run = analyse(jt.load(REPOSITORY / "docs" / "results" / "runs" / "minilm-256-compile-h100.zip"))
     assert doubted(run) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [1 / 1.2, 1.2])
 def test_a_response_that_is_20_percent_off_changes_no_window(factor):
     """Readings themselves show how long the sensor remembers, and a window of a second has few of its edges."""

@@ -8,7 +8,7 @@ import pytest
 from import_logs import real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.analysis.imported import energy_per_inference, stated_latency
-from jouletrace.formats.importers.columns import Coded, block
+from jouletrace.formats.importers import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
 from jouletrace.run.figures import Figures
 from pace import worked
@@ -44,6 +44,7 @@ def by_name(run):
     return found
 
 
+@pytest.mark.thorough
 def test_a_span_that_the_sensor_follows_is_integrated():
     rows = [(("hot", "cool")[i % 2], float(i), float(i + 1)) for i in range(2, 8)]
     found = by_name(make_run(readings(step, 12, noise=0.3), spans=spans(rows)))
@@ -56,6 +57,7 @@ def test_a_span_that_the_sensor_follows_is_integrated():
     assert hot.total.method == "timeline"
 
 
+@pytest.mark.thorough
 def test_short_spans_that_repeat_are_distinguished_by_regression():
     period, busy = 0.0473, 0.012
     starts = np.arange(1.0, 40.0, period)
@@ -127,6 +129,7 @@ def test_the_only_power_record_is_assumed_to_be_of_the_only_device():
     assert by_name(run)["a"].total.reason == "no_power_sensor"
 
 
+@pytest.mark.thorough
 def test_iterations_and_ranges_have_units():
     found = by_name(
         make_run(readings(step, 12, noise=0.3), spans=iterations(4, 1.0, start=2.0) + spans([("k", 2.0, 6.0)]))
@@ -140,6 +143,7 @@ def test_overlapping_spans_are_not_regressed():
     assert by_name(make_run(readings(200.0, 5, noise=0.3), spans=spans(rows)))["a"].each.reason == "ranges_overlap"
 
 
+@pytest.mark.thorough
 def test_spans_far_below_the_sensor_cost_next_to_nothing():
     n = 200_000
     run = make_run(readings(200.0, 5, noise=0.3))
@@ -181,6 +185,7 @@ def test_the_latency_is_that_given_then_stated_then_timed():
     assert stated_latency(run).value == 0.00437
 
 
+@pytest.mark.thorough
 def test_the_parts_of_a_repeated_step_are_resolved_and_close():
     parts, steps, pause = {"a": (0.026, 700.0), "b": (0.029, 300.0), "c": (0.019, 500.0)}, 300, 0.0213
     rows, edges, level = [], [0.0], [100.0]

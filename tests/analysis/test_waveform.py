@@ -11,19 +11,16 @@ import pytest
 from energy_tables import recorded_of
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, table_of, typical, waveform_of
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import Run, load, tables
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
 from scenarios import draw
-
-pytestmark = pytest.mark.usefixtures("fits_once")
 
 
 @pytest.fixture(scope="module")
-def recorded(fits_once):
+def recorded():
     """The Run that ships, and the powers of its analysis."""
     made = []
 
@@ -37,16 +34,18 @@ def recorded(fits_once):
     return run, made[0]
 
 
+@pytest.mark.thorough
 def test_its_integral_is_the_energy_of_its_iteration(recorded):
     run, powers = recorded
     found = waveform_of(run)
-    assert found.known.all()
+    assert found.has_power.all()
     whole = powers.recorded.rows([found.edges_ns[[0, -1]]]).energies.interval()[0][1]
     assert found.energy_j == pytest.approx(whole, rel=1e-4)
     mean = run.result("energy_total_j").value * run.result("closure_kernels").value
     assert found.energy_j == pytest.approx(mean, rel=0.02)  # iterations differ by their clocks
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("group", ["large_fixed", pytest.param("eager", marks=pytest.mark.slow)])
 def test_its_band_holds_what_a_simulated_gpu_drew(group):
     """Launches scatter by 3 % about their kind, so the truth is the mean over iterations."""
@@ -110,6 +109,7 @@ def test_bins_are_of_a_tenth_of_a_millisecond_within_bounds(length, bins):
     assert np.diff(edges).min() > 0
 
 
+@pytest.mark.thorough
 def test_it_is_kept_and_computed_again(recorded, tmp_path):
     run, _ = recorded
     again = load(run.save(str(tmp_path / "run.zip")))

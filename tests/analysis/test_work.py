@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.analysis import analyse
-from jouletrace.analysis.work import ratio_of_sums
-from jouletrace.stats.interval import Z95
+from jouletrace.analysis import analyse, ratio_of_sums
+from jouletrace.stats import Z95
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 
@@ -27,6 +26,7 @@ def counted(work, *, took=0.0, resets=(), watts=300.0, seconds=42.0, **changes):
     )
 
 
+@pytest.mark.thorough
 def test_energy_per_unit_is_energy_between_readings_over_what_was_counted():
     run = counted(100.0 * np.arange(41))
     each = run.result("energy_per_work_j")
@@ -65,6 +65,7 @@ def test_one_block_has_a_value_and_no_interval():
     assert run.result("energy_per_work_j").flags == ("few_windows",)
 
 
+@pytest.mark.thorough
 def test_there_is_a_table_over_time():
     work = np.concatenate([np.arange(21) * 50.0, 1000 + np.arange(1, 21) * 150.0])
     run = counted(work)
@@ -90,6 +91,7 @@ def test_a_reset_is_flagged_where_it_was_and_in_the_whole():
     assert marked == ["14.0 to 16.0 s"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("work", "reason"), [([], "work_never_read"), ([5.0], "work_read_once"), ([5.0] * 40, "no_work_counted")]
 )
@@ -99,6 +101,7 @@ def test_without_work_the_figure_is_null_and_says_why(work, reason):
     assert run.result("energy_per_work_j").reason == reason
 
 
+@pytest.mark.thorough
 def test_a_hole_in_the_record_leaves_its_blocks_out_of_energy_and_work():
     rows = readings(300.0, 42.0, noise=0.3, without=[(10.0, 15.0)])
     run = counted(100.0 * np.arange(41))

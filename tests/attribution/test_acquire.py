@@ -5,12 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, Window, _distinct_rates, _Fit, _mean_squares, _windows, search
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.lock import EVIDENCE
+from jouletrace.attribution import Kind, activity_of
+from jouletrace.attribution.lock import (
+    EVIDENCE,
+    WINDOW_S,
+    Window,
+    _distinct_rates,
+    _Fit,
+    _mean_squares,
+    _windows,
+    search,
+)
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import SampleTimes, read_out
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from readings import taken
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
@@ -38,9 +45,10 @@ def timeline(*spans, gap_s=0.01):
 
 
 def searched(*windows):
-    return search(SENSOR, timeline((0, 10)), None, known={False: list(windows)})
+    return search(SENSOR, timeline((0, 10)), None, made={False: list(windows)})
 
 
+@pytest.mark.thorough
 def test_power_of_a_part_in_which_no_window_lies_is_refused():
     few = taken(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0))
     with pytest.raises(BadInputError, match=r"0 readings where kernels run, 10 are needed; .* lasts \(20\.0 s\)"):
@@ -58,8 +66,8 @@ def test_evidence_is_of_the_best_rate_over_the_second_best():
 def test_rates_that_differ_by_that_of_the_readout_are_searched_beside_a_doubted_one():
     squares = {1206.0: 9.0, 1230.0: 1.0, 1256.1: 4.0}
     windows = {False: [Stated(0.0, 150, squares)]}
-    assert search(SENSOR.around(1206.3), timeline((0, 10)), None, known=windows).rate_hz == pytest.approx(1206.0)
-    found = search(SENSOR.around(1206.3, aliased=True), timeline((0, 10)), None, known=windows)
+    assert search(SENSOR.around(1206.3), timeline((0, 10)), None, made=windows).rate_hz == pytest.approx(1206.0)
+    found = search(SENSOR.around(1206.3, aliased=True), timeline((0, 10)), None, made=windows)
     assert found.rate_hz == pytest.approx(1256.1)
     assert found.evidence == pytest.approx(75 * np.log(9 / 4))
 
@@ -77,7 +85,7 @@ def test_windows_count_by_their_readings_and_those_that_lack_them_not_at_all():
 def test_a_lock_begins_in_the_window_that_is_explained_best():
     squares = {1203.0: 4.0}
     calm, lively = Stated(0.0, 150, squares, spread_w=5.0), Stated(3.0, 150, squares, spread_w=20.0)
-    assert searched(calm, lively).place == (pytest.approx(1203.0), 3.0, 3.0001)
+    assert searched(calm, lively).start == (pytest.approx(1203.0), 3.0, 3.0001)
     assert searched(lively, calm).end_s == 6.0
 
 

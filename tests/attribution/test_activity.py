@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import LONG_S, TURNS, Kind, activity_of, slowness_of
+from jouletrace.attribution import Kind, activity_of
+from jouletrace.attribution.activity import LONG_S, TURNS, slowness_of
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER
+from jouletrace.sensor import HOPPER
 
 A, B, C = Kind("a"), Kind("b"), Kind("c")
 
@@ -34,6 +35,7 @@ def test_three_at_once_and_one_twice_are_distinguished():
     assert times[(0,)] == pytest.approx(40)
 
 
+@pytest.mark.thorough
 def test_many_sets_of_kinds_at_once_share_time_equally_without_columns_of_their_own():
     rng, kinds = np.random.default_rng(4), tuple(Kind(str(number)) for number in range(40))
     start = np.sort(rng.integers(0, 200_000, 4000))
@@ -50,6 +52,7 @@ def test_many_sets_of_kinds_at_once_share_time_equally_without_columns_of_their_
     assert activity.beside_s == pytest.approx(beside_s, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_intervals_of_many_streams_are_as_many_as_kernels_and_share_time_equally():
     """A turn of each kernel in each of the intervals would make 2 × 32 of them for each kernel."""
     rng, count, streams = np.random.default_rng(5), 500, 32
@@ -88,6 +91,7 @@ def test_long_kernels_have_heads_and_tails():
     assert (np.diff(activity.start_s) > 0).all()
 
 
+@pytest.mark.thorough
 def test_what_a_sample_sees_sums_to_one_and_is_the_mean_of_the_activity():
     rng = np.random.default_rng(0)
     edges = np.cumsum(rng.integers(3, 60, 400))

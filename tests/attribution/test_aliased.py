@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.spans import ALIASED_FROM, span_energies
-from jouletrace.run.readings import ALIASED, Readings
-from jouletrace.sensor.kinds import HOPPER, HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import ALIASED_FROM, span_energies
+from jouletrace.run import ALIASED, Readings
+from jouletrace.sensor import HOPPER, HOPPER_SENSOR, Response
 from simulated_sampler import Load
 
 
@@ -44,6 +43,7 @@ def test_a_load_of_which_few_phases_are_met_is_aliased(period_ms, rate_hz, alias
     assert (found.hidden([1.0]) > ALIASED_FROM) is aliased
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("period_ms", [0.797, 5.3, 13.7, 20.0])
 def test_intervals_hold_for_loads_with_a_period(period_ms, known):
@@ -52,6 +52,7 @@ def test_intervals_hold_for_loads_with_a_period(period_ms, known):
         assert found.low_j[0] <= truth <= found.high_j[0]
 
 
+@pytest.mark.thorough
 def test_a_load_that_is_aliased_with_samples_at_a_known_rate_holds():
     """Or it has no figure. Where the rate isn't known, such a coincidence is rare, and the interval narrower."""
     for seed in range(4):
@@ -71,6 +72,7 @@ def test_only_a_load_whose_period_is_known_counts_as_aliased():
     assert measured(0.02, 1222.5, period_s=None)[0].hidden([1.0]) == 0.0
 
 
+@pytest.mark.thorough
 def test_repetitions_in_one_burst_are_aliased_together():
     """Readings meet the same phase of each; bursts of their own have phases of their own."""
     burst_ns = [[400_000_000, 1_400_000_000]]

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.amounts import attribute_amounts, of_known
+from jouletrace.attribution import attribute_amounts
+from jouletrace.attribution.amounts import of_known
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.prior import MOVING
-from jouletrace.sensor.shares import Response, Timeline, averaged
+from jouletrace.sensor import Response, Timeline, averaged
 
 LOW_PASS = Response(0.0126, 0.04, 0.003, 2e-4, 1 / 16, 0.3, 0.02)
 UNITS = np.array([0.5, 0.02])  # of a step, and of a token in it
@@ -44,6 +45,7 @@ def test_amounts_per_second_count_as_often_as_intervals_of_one():
     assert timeline.seconds(np.array([0.0, 0.5, 1.0, 2.0, 3.0]))[:, 0] == pytest.approx([0.5, 0.5, 11, 10])
 
 
+@pytest.mark.thorough
 def test_units_hold_their_truth():
     inside = []
     for seed in range(8):
@@ -63,6 +65,7 @@ def test_a_kind_without_energy_has_none_below_zero():
     assert attribute_amounts(times_s, watts, timeline, response=LOW_PASS, bursts=bursts).value[2] >= 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unsure", [{"delay_sd_s": 0.01}, {"width_sd": 0.5}])
 def test_units_are_less_certain_by_a_sensor_that_is_less_known(unsure):
     rng = np.random.default_rng(2)
@@ -75,6 +78,7 @@ def test_units_are_less_certain_by_a_sensor_that_is_less_known(unsure):
     assert other.covariance[1, 1] > 4 * known.covariance[1, 1]
 
 
+@pytest.mark.thorough
 def test_readings_of_a_moment_show_units_too():
     rng = np.random.default_rng(3)
     timeline, bursts = steps(rng, 6000)
@@ -101,6 +105,7 @@ def test_units_of_spans_whose_energies_are_known():
     assert (np.abs(value - UNITS) < 2.5 * np.sqrt(np.diag(covariance))).all()
 
 
+@pytest.mark.thorough
 def test_windows_of_a_load_with_rare_peaks_have_the_energy_of_their_readings():
     """Readings at peaks weigh as much as those beside them."""
     rng = np.random.default_rng(0)

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from jouletrace.attribution import checks as trying
-from jouletrace.attribution.checks import attempts, trusted
+from jouletrace.attribution import trusted
+from jouletrace.attribution.checks import attempts
 from jouletrace.attribution.lock import EVIDENCE, Attempts
 from jouletrace.attribution.outcome import Outcome
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR
 
 
 def locked(evidence):

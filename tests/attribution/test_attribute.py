@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Prior
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.prior import Prior
 from simulated_sampler import Load
 
 
@@ -72,6 +72,7 @@ def test_one_pulse_is_not_taken_for_swing():
     assert half < 0.013
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("late_s", [0.003, 0.01, 0.02])
 def test_a_load_that_begins_soon_after_a_span_is_not_in_it(late_s):
     """Time is cut as finely beside a span as in it, and power may move between cuts: 0 of 8 hold without either."""
@@ -115,6 +116,7 @@ def test_swings_aliased_with_the_samples_hold_if_their_period_is_given():
     assert half < 0.3
 
 
+@pytest.mark.thorough
 def test_layers_that_last_as_long_as_two_samples_are_known_badly():
     """Samples meet one phase of such a swing, and two phases of one that is as long as two of them."""
     rng = np.random.default_rng(5)
@@ -132,6 +134,7 @@ def test_layers_that_last_as_long_as_two_samples_are_known_badly():
     assert half(1.05, 0.03) > 1.1 * half(1.05)  # a rate that isn't known may be the swing's
 
 
+@pytest.mark.thorough
 def test_bursts_may_swing_from_kernel_to_kernel():
     """Such a swing is rarely aliased to a slow one, but then errors are large; others leave a load better known."""
     rng = np.random.default_rng(5)
@@ -159,6 +162,7 @@ def test_a_reading_whose_stamp_came_late_counts_less():
     assert abs(energies.interval()[0][0] / load.energy(*load.span) - 1) < 0.004  # 0.015 otherwise
 
 
+@pytest.mark.thorough
 def test_idle_power_that_dips_after_long_bursts_does_no_harm_to_short_ones():
     rng = np.random.default_rng(2)
     load = Load([0.05, 0.3] * 2 + [0.4, 0.03, 0.05, 0.2] * 3, [560.0, 0.0] * 2 + [560.0, -40.0, -10.0, 0.0] * 3)
@@ -168,6 +172,7 @@ def test_idle_power_that_dips_after_long_bursts_does_no_harm_to_short_ones():
     np.testing.assert_allclose(mean, [load.energy(*burst) for burst in bursts], rtol=0.025)  # 0.08 otherwise
 
 
+@pytest.mark.thorough
 def test_swings_of_a_short_burst_are_those_of_its_own_length():
     rng = np.random.default_rng(1)
     load = Load([0.05, 0.3] * 2 + [1.0, 0.3] * 3, [450.0, 0.0] * 5)
@@ -204,6 +209,7 @@ def test_a_delay_that_is_off_does_no_harm_where_the_edges_differ():
     assert held >= 0.85 * 30
 
 
+@pytest.mark.thorough
 def test_a_load_is_no_better_known_where_no_reading_shows_idle_power():
     """Its swings are relative to what a GPU draws beyond rest then, and not beyond the same load beside the span."""
     rng = np.random.default_rng(1)

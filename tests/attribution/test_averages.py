@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis.kernel_powers import ALIKE
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, Prior, activity_of, attribute_program
 from jouletrace.attribution.checks import PRIOR_SHARE, check_averages, of_each
 from jouletrace.attribution.fit import END_S, LEAD_S, explained
-from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import HOPPER_SENSOR, Response, on_grid
 from scenarios import draw
 
 pytestmark = pytest.mark.thorough

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from energy_tables import energy_table
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis import by_operator
 from jouletrace.analysis.rules import doubt
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.checks import checks
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.observer import Averaged
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor import on_grid
 from jouletrace.sensor.kinds import models
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.readout import on_grid
 from scenarios import draw, simulate
 from simulated_power import Board
 from simulated_programs import lay_out, repeated_in_place, transformer_graph_like

@@ -8,15 +8,14 @@ import pytest
 
 from energy_tables import energy_table, rest_of
 from gpu_recordings import load
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis import by_operator
 from jouletrace.analysis.rules import doubt
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.checks import checks
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.outcome import Outcome
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
 from scenarios import draw
 
 pytestmark = pytest.mark.thorough

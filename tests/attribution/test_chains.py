@@ -6,8 +6,7 @@ from scipy.sparse import csr_matrix
 
 from jouletrace.attribution.chains import Course, low_pass_chain
 from jouletrace.attribution.solve import Problem, Unknowns, solve
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import HOPPER_SENSOR, Response
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 READ_S = np.arange(8) * 0.02

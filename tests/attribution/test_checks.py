@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis.rules import doubt, says
+from jouletrace.attribution import Kind, Sampled, activity_of
 from jouletrace.attribution import checks as judging
-from jouletrace.attribution.acquire import Search
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import check_held_out, check_lock, check_placebo, check_seen, checks
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import EVIDENCE, Lock
-from jouletrace.attribution.observer import Averaged, Sampled
+from jouletrace.attribution.lock import EVIDENCE, Lock, Search
+from jouletrace.attribution.observer import Averaged
 from jouletrace.attribution.outcome import Outcome
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import SampleTimes
 from readings import taken
 
 

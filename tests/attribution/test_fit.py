@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, Sampled, activity_of
 from jouletrace.attribution.fit import (
     STEP,
     _start,
@@ -13,11 +13,10 @@ from jouletrace.attribution.fit import (
     enough,
     fit,
 )
-from jouletrace.attribution.observer import Averaged, Sampled
+from jouletrace.attribution.observer import Averaged
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import SampleTimes
 from readings import taken
 
 WATTS = {"a": 400.0, "b": 700.0, "": 130.0}

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Kind, activity_of, follow
 from jouletrace.attribution import lock as following
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.lock import BINS, _cheapest, follow
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.sampler import SampleTimes, read_out
+from jouletrace.attribution.lock import BINS, _cheapest
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from readings import taken
 
 

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from jouletrace.attribution import Kind, Sampled, activity_of
 from jouletrace.attribution import lock as locking
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Attempts, Lock, _averagings, _delayed, _tuned, lock, rephased
-from jouletrace.attribution.observer import Averaged, Sampled
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.attribution.observer import Averaged
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import SampleTimes, read_out
 from readings import taken
 
 pytestmark = pytest.mark.thorough
@@ -130,13 +129,13 @@ def sixteen(monkeypatch):
 def test_a_recording_is_locked_from_nothing_but_the_range_of_rates(long):
     activity, _, readings = long
     known = Attempts()
-    found = lock(activity, SEARCHED, readings, known=known)
+    found = lock(activity, SEARCHED, readings, earlier=known)
     assert found.search.rate_hz == pytest.approx(1225.0, abs=0.1)
     assert found.fit.residual_rms_w < 0.4
     assert found.fit.power_w == pytest.approx([*WATTS, 120.0], abs=3.0)
     assert np.mean(found.fit.observer.track.rates_hz()) == pytest.approx(1225.0, abs=0.02)
     # the same place by another range is not fitted again
-    again = lock(activity, replace(SEARCHED, rates_hz=(1223.7, 1226.3)), readings, known=known)
+    again = lock(activity, replace(SEARCHED, rates_hz=(1223.7, 1226.3)), readings, earlier=known)
     assert again.fit is found.fit
     assert len(known.locks) == 1
 

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution import log_chain
-from jouletrace.attribution.log_chain import log_energies
-from jouletrace.attribution.outcome import ALIASED_LOG
-from jouletrace.attribution.spans import span_energies
-from jouletrace.sensor import shares
-from jouletrace.sensor.power_record import clean
+from jouletrace.attribution import ALIASED_LOG, log_chain, log_energies, span_energies
+from jouletrace.sensor import clean, shares
 
 
 def log(distances, seed, readings=300, offset=0.0):
@@ -50,18 +46,21 @@ def test_intervals_of_random_loads_hold(mean_s):
     assert half < 0.1
 
 
+@pytest.mark.thorough
 def test_intervals_of_independent_changes_hold():
     holds, half = judged(at_random(5.0, shape=1.0))
     assert holds >= 0.85
     assert half < 0.03
 
 
+@pytest.mark.thorough
 def test_cycles_near_the_time_between_readings_are_not_taken_for_slow_change(monkeypatch):
     monkeypatch.setattr(log_chain, "_HIDDEN_MEMORY", 0.0)
     holds, _ = judged(at_random(0.5))
     assert holds < 0.7
 
 
+@pytest.mark.thorough
 def test_changes_at_like_distances_are_not_taken_for_cycles_between_readings(monkeypatch):
     _, half = judged(at_random(3.0), count=7)
     monkeypatch.setattr(log_chain, "_partial", lambda values_w: 0.0)
@@ -154,6 +153,7 @@ def test_edges_that_meet_readings_at_one_phase_are_as_unknown_as_the_time_betwee
     assert half_j(*at_any, span) < alike_j
 
 
+@pytest.mark.thorough
 def test_polls_that_meet_a_load_at_few_phases_hold():
     """Polls each 0.1 s, up to 4 ms late: some meet an edge now before and now after it."""
     holds, away = [], []
@@ -169,6 +169,7 @@ def test_polls_that_meet_a_load_at_few_phases_hold():
     assert max(away) > 0.02
 
 
+@pytest.mark.thorough
 def test_a_load_that_changes_at_random_has_no_rhythm():
     """Of 200 logs of random loads, and of steady ones that fluctuate, three per cent at most seem to repeat."""
     rng = np.random.default_rng(3)
@@ -199,6 +200,7 @@ def test_idle_time_does_not_narrow_the_interval_of_a_job():
     assert half_j(times, values, [times[3000], times[3399]]) == pytest.approx(job, rel=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("other_w", [600.0, 250.0])
 def test_errors_of_jobs_add_as_independent(other_w):
     (times, one), (_, other) = day(), day((12_000,), level_w=other_w, seed=2)
@@ -252,6 +254,7 @@ def of_means(rng, edges, watts, span, step_s, update_s=None):
     return found.energy_j[0], found.low_j[0], found.high_j[0], np.diff(np.interp(span, edges, upto))[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seconds", "step_s", "mean_s", "most"),
     [(40, 1.0, None, 0.015), (200, 1.0, None, 0.005), (40, 0.7, 0.2, 0.025), (40, 0.1, None, 0.01)],
@@ -271,6 +274,7 @@ def test_a_log_of_means_over_a_second_is_known_as_well_as_its_sum(seconds, step_
     assert np.median(half) < most
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_s", "most_j"), [(1.0, 40.0), (0.5, 20.0), (0.1, 15.0)])
 def test_a_change_beside_the_end_of_a_span_counts_where_means_over_a_second_place_it(step_s, most_j):
     """Power rises by 400 W up to half a second before or after the span begins: its readings alone lose up to 100 J."""
@@ -306,6 +310,7 @@ def test_a_steady_log_has_its_mean_however_irregular_its_readings(count):
     assert found.energy_j[0] == pytest.approx(300 * (times[-1] - times[0]), rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_s", "mean_s"), [(1.005, 0.2), (0.1, 10.0)])
 def test_what_lies_between_windows_of_other_ages_is_unknown(step_s, mean_s):
     """Updates each 0.1021 s: ages pass through all there are. Swings lie between windows; changes move alike."""
@@ -319,6 +324,7 @@ def test_what_lies_between_windows_of_other_ages_is_unknown(step_s, mean_s):
     assert np.mean(holds) >= 0.9
 
 
+@pytest.mark.thorough
 def test_swings_at_the_ends_of_a_span_are_unknown_as_far_as_they_fit_into_a_window():
     """Spans that begin as power rises and end as it falls: what a window shows of its last swing may lie beyond."""
     holds = []

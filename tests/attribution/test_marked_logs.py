@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
-from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import span_energies
+from jouletrace.sensor import Response, clean
 
 
 def log(seed, spacing_s=1.0, jobs=4, readings=40, swing_s=2.0):
@@ -34,6 +33,7 @@ def solved(times_s, values_w, spans, spacing_s=1.0):
     return span_energies(record, response, *np.round(1e9 * spans).astype(np.int64).T)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("spacing_s", "swing_s"), [(1.0, 0.5), (5.0, 4.0)])
 def test_energies_of_jobs_that_swing_hold(spacing_s, swing_s):
     """Of swings faster than the readings, which may hide a cycle between two, intervals are wide: up to three times."""
@@ -58,6 +58,7 @@ def test_a_job_is_as_known_whatever_runs_beside_it():
     assert both.high_j[0] - both.low_j[0] == pytest.approx(alone.high_j[0] - alone.low_j[0], rel=0.05)
 
 
+@pytest.mark.thorough
 def test_errors_of_jobs_are_independent():
     *read, truth = log(5, jobs=6)
     found = solved(*read)
@@ -68,11 +69,12 @@ def test_errors_of_jobs_are_independent():
     assert (high - low) / 2 == pytest.approx(np.hypot.reduce(each), rel=0.2)
 
 
+@pytest.mark.thorough
 def test_a_short_job_between_long_ones_has_an_energy():
     """Of two readings nothing is known of a swing: it counts as a burst, beside those with enough."""
     times_s, values_w, spans, truth = log(6, jobs=2)
     spans, steady = np.vstack([[[3.2, 5.4]], spans]), 80.0 * 2.2
     found = solved(times_s, values_w, spans)
-    assert found.known.all()
+    assert found.has_energy.all()
     assert found.low_j[0] <= steady <= found.high_j[0]
     assert ((found.low_j[1:] <= truth) & (truth <= found.high_j[1:])).all()

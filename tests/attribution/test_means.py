@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of, attribute_program
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import calibrated
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import Response, calibrated
+from jouletrace.sensor.calibration import StepResponse
 
 IDLE_W, START_S = 100.0, 1.5
 
@@ -105,6 +103,7 @@ def sampled(k, window_s=0.04, samples=4):
     return time_s, values + 0.3 * rng.standard_normal(len(values)), record.span, record.energy(*record.span)
 
 
+@pytest.mark.thorough
 def test_bursts_that_swing_hold_where_a_window_has_few_samples():
     """No calibration says whether power is averaged continuously: steps of power answer alike."""
     known = StepResponse(0.04, 0.04, noise_w=0.3, covariance=np.diag([2e-8, 1e-8, 0.0]).tolist(), origin="calibrated")
@@ -119,6 +118,7 @@ def test_bursts_that_swing_hold_where_a_window_has_few_samples():
     assert sum(nominal) < sum(held), "the seeds need the term"
 
 
+@pytest.mark.thorough
 def test_windows_that_cover_all_time_add_up():
     rng = np.random.default_rng(1)
     record = Record(COUNTER, *alternating(1.0, rng), rng)
@@ -168,6 +168,7 @@ def test_reads_of_a_counter_that_are_off_do_no_harm():
     assert held >= 0.9
 
 
+@pytest.mark.thorough
 def test_a_sum_of_bursts_holds_though_no_window_meets_some():
     rng = np.random.default_rng(5)
     seconds = np.tile([0.05, 0.06], 80) * rng.uniform(0.9, 1.1, 160)

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.observer import DELAY_UNIT_S, STRETCH_UNIT, TRACK_UNIT_S, Averaged, Sampled
-from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.attribution import Kind, Sampled, activity_of
+from jouletrace.attribution.observer import DELAY_UNIT_S, STRETCH_UNIT, TRACK_UNIT_S, Averaged
+from jouletrace.sensor import HOPPER_SENSOR, SampleTimes, read_out
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.sampler import SampleTimes, read_out
 
 
 @pytest.fixture(scope="module")

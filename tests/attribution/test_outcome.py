@@ -5,11 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, activity_of, attribute_program
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import HOPPER_SENSOR, Response
 
 TIME_S, VALUE_W = 0.02 * np.arange(1, 50), np.full(49, 300.0)
 

@@ -8,14 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution import Kind, Sampled, activity_of, attribute_program, check_powers, resolved
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.checks import check_powers, resolved
-from jouletrace.attribution.observer import Sampled
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.sampler import SampleTimes
+from jouletrace.sensor import HOPPER_SENSOR, SampleResponse, SampleTimes
 from simulated_sampler import IDLE_W, Load
 
 POINT = replace(HOPPER_SENSOR, response=SampleResponse(0.0, np.ones(1)))
@@ -147,6 +142,7 @@ def test_rows_add_up_to_the_whole():
     assert resolved(rows, np.ones(12)).all()
 
 
+@pytest.mark.thorough
 def test_a_sum_is_resolved_where_its_parts_are_not():
     rng = np.random.default_rng(13)
     load, activity = program(rng, 2.0, shortest_s=2e-5, longest_s=1e-4)

@@ -5,13 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.observer import Sampled
-from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.program import attribute_program
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.sampler import SampleTimes
+from jouletrace.attribution import Kind, Prior, Sampled, activity_of, attribute_program
+from jouletrace.sensor import HOPPER_SENSOR, SampleResponse, SampleTimes
 from simulated_sampler import IDLE_W, Load
 
 POINT = SampleResponse(0.0, np.ones(1))
@@ -63,6 +58,7 @@ def mixed(rng, count, watts, block=1, run_s=1e-3, scatter=0.0, **more):
     return Program(rng, kind, run_s * rng.uniform(0.5, 1.5, count), above, **more)
 
 
+@pytest.mark.thorough
 def test_power_that_goes_with_the_clock_is_known_within_short_spans():
     """Over 0.25 s the clock swings by 6 %, and power by 18 %; the samples' times are known, or not."""
     rng = np.random.default_rng(0)
@@ -79,6 +75,7 @@ def test_power_that_goes_with_the_clock_is_known_within_short_spans():
         assert np.median(half[:-3]) < 0.03
 
 
+@pytest.mark.thorough
 def test_heads_of_long_kernels_draw_another_power():
     """Kind A draws 700 W for its first 40 us and then 300 W: 400 W more where its kernels are short than elsewhere."""
     rng = np.random.default_rng(0)
@@ -225,6 +222,7 @@ def test_known_samples_have_their_own_delay(smooth):
     np.testing.assert_allclose(found.energies.interval(), plain.energies.interval(), rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_single_calls_differ_by_the_spread_within_their_kind():
     rng = np.random.default_rng(0)
     program = mixed(rng, 240, [500.0, 300.0], run_s=4e-3, scatter=0.12)
@@ -244,6 +242,7 @@ def test_idle_power_between_kernels_is_near_that_before():
     assert half[0] < 0.05
 
 
+@pytest.mark.thorough
 def test_a_kind_whose_power_changes_is_known_as_well_as_parts_of_the_recording_agree():
     """By 15 % between ten parts of the recording: its mean is known to 15 % over the square root of ten, by 1.96."""
     half = []

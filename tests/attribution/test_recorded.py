@@ -9,19 +9,16 @@ import pytest
 
 from energy_tables import Rows, energy_table
 from gpu_recordings import load
-from jouletrace.analysis.kernel_times import by_operator
+from jouletrace.analysis import by_operator
 from jouletrace.analysis.rules import doubt
-from jouletrace.attribution import acquire
+from jouletrace.attribution import Kind, activity_of, trusted
 from jouletrace.attribution import checks as judging
-from jouletrace.attribution import checks as trying
-from jouletrace.attribution.acquire import search
-from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import attempts, checks, trusted
+from jouletrace.attribution import lock as locking
+from jouletrace.attribution.checks import attempts, checks
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.attribution.lock import EVIDENCE, Attempts, lock, rephased, search
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from scenarios import draw
 
 pytestmark = pytest.mark.usefixtures("fits_once")  # analysis/test_as_before.py fits the same
@@ -66,6 +63,7 @@ def analysed(name):
     return judged(name)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "rate_hz", "residual_w"),
     [
@@ -84,6 +82,7 @@ def test_the_sensors_rate_is_measured_and_its_readings_are_explained(name, rate_
     assert found.fit.residual_rms_w < residual_w
 
 
+@pytest.mark.thorough
 def test_a_small_model_at_batch_1_determines_the_rate():
     """MiniLM draws 4 W above idle, and readings scatter by 1.2 W: the prior must not decide in their place."""
     recorded = load("minilm-repeats-h200c")
@@ -93,6 +92,7 @@ def test_a_small_model_at_batch_1_determines_the_rate():
     assert found.evidence > EVIDENCE
 
 
+@pytest.mark.thorough
 def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     recorded = load("vit-h100")
     first, again = list(islice(attempts(recorded.activity, narrow("vit-h100"), recorded.readings), 2))
@@ -105,6 +105,7 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     )
 
 
+@pytest.mark.thorough
 def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     """A GPU outside of the usual range: its rate less the readout's has evidence 24 there, and passes all checks."""
     _, recording, _ = draw(1002, "long_varied", 10.0, far())
@@ -123,7 +124,7 @@ def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     recorded = load("vit-h100")
     first = analysed("vit-h100")
     tried = []
-    monkeypatch.setattr(trying, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
+    monkeypatch.setattr(judging, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
     monkeypatch.setattr(judging, "SHORTEST_S", 1e3 if why == "length" else judging.SHORTEST_S)
     kernels, dropped = len(recorded.kind), len(recorded.kind) if why == "traced" else 0
     found, asked = trusted(recorded.activity, [HOPPER_SENSOR] * 2, recorded.readings, kernels, dropped)
@@ -139,6 +140,7 @@ def far():
     return replace(SamplingSensor.draw(rng, 10.0), rate_hz=rate)
 
 
+@pytest.mark.thorough
 def test_the_rate_is_measured_among_all_that_gpus_have():
     recorded = load("vit-h100")
     found = search(HOPPER_SENSOR, recorded.activity, recorded.readings)
@@ -152,6 +154,7 @@ def test_a_real_recording_is_believed(name):
     assert all(check.passed for check in asked), doubt(asked)
 
 
+@pytest.mark.thorough
 def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
     """``chain.py`` on an H100: W alone, host pauses taken out (SAMPLER of the recording)."""
     alone = {"ffma_aligna4": 680, "scan_innermost": 555, "SoftMax": 690}
@@ -162,6 +165,7 @@ def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
                 assert row.power.value == pytest.approx(watts, rel=0.07)
 
 
+@pytest.mark.thorough
 def test_rows_and_idle_make_the_mean_of_the_readings():
     for name in ("vit-h100", "vit-repeats-h200", "deit-b-64-repeats-h200"):
         found = analysed(name)
@@ -193,6 +197,7 @@ def test_the_rate_is_searched_where_kernels_run():
     assert found.evidence > 60
 
 
+@pytest.mark.thorough
 def test_a_product_at_the_power_cap_has_a_row_though_few_kinds_run_in_fixed_order():
     """A response that is free to differ by more takes what its kernels leave, and all are one row."""
     found = analysed("jax-h200b")
@@ -206,6 +211,7 @@ def test_a_product_at_the_power_cap_has_a_row_though_few_kinds_run_in_fixed_orde
     assert all(row.power.value < largest.power.value for row in others if row.power.value)
 
 
+@pytest.mark.thorough
 def test_a_timeline_of_another_time_is_not_locked():
     """The same kernels 5 s later than they ran: nothing of them is in the readings."""
     recorded = load("vit-repeats-h200")
@@ -219,6 +225,7 @@ def test_a_timeline_of_another_time_is_not_locked():
     assert doubt(checks(found, recorded.readings, 1, 0))
 
 
+@pytest.mark.thorough
 def test_names_that_are_mixed_up_leave_more():
     recorded = load("chain-shuffled-h100")
     true = analysed("chain-shuffled-h100").fit.residual_rms_w
@@ -228,6 +235,7 @@ def test_names_that_are_mixed_up_leave_more():
     assert lock(wrong, sensor, recorded.readings).fit.residual_rms_w > 1.3 * true
 
 
+@pytest.mark.thorough
 def test_rows_hold_for_a_sensor_with_another_response_and_average():
     """Eight samples where sixteen are expected: with sixteen, nine in ten of its rows missed and all checks passed."""
     _, drawn, truth = draw(0, "foreign_response", seconds=10)
@@ -242,20 +250,21 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
     assert np.mean([row.energy.low <= j <= row.energy.high for row, j in zip(table, true, strict=True)]) >= 0.8
 
 
+@pytest.mark.thorough
 def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
     recorded = load("vit-h100")
     asked, known = [], Attempts()
-    compute = acquire.designs
+    compute = locking.designs
 
     def designs(sensor, seen, first, rates, offsets, places):
         asked.extend((id(seen), rate, len(offsets)) for rate in rates.tolist())
         return compute(sensor, seen, first, rates, offsets, places)
 
-    monkeypatch.setattr(acquire, "designs", designs)
+    monkeypatch.setattr(locking, "designs", designs)
     first, second = (
-        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
+        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, earlier=known)
         for rates in ((1221.0, 1227.0), (1215.0, 1230.0))
     )
-    assert len({rate for _, rate, phases in asked if phases == acquire.PHASES}) == 51
+    assert len({rate for _, rate, phases in asked if phases == locking.PHASES}) == 51
     assert second.fit is first.fit
     assert second.search.rate_hz == first.search.rate_hz

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.analysis.kernel_times import by_operator
-from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.analysis import by_operator
+from jouletrace.attribution import Kind, activity_of
 from jouletrace.attribution.lock import lock
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.sensor import HOPPER_SENSOR, on_grid
+from jouletrace.simulator import SamplingSensor
 from scenarios import simulate
 from simulated_power import Board
 from simulated_programs import from_timeline
@@ -68,12 +67,14 @@ def errors(fit, truth):
     return np.array([e.value for e in found]) / true - 1, np.array([e.half_width for e in found]) / true
 
 
+@pytest.mark.thorough
 def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, fitted):
     error, half = errors(fitted, recorded[1])
     assert (np.abs(error) <= half).sum() >= KINDS - 1
     assert half.max() < 0.2
 
 
+@pytest.mark.thorough
 def test_repeats_are_in_no_row(fitted):
     activity = fitted.activity
     own = sum(activity.seconds[k] for k, copied in enumerate(activity.repeated) if not copied)

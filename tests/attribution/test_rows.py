@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution.checks import check_powers, check_rest, resolved
-from jouletrace.attribution.program import ProgramEnergies
-from jouletrace.attribution.solve import Energies
+from jouletrace.attribution import Energies, ProgramEnergies, check_powers, resolved
+from jouletrace.attribution.checks import check_rest
 
 
 def rows(mean_j, covariance, seconds=None, before=None):

@@ -11,13 +11,11 @@ import pytest
 from covering import fewest
 from energy_signals import SENSORS, Sensor, calibrated, ns
 from energy_signals import Load as Levels
-from jouletrace.attribution.short_spans import short_span_energies
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.kinds import calibrated as response_of
-from jouletrace.sensor.power_record import clean
-from jouletrace.sensor.shares import Response
+from jouletrace.attribution import short_span_energies
+from jouletrace.run import Readings
+from jouletrace.sensor import HOPPER_SENSOR, Response, clean
+from jouletrace.sensor import calibrated as response_of
+from jouletrace.sensor.calibration import StepResponse
 from simulated_sampler import Load
 
 EXACT = response_of(StepResponse(0.1, 0.025, lag_s=0.010, jitter_s=0.002, noise_w=0.3, origin="calibrated"))
@@ -86,6 +84,7 @@ def test_intervals_of_blocks_hold_what_they_say(count, known):
     assert sum(covered) >= fewest(len(covered))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steady_s", [0.3, 1.7])
 def test_spans_hold_whose_load_changes_whenever_it_likes(steady_s):
     """Power walks between the moments of readings, too: without, hardly an interval holds."""
@@ -135,6 +134,7 @@ def test_power_that_changes_within_spans_is_not_taken_for_that_of_their_neighbou
     assert sum(covered) >= fewest(len(covered))
 
 
+@pytest.mark.thorough
 def test_times_of_single_readings_are_in_the_interval():
     record, start, end, _ = blocks(1, 60)
     sure, unsure = (mean_of(record, start, end, replace(EXACT, jitter_s=jitter_s)) for jitter_s in (0.0, 0.004))
@@ -164,6 +164,7 @@ def test_of_a_long_record_the_middle_is_enough_also_for_what_came_before_it():
         assert one.value == pytest.approx(joules, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_blocks_always_at_one_phase_are_null():
     made = [blocks(seed, 40, sensor=Sensor(0.1, 0.025), spread=False)[:3] for seed in range(6)]
     reasons = [mean_of(*some, replace(EXACT, delay_s=0.0)).reason for some in made]

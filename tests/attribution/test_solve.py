@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.chains import Course, low_pass_chain
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
-from jouletrace.stats.interval import student
+from jouletrace.attribution.solve import Problem, Unknowns, joined, mixture, solve
+from jouletrace.sensor import HOPPER_SENSOR, Response
+from jouletrace.stats import student
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 N = 30
@@ -47,7 +47,7 @@ def dense(chain, problem):
     lever = np.zeros((N, size))
     for i in range(N):
         lever[i, 3 * i : 3 * i + 6] = chain.energy[i]
-    spans, own = problem.spans.toarray(), np.diag(chain.own)
+    spans, own = problem.spans.toarray(), np.diag(chain.own_variance)
     unknowns = problem.unknowns
     shows = np.eye(size)[chain.seen]
     lever = spans @ lever

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
+from jouletrace.attribution import span_energies
 from jouletrace.errors import BadInputError
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.power_record import clean
+from jouletrace.run import Readings
+from jouletrace.sensor import clean
 from simulated_sampler import START_S, Load
 
 
@@ -37,6 +37,7 @@ def held(found, truth):
     return bool(found.low_j[0] <= truth <= found.high_j[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mean_s", [0.05, 1.0])
 def test_a_long_span_is_the_sum_of_its_readings_where_no_edge_is_near(mean_s):
     held_, off, half = [], [], []
@@ -75,6 +76,7 @@ def test_changes_between_readings_are_in_a_long_sum():
     assert (found.high_j[0] - found.low_j[0]) / 2 > least
 
 
+@pytest.mark.thorough
 def test_power_in_a_hole_is_not_known():
     """140 ms of 4 s are lost, in 80 of which the load paused: bridged at the mean power they would be 32 J too much."""
     rng = np.random.default_rng(3)
@@ -98,6 +100,7 @@ def test_where_too_much_is_lost_there_is_no_energy():
     assert found.reason == ["hole_in_record", None]
 
 
+@pytest.mark.thorough
 def test_each_span_without_an_energy_has_its_reason():
     rng = np.random.default_rng(5)
     load = Load([1.0], [400.0])
@@ -106,7 +109,7 @@ def test_each_span_without_an_energy_has_its_reason():
     start = [START_S, START_S, end - 0.1, START_S + 0.5]
     found = span_energies(record, response, ns(*start), ns(START_S + 1, START_S, end + 1, START_S + 0.5001))
     assert found.reason == [None, "empty_window", "outside_record", "sensor_too_slow"]
-    assert np.array_equal(found.known, [True, False, False, False])
+    assert np.array_equal(found.has_energy, [True, False, False, False])
     assert np.isnan(found.energy_j[1:]).all()
     nothing = span_energies(Readings(np.empty(0, np.int64), np.empty(0)), response, ns(1.0), ns(2.0))
     assert nothing.reason == ["no_samples"]
@@ -115,6 +118,7 @@ def test_each_span_without_an_energy_has_its_reason():
         span_energies(record, response, ns(1.0), ns(2.0, 3.0))
 
 
+@pytest.mark.thorough
 def test_sums_hold_what_spans_share():
     rng = np.random.default_rng(7)
     load = steps(rng, 4.0)

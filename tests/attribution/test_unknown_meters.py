@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from covering import fewest
-from jouletrace.attribution.spans import span_energies
+from jouletrace.attribution import span_energies
 from jouletrace.formats.importers.power_sensor import METER, polled_response
-from jouletrace.sensor.kinds import calibrated
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor import calibrated, clean
 
 SPACING_S = 0.02
 
@@ -38,6 +37,7 @@ def measured(seed, lag, window=0.0, rise=0.0, readings=6.0, watts=(400.0,)):
     return found, np.full(3, length_s * (100.0 + np.mean(watts)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("meter", [{"window": 1.0}, {"window": 0.2}, {"rise": 0.4}], ids=str)
 def test_bursts_hold_whatever_the_meters_lag(meter):
     held = []
@@ -47,6 +47,7 @@ def test_bursts_hold_whatever_the_meters_lag(meter):
     assert sum(held) >= fewest(len(held))
 
 
+@pytest.mark.thorough
 def test_a_lag_shows_where_bursts_begin_and_end():
     """Bursts of a constant power, read 16 of 20 ms late, are known far better than to their two edges."""
     found, truth = measured(1, 0.8, window=0.5)

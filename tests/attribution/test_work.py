@@ -10,11 +10,10 @@ import pytest
 from scipy.signal import lfilter
 from scipy.sparse import csr_matrix
 
+from jouletrace.analysis.host import work
+from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.attribute import attribute
-from jouletrace.attribution.solve import Energies, Unseen
-from jouletrace.attribution.work import work
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor import HOPPER_SENSOR, Response
 
 WORK_J, EACH, IDLE_W = 0.12, 90.0, 127.0
 NOISE_J = 0.05
@@ -137,6 +136,7 @@ def test_one_healthy_check_of_a_hundred_fails():
     assert [found(by * sd_w).reason for by in (2.4, -2.4, 2.8, -2.8)] == [None, None, "idle_apart", "idle_apart"]
 
 
+@pytest.mark.thorough
 def test_long_sessions_are_known_better():
     """Of several hundred windows probabilities are beyond what a float holds."""
     rng = np.random.default_rng(4)

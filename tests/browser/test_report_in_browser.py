@@ -11,7 +11,7 @@ import pytest
 
 from compare_runs import side
 from explained import USUAL, explained
-from jouletrace.comparing.compare import against_first
+from jouletrace.comparing import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
 from timeline_runs import timeline_run
@@ -65,12 +65,14 @@ def parts(opened_for_all):
     return opened_for_all(profile_run(kernels=15)).drawn()
 
 
+@pytest.mark.thorough
 def test_it_opens_offline_without_a_word_or_a_request(traced):
     assert traced.said == []
     assert [url for url in traced.asked if not url.startswith(("data:", "blob:"))] == [traced.address]
     assert traced.page.evaluate(FLAME + ".spec.nodes.length") > 6
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_kernels_open_with_little_work(chromium, opened):
     session = chromium.new_browser_cdp_session()
 
@@ -160,6 +162,7 @@ def length_ns(report) -> float:
     return b - a
 
 
+@pytest.mark.thorough
 def test_the_timeline_zooms_from_the_whole_run_to_one_kernel(traced):
     whole = length_ns(traced)
     traced.page.click("[data-act=iteration]")
@@ -173,6 +176,7 @@ def test_the_timeline_zooms_from_the_whole_run_to_one_kernel(traced):
     assert length_ns(traced) == whole
 
 
+@pytest.mark.thorough
 def test_the_timeline_obeys_mouse_and_keys(traced):
     whole = length_ns(traced)
     traced.page.locator(".timeline canvas").scroll_into_view_if_needed()
@@ -234,6 +238,7 @@ def test_kernels_are_named_briefly_selected_by_their_full_names_and_saved_with_t
     assert {row["kernel"] for row in rows} == {LONG % i for i in range(2, 30, 2)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, True)])
 def test_a_comparison_opens_sorts_and_fits(opened, width, dark):
     runs = [*side(1.0, 1.002, 0.998, parts=PARTS), *side(0.9, 0.902, 0.898, parts=PARTS, mode="eager")]
@@ -298,6 +303,7 @@ def test_sections_have_addresses(opened, tmp_path):
     assert report.page.get_attribute("[data-section=checks]", "href") == "#run1-checks"
 
 
+@pytest.mark.thorough
 def test_tabs_switch_between_runs(opened):
     report = opened(profile_run(batch=1, scale=0.1), kernels_run())
     assert report.page.locator("#run0").is_visible()
@@ -361,6 +367,7 @@ def test_nothing_sticks_out_of_the_page(opened, width, kind):
     assert report.said == []
 
 
+@pytest.mark.thorough
 def test_on_paper_it_is_light_and_has_all_runs(opened):
     report = opened(kernels_run(), profile_run(batch=1), dark=True).drawn()
     report.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -376,6 +383,7 @@ def test_on_paper_it_is_light_and_has_all_runs(opened):
     assert report.page.evaluate("document.documentElement.dataset.theme ?? 'none'") == "none"
 
 
+@pytest.mark.thorough
 def test_everything_that_can_be_clicked_has_a_name_and_can_be_reached(traced):
     nameless = traced.page.evaluate("""
         [...document.querySelectorAll('button, input, canvas, [role=img], [role=region]')]
@@ -405,6 +413,7 @@ def test_on_a_phone_the_icicle_fits_and_a_tap_says_what_a_second_one_looks_into(
     assert report.page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dark", [False, True])
 def test_on_a_phone_change_and_verdict_are_in_sight_and_on_the_flame_graph(opened, dark):
     longer = USUAL[-1]._replace(seconds=3e-3)

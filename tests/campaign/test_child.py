@@ -8,10 +8,9 @@ from dataclasses import asdict
 
 import pytest
 
-from jouletrace.campaign.child import main
-from jouletrace.campaign.worker import Worker, listen
+from jouletrace.campaign import Worker, listen, main
+from jouletrace.profiler import ProfileSettings
 from jouletrace.profiler.prepare import options_of
-from jouletrace.profiler.settings import ProfileSettings
 
 pytest.importorskip("torch")
 

@@ -7,7 +7,8 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from covering import fewest
-from jouletrace.campaign.limits import EXCEEDS, MEETS, UNDECIDED, Limit, counts, parse_limits, share_over, verdict
+from jouletrace.campaign import parse_limits
+from jouletrace.campaign.limits import EXCEEDS, MEETS, UNDECIDED, Limit, counts, share_over, verdict
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 

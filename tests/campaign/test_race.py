@@ -5,8 +5,8 @@ from math import isnan, log, nan
 import numpy as np
 import pytest
 
-from jouletrace.campaign import mixed
-from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
+from jouletrace.campaign import Candidate, Race, ShareLimit, Visit, mixed
+from jouletrace.campaign.race import TimeLimit
 from places import REPOSITORY
 
 
@@ -152,6 +152,7 @@ def test_few_degrees_of_freedom_widen_the_draws():
     assert spreads[1] == pytest.approx(2.05, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_a_promise_allows_for_luck_that_a_late_host_has_for_a_whole_process():
     """Windows scatter by 12 % within a process, whole processes by 8 %."""
     held = 0

@@ -8,12 +8,11 @@ import pytest
 
 from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
-from jouletrace.campaign import repeats, worker
-from jouletrace.campaign.repeats import merge, numbered, profile_repeats
+from jouletrace.campaign import merge, repeats, worker
+from jouletrace.campaign.repeats import numbered, profile_repeats
 from jouletrace.campaign.worker import profile_in_child
 from jouletrace.errors import BrokenOffError, RecorderDiedError
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
 
@@ -179,6 +178,24 @@ def test_an_interruption_keeps_the_runs_that_there_are_and_the_same_command_goes
     assert whole.warnings == []
     assert whole.result("energy_total_j").value == pytest.approx(30.2, rel=1e-3)
     assert whole.result("energy_total_j").method == "runs"
+
+
+def test_a_run_that_has_no_figures_yet_is_measured_again(monkeypatch, tmp_path):
+    """It was interrupted after its record was complete, before figures were made of that."""
+    ran = []
+
+    def here(workload, settings, folder):
+        ran.append(folder.name)
+        run = one_run(300.0, simulated=True)
+        save(run if len(ran) == 2 else analyse(run), folder)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(repeats, "profile_in_child", here)
+    _, tally = profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
+    assert isinstance(tally.ended_by, KeyboardInterrupt)
+    _, tally = profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
+    assert (ran, tally.ended_by, tally.before) == (["1", "2", "2"], None, 1)
 
 
 def test_an_interrupted_process_is_interrupted_and_waited_for(monkeypatch, tmp_path):

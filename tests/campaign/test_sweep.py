@@ -15,16 +15,14 @@ import jouletrace as jt
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis import analyse
-from jouletrace.campaign.limits import judge, parse_limits
-from jouletrace.campaign.sweep import SweepGrid, _settings_of, run_sweep, varied
+from jouletrace.campaign import SweepGrid, parse_limits, run_sweep
+from jouletrace.campaign.limits import judge
+from jouletrace.campaign.sweep import _settings_of, varied
 from jouletrace.devices import open_device
-from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError, TerminatedError
-from jouletrace.processes import locks
-from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.gpu_settings import GpuSettings, restore
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.processes import journal_of, locks
+from jouletrace.profiler import GpuSettings, ProfileSettings, restore
 from jouletrace.report.sweep import Entry, Sweep, render
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, load, save, tables
 from jouletrace.workloads import resolve
@@ -66,6 +64,7 @@ class Runner:
         save(run, folder)
 
 
+@pytest.mark.thorough
 def test_every_point_gets_a_run_of_its_own(tmp_path):
     runner = Runner()
     found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
@@ -75,6 +74,7 @@ def test_every_point_gets_a_run_of_its_own(tmp_path):
     assert [device for _, device in runner.ran] == ["sim:h100?run=0", "sim:h100?run=1", "sim:h100?run=2"]
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     first = Runner(b8=KeyboardInterrupt())
     assert isinstance(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)[1].ended_by, KeyboardInterrupt)
@@ -84,6 +84,7 @@ def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     assert {entry.outcome for entry in found} == {"done"}
 
 
+@pytest.mark.thorough
 def test_a_point_interrupted_before_its_figures_is_measured_again(tmp_path):
     first = Runner(b64=KeyboardInterrupt())
     assert isinstance(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)[1].ended_by, KeyboardInterrupt)
@@ -102,6 +103,7 @@ def test_a_point_that_runs_out_of_memory_is_reported_to(tmp_path):
     assert [entry.outcome for entry in found] == ["done", "done", "out_of_memory"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("error", "outcome", "said"),
     [
@@ -136,6 +138,7 @@ class Repeated(Runner):
         save(analyse(run), folder)
 
 
+@pytest.mark.thorough
 def test_repeats_go_through_the_grid_in_turn_and_give_each_point_the_spread_of_its_runs(tmp_path):
     grid, first = SweepGrid(("deit-t",), batch=(1, 2)), Repeated(b2=NotPossibleError("lost"))
     found, tally = run_sweep(grid, SETTINGS, tmp_path / "s", repeats=3, runner=first)
@@ -155,6 +158,7 @@ def test_repeats_go_through_the_grid_in_turn_and_give_each_point_the_spread_of_i
         run_sweep(grid, SETTINGS, tmp_path / "s", runner=second)
 
 
+@pytest.mark.thorough
 def test_repeats_of_a_sweep_that_is_interrupted_go_on_with_the_next_run(tmp_path):
     class Breaks(Repeated):
         def __call__(self, *given):
@@ -173,6 +177,7 @@ def test_repeats_of_a_sweep_that_is_interrupted_go_on_with_the_next_run(tmp_path
     assert found[1].run.result("energy_total_j").value == pytest.approx(0.1 * 201.5, rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
     import shutil
 
@@ -183,6 +188,7 @@ def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
     assert [batch for batch, _ in again.ran] == [1]
 
 
+@pytest.mark.thorough
 def test_a_grid_can_grow(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     again = Runner()
@@ -217,6 +223,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, grid, set
     assert runner.ran == []
 
 
+@pytest.mark.thorough
 def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     with pytest.raises(BadInputError, match=r"holds a sweep with other settings .warmup_s: 5.0, not 1.0"):
@@ -237,6 +244,7 @@ def test_a_number_that_is_none_is_named_before_anything_is_measured(tmp_path, op
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.thorough
 def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
     def runner(workload, settings, folder, limit_s):
         with pytest.raises(NotPossibleError, match=r"is running a sweep into .*s: wait for it to end"):
@@ -246,6 +254,7 @@ def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
     assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)[0]) == 3
 
 
+@pytest.mark.thorough
 def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, monkeypatch):
     runner = Runner(b8=RecorderDiedError("a run was killed by signal 9"))
     monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": runner})
@@ -257,6 +266,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), TerminatedError()])
 def test_a_sweep_that_is_broken_off_prints_the_points_so_far_and_how_to_go_on(capsys, workspace, monkeypatch, error):
     monkeypatch.setitem(run_sweep.__kwdefaults__, "runner", Runner(b8=error))
@@ -276,6 +286,7 @@ def test_a_sweep_that_is_broken_off_prints_the_points_so_far_and_how_to_go_on(ca
 # the table
 
 
+@pytest.mark.thorough
 def test_the_table_says_why_points_are_missing(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
     found, _ = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
@@ -298,6 +309,7 @@ def limited(tmp_path, runner, limits=(300.0, 400.0)):
     return run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
 
 
+@pytest.mark.thorough
 def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     runner = Runner()
     limited(tmp_path, runner)
@@ -308,6 +320,7 @@ def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     assert not journal_of(limiter.info).exists()
 
 
+@pytest.mark.thorough
 def test_a_point_whose_clock_is_not_in_force_is_a_row_that_is_not_recommended(tmp_path):
     class Locked(Runner):
         def __call__(self, workload, settings, folder, limit_s):
@@ -442,6 +455,7 @@ def toy(workspace):
     return workspace
 
 
+@pytest.mark.thorough
 def test_python_sweeps_as_the_command_does(capsys, workspace, monkeypatch):
     """One call: the table that the command prints of the same folder, the Runs, a frame, and a refusal."""
     runner = Runner(_8=NotPossibleError("8 is too much"))
@@ -532,6 +546,7 @@ def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments
     assert not list(workspace.glob("runs/*"))
 
 
+@pytest.mark.thorough
 def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
     def entry(batch, joules, half, work=None):
         run = profile_run()
@@ -575,6 +590,7 @@ def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter
     assert said not in " ".join(render(entries("between_runs_stored")[:1]).split())
 
 
+@pytest.mark.thorough
 def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, workspace, monkeypatch):
     class Stored(Runner):
         def __call__(self, workload, settings, folder, limit_s):
@@ -590,6 +606,7 @@ def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, worksp
     assert "profile both" not in said.out
 
 
+@pytest.mark.thorough
 def test_a_run_of_another_point_is_refused(tmp_path):
     run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
     points = tmp_path / "s" / "points"
@@ -599,6 +616,7 @@ def test_a_run_of_another_point_is_refused(tmp_path):
         run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
 
 
+@pytest.mark.thorough
 def test_points_whose_long_names_begin_alike_are_two(tmp_path):
     folder = tmp_path / ("d" * 90)
     folder.mkdir()
@@ -645,6 +663,7 @@ def milliseconds(mean, slow, n=2000):
     return np.where(np.arange(n) % round(1 / slow) == 0, 2 * mean, mean) + 1e-3 * (np.arange(n) % 7)
 
 
+@pytest.mark.thorough
 def test_the_least_energy_is_recommended_of_points_that_meet_the_limit(tmp_path):
     points = [
         under_limit(1, 3.0, milliseconds(0.5, 0.004), "p99<15ms"),

@@ -14,19 +14,16 @@ import numpy as np
 import pytest
 
 import jouletrace as jt
+from jouletrace.campaign import parse_limits, parse_over, run_tune, target_of
 from jouletrace.campaign import tune as tuning
 from jouletrace.campaign.child import Doing
-from jouletrace.campaign.limits import parse_limits
 from jouletrace.campaign.results import printed
-from jouletrace.campaign.targets import WorkloadTarget, applied, parse_over, setting_of
-from jouletrace.campaign.tune import run_tune, target_of
+from jouletrace.campaign.targets import WorkloadTarget, applied, setting_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.trial import largest_difference
-from jouletrace.profiler import gpu_settings
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.document import FORMATS
+from jouletrace.profiler import ProfileSettings, Progress, gpu_settings
+from jouletrace.report import FORMATS
 from jouletrace.report.tune import render
 from jouletrace.run import load, save, tables
 from jouletrace.workloads import resolve
@@ -148,10 +145,14 @@ def test_the_reference_is_what_the_options_say_unless_another_is_named():
     over = parse_over(["batch=1,8", "mode=eager,graph"])
     assert setting_of(replace(SETTINGS, batch=2), over, {}) == {"batch": 2, "mode": "eager"}
     assert setting_of(SETTINGS, over, {"mode": "graph"}) == {"batch": None, "mode": "graph"}
+    configured = replace(SETTINGS, config={"attn_implementation": "sdpa", "layers": "2"})
+    over = parse_over(["attention=eager,sdpa", "layers=1,2"])
+    assert setting_of(configured, over, {}) == {"attention": "sdpa", "layers": "2"}
     with pytest.raises(BadInputError, match="names no dimension"):
         setting_of(SETTINGS, over, {"dtype": "fp16"})
 
 
+@pytest.mark.thorough
 def test_the_least_is_chosen_and_promised_against_the_reference(tmp_path, start):
     found, ended_by = tuned(tmp_path, start)
     assert ended_by is None
@@ -165,6 +166,7 @@ def test_the_least_is_chosen_and_promised_against_the_reference(tmp_path, start)
     assert found.command == "jouletrace profile deit-t --device sim:h100 --batch 64"
 
 
+@pytest.mark.thorough
 def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, start):
     found, _ = tuned(tmp_path, start)
     chosen, reference = load(tmp_path / "chosen"), load(tmp_path / "reference")
@@ -173,6 +175,7 @@ def test_the_chosen_and_the_reference_are_runs_of_several_processes(tmp_path, st
     assert chosen.settings["repeats"] == found.rows[found.best].processes - 1, "those after the first, short one"
 
 
+@pytest.mark.thorough
 def test_processes_import_their_libraries_together_before_one_of_them_measures(tmp_path, start, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     found, _ = tuned(tmp_path, start)
@@ -184,6 +187,7 @@ def test_processes_import_their_libraries_together_before_one_of_them_measures(t
     assert start.alive == frozenset(), "also those that weren't needed"
 
 
+@pytest.mark.thorough
 def test_a_process_that_cannot_import_ahead_says_why_in_its_turn(tmp_path, start):
     start.has_libraries = False
     found, _ = tuned(tmp_path, start)
@@ -191,6 +195,7 @@ def test_a_process_that_cannot_import_ahead_says_why_in_its_turn(tmp_path, start
     assert start.alive == frozenset()
 
 
+@pytest.mark.thorough
 def test_a_limit_rules_out_what_is_over_it(tmp_path, start):
     found, _ = tuned(tmp_path, start, limit="p99<3ms")
     assert [row.p50.value for row in found.rows] == pytest.approx([1.1e-3, 1.8e-3, 7.4e-3])
@@ -199,6 +204,7 @@ def test_a_limit_rules_out_what_is_over_it(tmp_path, start):
     assert "over the limit" in render(found)
 
 
+@pytest.mark.thorough
 def test_a_limit_that_nothing_meets_is_stated_with_the_nearest(tmp_path, start):
     found, _ = tuned(tmp_path, start, limit="p99<1us")
     assert found.outcome == "none"
@@ -207,6 +213,7 @@ def test_a_limit_that_nothing_meets_is_stated_with_the_nearest(tmp_path, start):
     assert found.processes == 1, "said after the first visits"
 
 
+@pytest.mark.thorough
 def test_a_setting_that_runs_out_of_memory_is_a_result(tmp_path, start):
     start.failing = (64,)
     found, ended_by = tuned(tmp_path, start)
@@ -216,6 +223,7 @@ def test_a_setting_that_runs_out_of_memory_is_a_result(tmp_path, start):
     assert "batch 64: CUDA out of memory" in render(found)
 
 
+@pytest.mark.thorough
 def test_a_setting_of_the_gpu_that_is_not_in_force_is_a_row_but_no_choice(tmp_path, start, monkeypatch):
     """The driver locks 900 MHz instead of 960. The GPU takes the least energy at the lowest clock."""
     monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
@@ -274,6 +282,7 @@ def test_a_reference_that_fails_ends_it(tmp_path, start):
         tuned(tmp_path, start)
 
 
+@pytest.mark.thorough
 def test_a_campaign_goes_on_where_it_ended_and_says_the_same(tmp_path, start):
     first, _ = tuned(tmp_path, start)
     start.started = 0
@@ -294,6 +303,7 @@ def test_a_folder_of_a_campaign_with_more_dimensions_is_refused(tmp_path, start)
         tuned(tmp_path, start, over=("batch=1,8",))
 
 
+@pytest.mark.thorough
 def test_a_default_that_no_run_states_has_a_place_among_numbers(tmp_path, start):
     found, _ = tuned(tmp_path, start, over=("depth=1..4",))
     assert [row.setting["depth"] for row in found.rows] == [1, 2, 4, None]
@@ -301,6 +311,7 @@ def test_a_default_that_no_run_states_has_a_place_among_numbers(tmp_path, start)
     assert found.outcome == "chosen"
 
 
+@pytest.mark.thorough
 def test_a_limit_missed_by_less_than_a_hundredth_counts_as_met(tmp_path, start):
     start.latency_s = staticmethod(lambda batch: 1.005e-3 if batch == 8 else 0.9e-3 if batch == 1 else 9e-3)
     found, _ = tuned(tmp_path, start, limit="p99<1ms")
@@ -309,6 +320,7 @@ def test_a_limit_missed_by_less_than_a_hundredth_counts_as_met(tmp_path, start):
     assert "over the limit" not in next(line for line in render(found).splitlines() if " chosen" in line)
 
 
+@pytest.mark.thorough
 def test_the_command_that_applies_it_has_all_options(tmp_path, start):
     settings = replace(SETTINGS, mode="graph", dtype="bf16", config={"depth": "2"})
     found, _ = tuned(tmp_path, start, settings=settings)
@@ -337,6 +349,29 @@ def test_a_spent_budget_ends_it_between_processes(tmp_path, start):
     assert "the budget of 0 s is spent" in render(found)
 
 
+def test_no_visit_begins_after_the_budget(tmp_path, start):
+    def begin(self, order):
+        if order["do"] == "profile":
+            time.sleep(0.05)
+        Gpu.begin(self, order)
+
+    start.begin = begin
+    found, _ = tuned(tmp_path, start, over=("batch=1,2,4,8,16,32,64,128",), budget_s=0.12)
+    orders = [do for _, do in start.orders if do == "profile"]
+    assert len(orders) <= 4
+    assert "not measured: batch" in render(found)
+
+
+@pytest.mark.parametrize(("limit", "apart"), [("", False), ("time<5ms", False), ("tpot<20ms", True)])
+def test_the_first_token_is_timed_where_a_limit_is_on_tokens(limit, apart):
+    settings = replace(SETTINGS, task="generate", seq_len=32, max_new_tokens=4)
+    target = target_of(["llama-1b"], settings, parse_limits(limit or None), 60.0)
+    orders = []
+    target._order = lambda order, place: orders.append(order["settings"])
+    target.measure({"batch": 1}, 1.0, Path("none"), 0)
+    assert orders[0]["first_token"] is apart
+
+
 def test_too_many_settings_are_asked_about(tmp_path, start):
     with pytest.raises(BadInputError, match="--yes"):
         tuned(tmp_path, start, over=("batch=" + ",".join(map(str, range(1, 300))),))
@@ -348,6 +383,7 @@ def test_limits_of_other_loads_are_refused(tmp_path, start, limit):
         tuned(tmp_path, start, limit=limit)
 
 
+@pytest.mark.thorough
 def test_the_product_with_time_is_another_objective(tmp_path, start):
     energy, _ = tuned(tmp_path / "energy", start)
     product, _ = tuned(tmp_path / "product", start, objective="edp")
@@ -357,6 +393,7 @@ def test_the_product_with_time_is_another_objective(tmp_path, start):
         tuned(tmp_path / "x", start, objective="power")
 
 
+@pytest.mark.thorough
 def test_every_form_has_every_setting(tmp_path, start):
     found, _ = tuned(tmp_path, start)
     stated = json.loads(render(found, "json"))
@@ -368,6 +405,7 @@ def test_every_form_has_every_setting(tmp_path, start):
     assert "| 64 |" in render(found, "markdown")
 
 
+@pytest.mark.thorough
 def test_the_front_has_what_nothing_undercuts_in_both(tmp_path, start):
     found, _ = tuned(tmp_path, start)
     front = [found.rows[n] for n in found.front]
@@ -402,6 +440,7 @@ def test_outputs_of_a_narrower_type_differ_and_of_the_same_do_not(tmp_path):
     assert 1e-4 < narrow < 0.05
 
 
+@pytest.mark.thorough
 def test_outputs_that_are_no_numbers_are_no_choice(tmp_path, start):
     start.differ = lambda _, settings: [math.inf if one["dtype"] == "bf16" else 0.0 for one in settings]
     found, _ = tuned(tmp_path, start, over=("dtype=fp32,bf16",), settings=replace(SETTINGS, dtype="fp32"))
@@ -410,12 +449,14 @@ def test_outputs_that_are_no_numbers_are_no_choice(tmp_path, start):
     assert "keep fp32" in render(found)
 
 
+@pytest.mark.thorough
 def test_how_far_outputs_differ_is_stated_beside_the_choice(tmp_path, start):
     found, _ = tuned(tmp_path, start, over=("batch=1,64", "dtype=fp32,bf16"), settings=replace(SETTINGS, dtype="fp32"))
     assert [row.differs for row in found.rows] == [0.0, 0.002, 0.0, 0.002]
     assert "0.2" in render(found)
 
 
+@pytest.mark.thorough
 def test_a_program_is_tuned_by_its_arguments_and_environment(tmp_path):
     words = [
         sys.executable,
@@ -463,6 +504,7 @@ def program(folder, text, limit_s=60.0):
     )
 
 
+@pytest.mark.thorough
 def test_no_secret_of_a_program_is_written(tmp_path):
     text = "import sys, time\ntime.sleep(0.5)\nif sys.argv[1] == '3': sys.exit(' '.join(sys.argv[2:]))\n"
     (tmp_path / "program.py").write_text(text)
@@ -478,6 +520,7 @@ def test_no_secret_of_a_program_is_written(tmp_path):
     assert not [path for path in files if words[-1].encode() in path.read_bytes()]
 
 
+@pytest.mark.thorough
 def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
     target = program(tmp_path, "import sys, time\nif sys.argv[1] == '2': sys.exit(7)\ntime.sleep(0.6)\n")
     for _ in range(2):
@@ -487,6 +530,7 @@ def test_a_program_that_fails_is_no_choice_then_or_when_resumed(tmp_path):
         assert found.best == 0
 
 
+@pytest.mark.thorough
 def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path):
     mark = tmp_path / "alive"
     loop = f"    pathlib.Path({str(mark)!r}).write_text(str(time.time())); time.sleep(0.05)\n"
@@ -498,6 +542,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     assert mark.read_text() == last
 
 
+@pytest.mark.thorough
 def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
     script = tmp_path / "job"
     script.write_bytes(b"#!/bin/sh\nsleep $n\nprintf '\\377\\376'\n")
@@ -508,6 +553,7 @@ def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
     assert "keep n 0.4" in render(found)
 
 
+@pytest.mark.thorough
 def test_the_folder_shows_what_the_command_printed(tmp_path, start):
     start.failing = (256,)
     found, _ = tuned(tmp_path, start, over=("batch=1,8,64,256", "mode=eager,graph"), limit="p99<3ms")
@@ -518,6 +564,7 @@ def test_the_folder_shows_what_the_command_printed(tmp_path, start):
     assert printed(tmp_path / "visits", "table") is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "damage",
     [
@@ -537,6 +584,7 @@ def test_a_damaged_result_is_refused_in_a_line(tmp_path, start, damage):
         printed(tmp_path, "table")
 
 
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_written_ends_it_in_a_line(tmp_path, start):
     tuned(tmp_path, start)
     (tmp_path / "result.json").unlink()
@@ -545,6 +593,7 @@ def test_a_result_that_cannot_be_written_ends_it_in_a_line(tmp_path, start):
         tuned(tmp_path, start)
 
 
+@pytest.mark.thorough
 def test_a_folder_in_which_nothing_was_measured_is_free_for_another_command(tmp_path, start):
     start.failing = (1,)
     with pytest.raises(NotPossibleError):
@@ -570,6 +619,7 @@ class Notes(Progress):
         self.said.append(text)
 
 
+@pytest.mark.thorough
 def test_damaged_visits_are_measured_again_as_a_line_states(tmp_path, start):
     first, _ = tuned(tmp_path, start)
     cut, emptied = sorted((tmp_path / "visits" / "0").iterdir())[1:3]
@@ -586,6 +636,7 @@ def test_damaged_visits_are_measured_again_as_a_line_states(tmp_path, start):
     assert again.rows[again.best].setting == first.rows[first.best].setting
 
 
+@pytest.mark.thorough
 def test_a_campaign_that_is_interrupted_at_its_first_visit_has_no_result_and_goes_on(tmp_path, start):
     def begin(self, order):
         raise KeyboardInterrupt

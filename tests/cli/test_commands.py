@@ -13,9 +13,8 @@ from commands import TOY, check_that_lines_fit, command, only_run
 from jouletrace import load
 from jouletrace.cli.output import in_width
 from jouletrace.errors import NotPossibleError
-from jouletrace.report.contract import json_schema
-from jouletrace.run import save
-from jouletrace.run.store import save_header
+from jouletrace.report import json_schema
+from jouletrace.run import save, save_header
 from make_runs import cpu_run, profile_run
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings, windows
@@ -156,6 +155,7 @@ def test_several_runs_are_shown_side_by_side(capsys, place):
     assert len(json.loads(command(capsys, "show", "a", "b.zip", "--json").out)) == 2
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_cut_off_gets_its_figures_when_it_is_shown(capsys, place):
     save(unfinished(), place / "run")
     found = valid(command(capsys, "show", "run", "--json").out)
@@ -221,7 +221,7 @@ def test_lines_of_doctor_fit_a_terminal_of_80_columns(monkeypatch):
 
 
 def test_doctor_says_why_there_is_no_gpu(capsys, monkeypatch, no_rapl):
-    from jouletrace.devices.rapl import CpuHost
+    from jouletrace.devices import CpuHost
     from jouletrace.profiler import doctor
 
     monkeypatch.setattr(doctor, "no_gpu_reason", lambda: "the driver [sic] is not installed")
@@ -235,7 +235,7 @@ def test_doctor_says_why_there_is_no_gpu(capsys, monkeypatch, no_rapl):
 
 
 def test_doctor_names_processes_and_ends_none(capsys, monkeypatch):
-    from jouletrace.devices.base import Process
+    from jouletrace.devices import Process
     from jouletrace.simulator.boards import SimulatedGpu
 
     monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(4711, "python3", 512 * 2**20)])

@@ -42,6 +42,7 @@ def printed(monkeypatch, encoding, *arguments):
     return code, *(stream.buffer.getvalue() for stream in streams)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_everything_is_printed_in_any_encoding(saved, monkeypatch, encoding, form):
@@ -50,18 +51,21 @@ def test_everything_is_printed_in_any_encoding(saved, monkeypatch, encoding, for
     shown[1].decode(encoding)
 
 
+@pytest.mark.thorough
 def test_the_encoding_of_a_process_is_that_of_its_terminal(saved):
     said = jouletrace("show", saved / "odd_names", PYTHONIOENCODING="ascii")
     assert (said.returncode, said.stderr) == (0, b"")
     said.stdout.decode("ascii")
 
 
+@pytest.mark.thorough
 def test_signs_of_ours_read_well_in_ascii(saved):
     said = jouletrace("show", saved / "full", "-v", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert "6.7120 +- 0.0041 ms" in said.stdout.decode("ascii")
     assert "\\x" not in said.stdout.decode("ascii")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are any bytes there")
 @pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "svg"])
 def test_a_run_is_exported_to_a_name_that_is_no_text(saved, tmp_path, monkeypatch, form):

@@ -92,6 +92,7 @@ def complete(monkeypatch, *words):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
+@pytest.mark.thorough
 def test_the_shell_completes_commands_and_options(monkeypatch):
     assert complete(monkeypatch, "mo") == ["monitor"]
     assert complete(monkeypatch, "profile", "--detail-") == ["--detail-time"]

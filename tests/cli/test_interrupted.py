@@ -8,7 +8,7 @@ import pytest
 
 from commands import PATIENCE_S, TOY, children_of, command, gone, only_run, start, wait_for
 from jouletrace import load
-from jouletrace.run.spool import read_spool
+from jouletrace.run import read_spool
 
 pytest.importorskip("torch")
 

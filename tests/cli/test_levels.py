@@ -24,6 +24,7 @@ def typed(option, level):
     }[option]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_takes_its_levels_and_names_those_of_others(capsys, option):
     """The command may fail after the option, but not its word."""
@@ -47,6 +48,7 @@ def test_operators_are_a_level_of_every_option():
     assert [option for option in OPTIONS if "op" in taken(option)] == list(OPTIONS)
 
 
+@pytest.mark.thorough
 def test_an_old_word_divides_by_the_new_one_and_names_it(capsys):
     old, new = (command(capsys, "show", LAYERS, "--by", f"{word},op") for word in ("module", "layer"))
     assert (old.code, new.code) == (0, 0)
@@ -55,6 +57,7 @@ def test_an_old_word_divides_by_the_new_one_and_names_it(capsys):
     assert "old word" not in new.err
 
 
+@pytest.mark.thorough
 def test_files_call_the_steps_of_layers_modules_as_before(capsys):
     """Heads of CSV and names of JSON stay."""
     table, as_json = (command(capsys, "show", LAYERS, "--by", "layer", "--format", form) for form in ("csv", "json"))

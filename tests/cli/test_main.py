@@ -41,6 +41,7 @@ def test_the_version(capsys):
     assert command(capsys, "--version") == (0, f"jouletrace {__version__}\n", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["monitor", "--help"]])
 def test_help_needs_neither_torch_nor_numpy(arguments):
     heavy = ("torch", "numpy", "pyarrow", "scipy", "transformers", "pynvml")
@@ -273,6 +274,7 @@ def test_a_full_disk_under_the_output_is_one_line(place, arguments):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_closed_output_is_refused_before_anything_is_measured(place):
     done = shell("J monitor -d sim:h100 --duration 2 >&-", place)
     assert (done.returncode, done.stderr) == (
@@ -291,6 +293,7 @@ def test_a_closed_stderr_keeps_nothing_from_being_measured(place, closed):
     assert len(list((place / "runs").iterdir())) == 1
 
 
+@pytest.mark.thorough
 def test_help_comes_without_what_draws_frames():
     code = (
         "import sys; from jouletrace.cli.main import run; run(['--help']); "

@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from commands import PATIENCE_S, children_of, command, only_run, start, wait_for
 from jouletrace import load
 from jouletrace.cli.monitor import CsvStream, _plain_line
-from jouletrace.profiler.monitoring.watch import Reading
-from jouletrace.report.contract import json_schema
+from jouletrace.profiler.monitoring import Reading
+from jouletrace.report import json_schema
 from jouletrace.run import DeviceInfo
 from shown import name_of, rows
 
@@ -59,6 +59,7 @@ def test_several_devices_have_a_row_each(capsys):
     Draft202012Validator(json.loads(json_schema())).validate(found)
 
 
+@pytest.mark.thorough
 def test_the_stream_is_csv_and_nothing_else(capsys):
     said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12", "--interval", "0.5", "--format", "csv")
     rows = lines(said.out)
@@ -92,6 +93,7 @@ def test_the_stream_has_each_reading_once_however_fast_it_ticks(capsys):
     assert [row[1] for row in rows] == ["GPU-1", "GPU-2", "GPU-1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_command_prints_beside_what_programs_read(capfd, form):
     body = "print('from the command')"
@@ -100,6 +102,7 @@ def test_a_command_prints_beside_what_programs_read(capfd, form):
     assert {len(row) for row in lines(said.out)} == {len(HEADINGS)} if form == "csv" else json.loads(said.out)
 
 
+@pytest.mark.thorough
 def test_beside_a_command_a_line_of_readings_goes_to_a_terminal_alone(capfd, monkeypatch):
     arguments = ("monitor", "-d", REAL, "--interval", "0.2", "--", sys.executable, "-c", "import time; time.sleep(0.7)")
     line = r"H100.*  \d+\.\d W  util \d+ %"

@@ -12,7 +12,7 @@ import pytest
 from commands import PATIENCE_S, command, start
 from jouletrace import load
 from jouletrace.errors import TerminatedError
-from jouletrace.recording.session import Session
+from jouletrace.recording import Session
 from jouletrace.run import save, store
 from make_runs import monitor_run
 
@@ -90,6 +90,7 @@ def test_what_a_workload_prints_does_not_get_into_the_result(capsys, noisy, argu
     assert {"read", "built", "ran"} <= set(said.err.splitlines())
 
 
+@pytest.mark.thorough
 def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
     said = command(capsys, "ab", noisy, noisy, *QUICK, "-o", "kept", "--fail-if", "kernel:gemm:energy>1%")
     assert said.code == 2

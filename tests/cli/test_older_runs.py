@@ -35,7 +35,7 @@ def test_the_figures_of_an_older_run_are_its_own(capsys):
     assert idle(found["parts"]["code"]) in stated
 
 
-@pytest.mark.usefixtures("fits_once")
+@pytest.mark.thorough
 def test_what_is_solved_again_says_so_and_differs_from_what_is_stated(capsys):
     divided, budget = (shown(capsys, OLDER, *more) for more in (("--by", "op", "--json"), ("--budget",)))
     assert f"stored no division: {SOLVED}" in " ".join(divided.err.split())
@@ -44,6 +44,7 @@ def test_what_is_solved_again_says_so_and_differs_from_what_is_stated(capsys):
     assert idle(json.loads(divided.out)["parts"]["op"]) != stated
 
 
+@pytest.mark.thorough
 def test_the_version_of_figures_is_named_where_it_is_another(capsys, tmp_path):
     assert "Figures by" in shown(capsys, OLDER, "-v").out
     assert f"jouletrace 0.1.0, as the Run states them: {__version__} may find others" in shown(capsys, OLDER, "-v").out
@@ -55,6 +56,7 @@ def test_the_version_of_figures_is_named_where_it_is_another(capsys, tmp_path):
         assert "Figures by" not in shown(capsys, tmp_path / str(len(versions)), "-v").out
 
 
+@pytest.mark.thorough
 def test_nothing_is_solved_again_of_a_run_that_stores_all(capsys, tmp_path):
     run = load(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
     save(run, tmp_path / "run")

@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from jouletrace.cli import options
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings
 
 
 def commanded():

@@ -14,7 +14,7 @@ from jouletrace.cli.output import Destination
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.rows import layer_rows, write_files
-from jouletrace.recording.session import Session
+from jouletrace.recording import Session
 from jouletrace.run import save
 from live_runs import REAL, spans_of
 from make_runs import profile_run
@@ -38,6 +38,7 @@ def move(folder):
 # --- a program that changes its folder ----------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["myrun", "myrun.zip"])
 def test_a_recording_is_saved_where_it_began(workspace, name):
     with jt.record("loop", device=REAL, save_to=name) as recording:
@@ -61,6 +62,7 @@ def test_the_command_that_shows_more_can_be_pasted_into_a_shell(capsys, workspac
     assert capsys.readouterr().err == "saved my folder/run · more: jouletrace show 'my folder/run' -v\n"
 
 
+@pytest.mark.thorough
 def test_the_recording_of_a_rank_is_saved_where_it_began(workspace, monkeypatch):
     for variable, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(variable, value)
@@ -69,6 +71,7 @@ def test_the_recording_of_a_rank_is_saved_where_it_began(workspace, monkeypatch)
     assert jt.load(workspace / "myrun" / "rank-1").complete
 
 
+@pytest.mark.thorough
 def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(workspace):
     def cleans_up():
         with jt.record(device=REAL, save_to="r"):
@@ -82,6 +85,7 @@ def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(work
     assert not jt.load(workspace / "r").complete
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("what", "name"), [("profile", "out.zip"), ("ab", "out")])
 def test_a_function_that_changes_the_folder_is_saved_where_it_was_asked_for(workspace, what, name):
     torch = pytest.importorskip("torch")
@@ -102,6 +106,7 @@ def test_a_function_that_changes_the_folder_is_saved_where_it_was_asked_for(work
     assert list((workspace / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["out", None])
 def test_profile_of_a_workload_that_changes_the_folder(program, capsys, name):
     output = ("-o", name) if name else ()
@@ -120,6 +125,7 @@ def test_repeats_of_a_workload_that_changes_the_folder(program, capsys):
     assert jt.load(program / "out").complete
 
 
+@pytest.mark.thorough
 def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     said = command(capsys, "sweep", "toy.py:wanders", *QUICK, "-o", "s", "--json")
     assert said.code == 0, said.err
@@ -128,6 +134,7 @@ def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     assert jt.load(program / "s" / "points" / "toy.py-wanders").complete
 
 
+@pytest.mark.thorough
 def test_a_session_saves_where_it_began(workspace, monkeypatch):
     """The kind of Run on which every other one rests."""
     save_header = Session.save_header
@@ -202,6 +209,7 @@ def test_an_export_goes_over_nothing(there, capsys, form, run, place):
         assert (said.code, contents(there)) == (2, before)
 
 
+@pytest.mark.thorough
 def test_what_a_report_writes_it_replaces_as_before(there, capsys):
     pytest.importorskip("plotly")
     for place in ("new.html", "empty.html", "R/report.html"):
@@ -239,6 +247,7 @@ def test_tables_of_parts_go_over_older_ones_only(there):
     assert contents(there) == before
 
 
+@pytest.mark.thorough
 def test_the_command_line_advises_no_argument_of_python(there, capsys, monkeypatch):
     """Another command may write there between the check and the end."""
     (there / "log.csv").write_text("time_s,power_w\n" + "".join(f"{n},100\n" for n in range(20)))

@@ -13,7 +13,7 @@ import pytest
 
 from commands import PATIENCE_S, command, only_run, start
 from jouletrace import load
-from jouletrace.devices.rapl import CpuHost
+from jouletrace.devices import CpuHost
 from thinned import thinned
 
 SEEN = """
@@ -62,6 +62,7 @@ def check_same(place, *arguments, plain=(sys.executable,)):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -122,6 +123,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", thinned([pytest.param(text, id=name) for name, text in ENDS.items()], 2))
 def test_a_program_ends_as_without_us(place, text):
     (place / "gone.py").write_text(text)
@@ -144,6 +146,7 @@ def test_workers_of_multiprocessing_live_and_die_as_without_us(place, method):
     check_same(place, "workers.py")
 
 
+@pytest.mark.thorough
 def test_a_program_that_becomes_another_user_runs_on(place):
     if os.geteuid():
         pytest.skip("only root can become another user")
@@ -151,6 +154,7 @@ def test_a_program_that_becomes_another_user_runs_on(place):
     check_same(place, "other.py")
 
 
+@pytest.mark.thorough
 def test_modules_of_the_program_are_not_those_that_print_the_figures(place):
     for name in ("rich", "jinja2", "scipy", "queue", "json"):
         (place / "package" / f"{name}.py").write_text("")
@@ -160,6 +164,7 @@ def test_modules_of_the_program_are_not_those_that_print_the_figures(place):
     check_same(place, "package/user.py")
 
 
+@pytest.mark.thorough
 def test_a_program_sees_no_process_of_ours_below_it_and_may_end_all_that_it_does(place):
     (place / "kills.py").write_text(
         "import os, signal\n"
@@ -172,6 +177,7 @@ def test_a_program_sees_no_process_of_ours_below_it_and_may_end_all_that_it_does
     check_same(place, "kills.py")
 
 
+@pytest.mark.thorough
 def test_the_recorder_is_in_another_session_than_the_program(place):
     (place / "sessions.py").write_text(
         "import os\n"
@@ -201,6 +207,7 @@ sys.addaudithook(seen)
 """
 
 
+@pytest.mark.thorough
 def test_a_program_starts_before_what_only_its_run_needs_is_imported(place):
     (place / "sitecustomize.py").write_text(SEES_THE_START)
     paths = os.pathsep.join([str(place), *sys.path])
@@ -212,17 +219,20 @@ def test_a_program_starts_before_what_only_its_run_needs_is_imported(place):
 # --- what is started ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_command_is_started_by_its_own_name(place):
     (place / "job").write_text('#!/bin/sh\necho "$0" "$@"; exit 4\n')
     (place / "job").chmod(0o755)
     assert check_same(place, "./job", "a", plain=()).workload["name"] == "job"
 
 
+@pytest.mark.thorough
 def test_a_command_of_path_is_started_though_a_folder_has_its_name(place):
     (place / "sh").mkdir()
     check_same(place, "sh", "-c", "echo $0 said; exit 4", plain=())
 
 
+@pytest.mark.thorough
 def test_a_script_that_names_its_python_has_that_one(place):
     for name, first in (("ours", sys.executable), ("options", f"{sys.executable} -I"), ("shell", "/bin/sh")):
         (place / name).write_text(
@@ -234,6 +244,7 @@ def test_a_script_that_names_its_python_has_that_one(place):
         assert (out[: len(own)], code) == (own, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("./job", "a b"), ("sub/job", "-x"), ("env", "./job"), ("empty",)], ids=" ".join)
 def test_a_script_without_an_interpreter_is_run_by_a_shell(place, words, monkeypatch):
     (place / "sub").mkdir()
@@ -286,12 +297,14 @@ def test_a_model_finds_the_modules_of_pythonpath(place):
         assert process.returncode == 0 if device == "cpu" else "calls no operator that a GPU would run" in err, err
 
 
+@pytest.mark.thorough
 def test_a_script_that_can_be_read_once_is_read_by_python_alone(place):
     line = f"{sys.executable} -m jouletrace run -d cpu <(echo 'import sys; print(len(sys.argv))') a b"
     done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("3\nprogram "), done.stderr
 
 
+@pytest.mark.thorough
 def test_descriptors_of_the_shell_reach_the_program_closed_and_open_ones(place):
     (place / "three.py").write_text(
         "import os\n"
@@ -350,6 +363,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(place, capsys, arguments, sai
     assert not list(place.glob("runs/*"))
 
 
+@pytest.mark.thorough
 def test_a_check_imports_nothing_of_the_user_s(place, capsys):
     (place / "noisy").mkdir()
     for name in ("__init__.py", "__main__.py"):
@@ -358,6 +372,7 @@ def test_a_check_imports_nothing_of_the_user_s(place, capsys):
     assert out.startswith("imported\nimported\nprogram ")
 
 
+@pytest.mark.thorough
 def test_the_exit_code_is_that_of_the_program_when_the_figures_cannot_be_printed(place):
     (place / "fails.py").write_text("raise SystemExit(5)")
     with open("/dev/full", "w") as full:
@@ -370,6 +385,7 @@ def test_the_exit_code_is_that_of_the_program_when_the_figures_cannot_be_printed
 # --- signals -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_ends_the_program_and_the_recording_is_kept(place, number):
     before = signal.signal(number, signal.SIG_DFL)  # a shell starts what runs in its background with some ignored
@@ -407,6 +423,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.thorough
 def test_each_signal_that_comes_to_us_alone_goes_on_once(place):
     (place / "counts.py").write_text(COUNTS)
     process = start("run", "-d", "cpu", "counts.py", "3", cwd=place, start_new_session=True)
@@ -418,6 +435,7 @@ def test_each_signal_that_comes_to_us_alone_goes_on_once(place):
     assert process.returncode == 7
 
 
+@pytest.mark.thorough
 def test_what_nohup_ignores_the_program_ignores(place):
     line = f"trap '' HUP; exec {sys.executable} -m jouletrace run -d cpu sh -c 'echo up; read x; echo went on'"
     process = subprocess.Popen(
@@ -504,6 +522,7 @@ def at_terminal(place):
         one.close()
 
 
+@pytest.mark.thorough
 def test_a_program_asks_at_the_terminal(place, at_terminal):
     (place / "asks.py").write_text("import sys\nprint(sys.stdout.isatty(), input('name? '))\n")
     terminal = at_terminal("asks.py")

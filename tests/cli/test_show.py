@@ -4,11 +4,12 @@ import csv
 import io
 import json
 
+import pyarrow as pa
 import pytest
 
 from commands import command
 from jouletrace.run import save, tables
-from make_runs import START, profile_run
+from make_runs import START, gpu, profile_run
 
 
 def run_of(batch, scale, iterations=0):
@@ -34,6 +35,7 @@ def grid(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_folder_of_runs_is_one_table_with_the_settings_that_differ(grid, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     text = command(capsys, "show", str(grid), "--price", "0.30EUR/kWh").out
@@ -53,6 +55,7 @@ def test_a_folder_of_runs_is_one_table_with_the_settings_that_differ(grid, capsy
     assert "dtype fp16" in text
 
 
+@pytest.mark.thorough
 def test_csv_and_json_of_several_have_all_of_it(grid, capsys):
     table = list(
         csv.DictReader(io.StringIO(command(capsys, "show", str(grid), "--format", "csv", "--price", "0.30EUR").out))
@@ -79,6 +82,7 @@ def test_csv_and_json_of_several_have_all_of_it(grid, capsys):
     assert objects[0]["cost"]["cost"]["value"] == pytest.approx(first["cost"])
 
 
+@pytest.mark.thorough
 def test_files_of_one_name_are_named_by_their_paths(grid, capsys):
     one, other = (grid / name / "run.zip" for name in ("a", "b"))
     for place in (one, other):
@@ -88,6 +92,7 @@ def test_files_of_one_name_are_named_by_their_paths(grid, capsys):
     assert [run["file"] for run in found] == [str(one), str(other)]
 
 
+@pytest.mark.thorough
 def test_one_run_has_no_file_and_a_folder_without_one_is_refused(grid, capsys):
     assert "file" not in json.loads(command(capsys, "show", str(grid / "points" / "deit-b8"), "--json").out)
     (grid / "empty").mkdir()
@@ -96,7 +101,30 @@ def test_one_run_has_no_file_and_a_folder_without_one_is_refused(grid, capsys):
     assert "empty" in failed.err
 
 
+@pytest.mark.thorough
 def test_names_of_files_are_escaped(grid, capsys):
     save(run_of(8, 0.2), grid / "points" / "\x1b[31mred")
     for form in ("table", "csv", "markdown", "latex"):
         assert "\x1b" not in command(capsys, "show", str(grid), "--format", form).out
+
+
+def test_budgets_of_several_runs_are_tables_one_below_the_other_and_one_list_in_json(capsys, tmp_path):
+    runs = [str(save(run_of(batch, 1.0, 5), tmp_path / f"b{batch}")) for batch in (8, 64)]
+    text = command(capsys, "show", *runs, "--budget").out
+    assert text.splitlines()[0] == "deit-base: budget of uncertainty"
+    assert text.count("budget of uncertainty") == 2
+    first = next(line for line in text.splitlines() if line.startswith("scatter of windows")).split()
+    combined_mj = 1e3 * float(text.partition("combined standard uncertainty ")[2].split()[0])
+    assert float(first[-2]) == pytest.approx(100 * (float(first[-3]) / combined_mj) ** 2, abs=0.6)
+    assert len(json.loads(command(capsys, "show", *runs, "--budget", "--json").out)) == 2
+
+
+def test_doubtful_powers_of_a_run_are_shown_where_one_of_its_gpus_has_none(capsys, tmp_path):
+    run = profile_run(kernels=4)
+    run.devices.append(gpu(id="GPU-other"))
+    row = {"device": "GPU-other", "unit": 5, "seconds": 1e-3, "reason": "not_resolved"}
+    run.divided = pa.concat_tables([run.divided, tables.from_rows([row], "divided")])
+    run.warn("powers_doubtful", "powers are doubtful")
+    said = command(capsys, "show", str(save(run, tmp_path / "run")))
+    assert (said.code, said.err) == (0, "")
+    assert "powers are doubtful" in command(capsys, "show", str(tmp_path / "run"), "-v").out

@@ -26,6 +26,7 @@ def test_without_torch_one_line_names_the_remedy(workspace, arguments):
     check_that_torch_is_named(workspace, *arguments.split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", ["0", "1", "-5", "x", "٣٠"])
 def test_a_width_in_which_nothing_can_be_read_is_not_taken(capsys, workspace, monkeypatch, columns):
     save(profile_run(), workspace / "R")

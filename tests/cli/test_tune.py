@@ -15,6 +15,7 @@ def test_a_campaign_says_what_to_choose_and_leaves_all_of_it_in_files(tmp_path, 
     monkeypatch.setenv("COLUMNS", "160")
     folder = tmp_path / "tuned"
     words = ["tune", "deit-t", "-d", "sim:h100", "--mode", "graph", "--over", "batch=1,64", "-o", str(folder)]
+    words += ["--config", "num_hidden_layers=1"]
     said = command(capsys, *words)
     assert "batch 64: " in said.out
     assert "saves" in said.out

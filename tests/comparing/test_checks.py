@@ -10,8 +10,9 @@ import pytest
 import jouletrace as jt
 from commands import command
 from compare_runs import null_result, side, stated
-from jouletrace.comparing.checks import evaluate, limits, parse
-from jouletrace.comparing.compare import compare
+from jouletrace import compare
+from jouletrace.comparing import parse
+from jouletrace.comparing.checks import evaluate, limits
 from jouletrace.comparing.pairs import ALPHA
 from jouletrace.errors import BadInputError
 from jouletrace.run import load, save, tables
@@ -65,6 +66,7 @@ def test_what_is_no_check_is_refused_in_one_line(text, said):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_check_fails_only_where_more_than_the_threshold_is_shown():
     assert outcome("energy>3%")["outcome"] == "failed"
     assert outcome("energy>10%")["outcome"] == "passed"
@@ -219,6 +221,7 @@ def saved(workspace):
 A, B, W = "a1,a2,a3", "b1,b2,b3", "w1,w2,w3"
 
 
+@pytest.mark.thorough
 def test_compare_prints_a_table(capsys, saved):
     said = command(capsys, "compare", A, B)
     assert (said.code, said.err.startswith("as a gate: "), said.err.count("\n")) == (0, True, 1)
@@ -227,6 +230,7 @@ def test_compare_prints_a_table(capsys, saved):
     assert "Latency, medians" in said.out, "show of repeats states the median of all iterations"
 
 
+@pytest.mark.thorough
 def test_python_takes_runs_paths_and_lists_and_prints_what_the_command_does(capsys, saved):
     found = jt.compare(["a1", load("a2"), saved / "a3"], B.split(","), fail_if=["energy>3%"])
     assert f"{found}\n" == command(capsys, "compare", A, B, "--fail-if", "energy>3%").out
@@ -240,6 +244,7 @@ def test_python_takes_runs_paths_and_lists_and_prints_what_the_command_does(caps
     assert jt.compare(load("a1"), "b1").a.runs == (load("a1").workload["name"],)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("a", "options", "said"),
     [
@@ -256,12 +261,14 @@ def test_what_python_can_not_compare_is_refused_in_one_line(saved, a, options, s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_json_is_one_object(capsys, saved):
     found = json.loads(command(capsys, "compare", A, B, "--json").out)
     assert found["schema"] == 1
     assert found["a"]["count"] == 3
 
 
+@pytest.mark.thorough
 def test_a_failed_check_is_exit_code_1(capsys, saved):
     said = command(capsys, "compare", A, B, "--fail-if", "energy>3%")
     assert said.code == 1
@@ -270,6 +277,7 @@ def test_a_failed_check_is_exit_code_1(capsys, saved):
     assert command(capsys, "compare", A, B, "--fail-if", "energy>20%").code == 0
 
 
+@pytest.mark.thorough
 def test_a_comparison_without_a_check_says_which_would_pass_and_which_would_fail(capsys, saved):
     said = command(capsys, "compare", A, B)
     passes, fails = re.findall(r"'(energy>\d+%)'", said.err)
@@ -279,6 +287,7 @@ def test_a_comparison_without_a_check_says_which_would_pass_and_which_would_fail
     assert "as a gate" not in command(capsys, "compare", A, B, "--json").err
 
 
+@pytest.mark.thorough
 def test_a_comparison_after_an_improvement_offers_a_gate_against_rises(capsys, saved):
     said = command(capsys, "compare", B, A)
     assert said.err == (
@@ -286,6 +295,7 @@ def test_a_comparison_after_an_improvement_offers_a_gate_against_rises(capsys, s
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.0001, 0.01, 0.2])
 @pytest.mark.parametrize("times", [0.001, 0.1, 0.5, 0.97, 0.999, 1.0, 1.001, 1.03, 1.5, 10])
 def test_each_check_that_is_offered_is_read_and_comes_out_as_stated(times, spread):
@@ -309,6 +319,7 @@ def test_no_check_is_offered_that_would_not_be_judged(capsys, tmp_path):
     assert (said.code, "as a gate" in said.err) == (0, False)
 
 
+@pytest.mark.thorough
 def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     lax = command(capsys, "compare", A, W, "--fail-if", "energy>3%")
     assert lax.code == 0
@@ -319,6 +330,7 @@ def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("lacking", "where"), [("B", "B"), ("AB", "A and B")])
 def test_a_check_of_what_was_not_measured_is_exit_code_3(capsys, saved, lacking, where):
     names = ["b1", "b2", "b3", *(["a1", "a2", "a3"] if lacking == "AB" else [])]
@@ -333,6 +345,7 @@ def test_a_check_of_what_was_not_measured_is_exit_code_3(capsys, saved, lacking,
     assert "NOT MEASURED" in said.out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("strict", [[], ["--strict"]])
 def test_a_check_on_runs_without_trust_is_not_judged(capsys, saved, strict):
     files = [saved / name / "results.parquet" for name in ("a1", "b1")]
@@ -345,6 +358,7 @@ def test_a_check_on_runs_without_trust_is_not_judged(capsys, saved, strict):
     assert said.err.splitlines()[-1].startswith("jouletrace: --fail-if is not judged: ")
 
 
+@pytest.mark.thorough
 def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):
     shutil.copytree(saved / "a1", saved / "copy")
     assert command(capsys, "compare", "a1", "copy", "--fail-if", "energy>3%").code == 0
@@ -354,6 +368,7 @@ def test_the_same_run_on_both_sides_fails_under_strict(capsys, saved):
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_simulation_that_repeats_itself_is_in_the_table_and_fails_under_strict(capsys, workspace):
     for i, factor in enumerate((1.0, 1.0, 1.001)):
         (run, _), *_ = side(factor, device=gpu(simulated=True))
@@ -375,6 +390,7 @@ def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace)
     assert said.complaint.startswith("jouletrace: --fail-if 'energy>5': write ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -391,6 +407,7 @@ def test_wrong_use_gets_one_line(capsys, saved, arguments, said):
     assert said in found.complaint
 
 
+@pytest.mark.thorough
 def test_the_runs_of_several_processes_are_separated(capsys, saved):
     """As folders where they are kept beside it, else by blocks."""
     for i, (run, _) in enumerate(side(*BASE), start=1):
@@ -401,6 +418,7 @@ def test_the_runs_of_several_processes_are_separated(capsys, saved):
     assert found["a"]["runs"] == [f"many/repeats/{i}" for i in (1, 2, 3)]
 
 
+@pytest.mark.thorough
 def test_a_repetition_that_is_lost_is_noticed(capsys, saved):
     whole = side(1.0)[0][0]
     whole.settings["repeats"], whole.id = 3, "whole"

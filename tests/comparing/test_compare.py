@@ -12,16 +12,16 @@ import pytest
 
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
-from jouletrace.comparing.compare import compare
-from jouletrace.comparing.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
+from jouletrace import compare
+from jouletrace.comparing import DIFFERENT, INCONCLUSIVE, SAME, WORSE
+from jouletrace.comparing.pairs import BETTER, HIGHER, LOWER
 from jouletrace.comparing.sides import open_runs
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import trusted
 from jouletrace.run import DeviceInfo, Estimate, Run, load, save, tables
-from jouletrace.stats.contrast import Contrast
-from jouletrace.stats.quantiles import student
+from jouletrace.stats import Contrast, student
 from live_runs import marked
 from make_runs import e, gpu, monitor_run, profile_run, result
 from thinned import thinned
@@ -159,6 +159,7 @@ def profiles(rng, count, sd, more=0.0):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("sd", thinned([0.001, 0.003, 0.01], 2))
 def test_runs_that_scatter_by_up_to_a_percent_are_seldom_said_to_differ(sd, count):
@@ -296,6 +297,7 @@ def test_a_sensor_that_is_calibrated_on_one_side_only_is_listed_and_qualifies_th
     assert "calibrated" not in render(same)
 
 
+@pytest.mark.thorough
 def test_doubt_about_a_run_of_several_processes_stays_in_its_comparison(tmp_path):
     for name, factors in (("a", (1.0, 1.001)), ("b", (1.02, 1.021))):
         whole = thing(factors[0])
@@ -646,6 +648,11 @@ def test_operators_that_were_pooled_are_compared_only_with_the_same_operators(ch
     assert matched(compare(pooled(), pooled(**changed))) == expected
 
 
+def test_an_operator_is_the_same_whatever_kernels_it_launches():
+    a, b = (listing("op", mm("f16[8]"), {**mm(None, name=name), "level": "kernel", "parent": 1}) for name in ("k", "l"))
+    assert matched(compare(a, b)) == ([()], [], [])
+
+
 def test_a_kernel_with_another_name_is_measured_by_its_operator():
     a, b = (listing("kernel", mm(None, name=name)) for name in ("gemm_64", "gemm_128"))
     found = compare(a, b)
@@ -680,6 +687,7 @@ def test_the_same_run_given_twice_is_refused():
         compare([(run, "one"), (run, "two")], side(1.0))
 
 
+@pytest.mark.thorough
 def test_a_run_against_itself_is_reported_and_a_run_like_it_is_not(tmp_path):
     run = profile_run()
     save(run, tmp_path / "one")
@@ -834,6 +842,7 @@ def test_a_profile_against_itself_is_not_advised_to_be_repeated():
     assert trusted(found).level == "yes"
 
 
+@pytest.mark.thorough
 def test_of_marked_ranges_each_is_compared_however_often_they_ran():
     a, b = (
         marked([("range", "epoch", 1.0 + 2 * i, 2.0 + 2 * i) for i in range(n)], 300.0, 2.0 * n + 2) for n in (4, 6)

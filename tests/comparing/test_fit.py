@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from compare_runs import side, stated, thing
-from jouletrace.comparing.compare import compare
+from jouletrace import compare
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import verdict

@@ -8,8 +8,8 @@ import pytest
 
 from commands import done
 from explained import COPY, NORM, PRODUCT, PRODUCT_FP32, SOFTMAX, USUAL, Kernel, explained
-from jouletrace.comparing.compare import compare
-from jouletrace.report.charts import waterfall
+from jouletrace import compare
+from jouletrace.report import waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison_words import note
 from jouletrace.report.why import table
@@ -40,6 +40,7 @@ def causes(found) -> dict[tuple[str, str], float]:
     return {(row.how, row.module): row.value for row in found.why.rows}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", [(EAGER, COMPILED), (COMPILED, EAGER)])
 def test_rows_add_up_to_the_whole_and_terms_to_each_row(pair):
     why = compare(*map(str, pair)).why
@@ -49,6 +50,7 @@ def test_rows_add_up_to_the_whole_and_terms_to_each_row(pair):
         assert row.change.low <= row.value <= row.change.high
 
 
+@pytest.mark.thorough
 def test_the_other_way_round_each_cause_has_the_other_sign():
     there, back = compare(str(EAGER), str(COMPILED)).why, compare(str(COMPILED), str(EAGER)).why
     assert there.whole.value == pytest.approx(-back.whole.value)
@@ -199,6 +201,7 @@ def test_longer_waiting_at_a_power_below_zero_is_not_called_shorter():
     assert "no kernel running less" in said(both(explained(), explained(idle_s=5e-3, idle_w=-10.0)))
 
 
+@pytest.mark.thorough
 def test_each_of_many_sites_is_matched_with_itself():
     def run(factor: float) -> Run:
         return explained(
@@ -348,9 +351,11 @@ def test_small_changes_of_all_kernels_are_named_together_where_none_is_shown():
     assert not any(row.certain for row in found.why.rows)
     (first,) = found.why.first
     assert first.terms["time"] == pytest.approx(first.value)
+    assert first.how in {row.how for row in found.why.rows}, "all of them were matched in one way"
     assert "products longer" in said(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", [None, OTHER], ids=["one board", "two boards"])
 def test_equal_sides_have_no_cause(device):
     """100 pairs whose powers and wholes have drawn errors of the stated size: at most 9 name one."""
@@ -451,6 +456,7 @@ def test_where_most_is_in_no_part_no_cause_is_named():
     assert "most of it is in no part" in said(found)
 
 
+@pytest.mark.thorough
 def test_a_waterfall_is_pale_where_a_cause_is_not_certain():
     found = compare(str(EAGER), str(COMPILED))
     opacity = waterfall(found)["data"][0]["marker"]["opacity"]

@@ -6,12 +6,11 @@ import pytest
 
 from fake_nvml import START_NS, FakeClock
 from jouletrace.analysis import analyse
-from jouletrace.devices import rapl
-from jouletrace.devices.base import Device
-from jouletrace.devices.rapl import CpuHost, RaplMissingError, RaplSource, beside_gpus, find_packages
+from jouletrace.devices import CpuHost, Device, RaplSource, find_packages, rapl
+from jouletrace.devices.rapl import RaplMissingError, beside_gpus
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import Run, tables
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor import integrate
 
 RANGE_UJ = 262_143_328_850
 
@@ -169,6 +168,7 @@ def test_a_fall_is_the_end_of_the_range_only_if_the_package_could_have_come_ther
     assert samples["power_w"] == pytest.approx(60.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("range_uj", [None, "", "0"])
 def test_a_package_without_a_range_is_named_and_figures_say_of_how_many_they_are(tree, range_uj):
     root, first, second = tree

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.execution.calls import UNKNOWN, Call, Listing
-from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, variants
-from jouletrace.tracer.process_trace import Launched
+from jouletrace.execution import UNKNOWN, Call, Listing, variants
+from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S
+from jouletrace.tracer import Launched
 
 CALLS = [
     Call("aten.addmm", "a", "layer.0", "1", "forward", (0,), 30e-6, number=0),
@@ -42,6 +42,7 @@ def owners(names, iteration, calls=None, copies=None, of=CALLS):
     return Listing(of, ["0", "1", "2", "3"]).owners(work, marked, copy, iteration)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration_s", [1e-3, 10e-3])
 def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_s):
     names, calls, copies, iteration = sequence(drawn(300, iteration_s=iteration_s))
@@ -131,3 +132,14 @@ def test_a_long_iteration_has_several_repeats_and_each_is_as_frequent():
     assert MOST_TOGETHER <= len(sizes) <= MOST_TOGETHER + 20
     places = [place for variant in found for place, _ in variant.repeats]
     assert np.ptp(np.bincount(places, minlength=20)) <= 0.2 * len(places) / 20
+
+
+def test_kernels_of_no_call_are_calls_of_their_own_with_their_time():
+    pytest.importorskip("torch")
+    from jouletrace.execution.operator_marks import calls_of
+
+    start, length = np.array([5_000_000_000, 5_000_100_000, 5_000_300_000]), np.array([40_000, 70_000, 20_000])
+    work = Launched.from_columns(["gemm", "relu"], np.array([0, 1, 0]), start, start + length)
+    found = calls_of([], work, np.full(3, UNKNOWN), ["", "fused", ""])
+    assert [one.seconds for one in found] == pytest.approx([40e-6, 70e-6, 20e-6])
+    assert [one.op for one in found] == ["", "fused", ""]

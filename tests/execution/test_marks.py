@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from preloaded import WithTorch
+
 pytest.importorskip("torch")
 
 PROGRAM = """
-import ctypes, json
+import ctypes, json, os
 from types import SimpleNamespace
 from contextlib import nullcontext
 import numpy as np, torch
@@ -19,7 +21,7 @@ from jouletrace.execution.excitation import Excitation, variants
 from jouletrace.execution.steps.operators import OperatorMode, op_name
 from jouletrace.workloads.base import Built
 
-cuda, symbols = ctypes.CDLL("libcuda.so.1"), {}
+cuda, symbols = ctypes.CDLL(os.environ["BUILT"] + "/libcuda.so.1"), {}
 cuda.cuInit(0)
 
 class Launching(OperatorMode):  # outermost: every operator launches a kernel of its name
@@ -79,13 +81,14 @@ print(json.dumps({
 
 def printed(bench, code, **how):
     """The output of a Python program that records itself on the fake driver."""
-    environment = bench.environment(JOULETRACE_CUPTI=bench.built, **how)
+    environment = bench.environment(JOULETRACE_CUPTI=bench.built, BUILT=bench.built, **how)
     for name in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
         del environment[name]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = WithTorch([sys.executable, "-c", code], env=environment, text=True, **pipes)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    return out
 
 
 @pytest.mark.thorough
@@ -112,8 +115,8 @@ def test_each_kernel_belongs_to_the_call_that_launched_it(bench, how):
 
 
 AFTER = """
-import ctypes, torch
-ctypes.CDLL("libcuda.so.1").cuInit(0)
+import ctypes, os, torch
+ctypes.CDLL(os.environ["BUILT"] + "/libcuda.so.1").cuInit(0)
 from jouletrace.errors import NotPossibleError
 from jouletrace.tracer.in_process import trace
 try:

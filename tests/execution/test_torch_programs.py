@@ -13,16 +13,21 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
-from jouletrace.execution import operator_marks, torch_programs  # noqa: E402
-from jouletrace.execution.calls import UNKNOWN  # noqa: E402
-from jouletrace.execution.excitation import Excitation, variants  # noqa: E402
+from jouletrace.execution import (  # noqa: E402
+    UNKNOWN,
+    operator_marks,
+    torch_programs,
+    variants,
+)
+from jouletrace.execution.excitation import Excitation  # noqa: E402
 from jouletrace.execution.marks import CallMarks  # noqa: E402
 from jouletrace.execution.operator_marks import repeated  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
 from jouletrace.execution.torch_programs import CpuTraceable, GpuTraceable  # noqa: E402
 from jouletrace.profiler.detail.kernel_recording import rows_of  # noqa: E402
-from jouletrace.tracer.process_trace import Launched, ProcessTrace  # noqa: E402
-from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
+from jouletrace.tracer import Launched, ProcessTrace  # noqa: E402
+from jouletrace.workloads import Built  # noqa: E402
+from jouletrace.workloads.base import OPTIMIZER, marked  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -161,6 +166,7 @@ def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     assert all(call.repeatable for call in listing.calls)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration_s", [1e-3, 20e-3])
 @pytest.mark.parametrize("make", [built, training, shared])
 def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make, iteration_s):
@@ -244,6 +250,7 @@ def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     assert work.module[0].fc.forward is mine
 
 
+@pytest.mark.thorough
 def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
     captures = []
 

@@ -7,11 +7,14 @@ import pytest
 
 import frozen
 from cupti_records import KERNEL, MEMCPY, MEMSET, RUNTIME, field, records_by_kind
-from frozen import COMPARED, PROGRAMS, SIMULATED, STORED
+from frozen import PROGRAMS, SIMULATED
 from jouletrace.run import load
 from printed_sums import sums_of
-from shipped import ABSENT
+from shipped import ABSENT, is_read
 from thinned import thinned
+
+STORED = [path for path in frozen.STORED if is_read(path.stem)]
+COMPARED = [names for names in frozen.COMPARED if all(map(is_read, names))]
 
 TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
 """By kind of Run: of a value, relative, and of the ends of its interval, in half-widths. Stored Runs state what they
@@ -79,11 +82,13 @@ def _close(old, new, tolerance, of_half):
     return all(abs(new[end] - old[end]) <= slack + 1e-12 for end in ("low", "high"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [*STORED, *PROGRAMS], ids=lambda path: path.stem)
 def test_figures_of_recorded_runs_are_as_frozen(path, before):
     assert differences(path.stem, "stored", before, frozen.figures_of(path.stem, path)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", COMPARED, ids=" : ".join)
 def test_comparisons_are_as_frozen(names, before):
     assert differences(" : ".join(names), "stored", before, frozen.compared(names)) == []
@@ -110,6 +115,7 @@ def test_exports_are_as_frozen(path, tmp_path):
     assert [line for line in lines if line not in known] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("what", "frozen_as", "now"),
     [("help", frozen.HELP, frozen.help_texts), ("names", frozen.NAMES, frozen.public_names)],
@@ -125,6 +131,7 @@ def test_words_of_the_interface_are_as_frozen(what, frozen_as, now):
     assert [line for line in changed[2:] if line[1:].strip() not in known] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_kernels_of_a_run_are_those_that_cupti_wrote(path):
     """Whoever reads CUPTI's buffers finds the kernels and copies of today, to the nanosecond."""

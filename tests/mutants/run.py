@@ -7,14 +7,14 @@ It is killed if they fail. One that survives is a term of an interval that no te
 import argparse
 import importlib
 import os
+import resource
 import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from table import MUTANTS, Mutant
@@ -26,64 +26,66 @@ PASSED, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
 PATIENCE_S = 1800.0
 """Most time that tests may take: a mutant may never end."""
 
+MEMORY_BYTES = 12 << 30
+"""Most memory that they may reserve: a mutant may ask for all there is."""
+
 for library in ("hypothesis", "numpy", "pandas", "pyarrow.parquet", "scipy.optimize", "scipy.signal", "scipy.stats"):
     importlib.import_module(library)  # here, not in each of the processes that are forked
 
 
 def exit_code(
-    source: Path, tests: list[str], *options: str, patience_s: float = PATIENCE_S, entered: Path | None = None
+    source: Path, tests: list[str], *options: str, patience_s: float = PATIENCE_S, plugins: Sequence[object] = ()
 ) -> int:
     """Run tests on the source in a folder, in their order, to the first that fails: pytest's exit code.
 
     They run in a process forked from this one, which imports none of the source. What they print is in ``output`` of
-    the folder. In a file ``entered``, if given, is put which functions of the source they enter: path and first line,
-    0 of a module.
+    the folder.
     """
+    printed, output = os.pipe()  # some tests limit the size of files
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            code = _exit_code(source, tests, options, entered)
+            code = _exit_code(source, tests, options, plugins, output)
         finally:
             os._exit(code)
+    os.close(output)
+    os.set_blocking(printed, False)
     ends = time.monotonic() + patience_s
-    while time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+    with open(printed, "rb", buffering=0) as pipe, (source / "output").open("wb") as file:
+        while time.monotonic() < ends:
+            done, status = os.waitpid(child, os.WNOHANG)
+            while text := pipe.read(1 << 16):
+                file.write(text)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return FAILED
 
 
-def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], entered: Path | None) -> int:
+def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], plugins: Sequence[object], output: int) -> int:
     os.setpgid(0, 0)
     os.chdir(ROOT)
-    output = os.open(source / "output", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Compiled files stay in the folder; those of a mutant are not written.
     os.environ.update(PYTHONPATH=str(source), PYTHONPYCACHEPREFIX=str(source / "compiled"))
     sys.path.insert(0, str(source))
-    sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), entered is None
-    places: set[str] = set()
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(begin):
-            places.add(f"{code.co_filename[len(begin) :]}:{code.co_firstlineno if code.co_name != '<module>' else 0}")
-
-    begin = f"{source / 'jouletrace'}/"
-    if entered:
-        threading.settrace(note)
-        sys.settrace(note)
+    sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), not plugins
     names = [str(ROOT / "tests" / test) for test in tests]
-    code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names]))
-    if entered:
-        sys.settrace(None)
-        entered.write_text("\n".join(sorted(places)))
-    return code
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names], plugins=[OnDemand(), *plugins]))
+
+
+class OnDemand:
+    """A plug-in: the process from which tests fork theirs starts with the first that they need, most need none."""
+
+    def pytest_sessionstart(self) -> None:
+        """Leave out the start, which takes longer than most tests."""
+        preloaded = importlib.import_module("preloaded")
+        preloaded.start = lambda: None  # type: ignore[attr-defined]
 
 
 def try_out(mutant: Mutant, source: Path) -> str:

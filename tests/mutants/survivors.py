@@ -124,7 +124,7 @@ SURVIVORS = [
         "Same: no kernel ends in the middle of an interval, which lies between two ends.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))",
         "starts = np.linspace(first, last, max(2, round((last - first) / BUSY_STEP_S)))",
         "Slight: of a recording of 3.5 s a window 0.1 s after the first is looked at too.",
@@ -142,7 +142,7 @@ SURVIVORS = [
         "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "edges = np.arange(start_s - 1e-3, end_s, GRID_S)",
         "edges = np.arange(start_s + 1e-3, end_s, GRID_S)",
         "Slight: the first sample of a window, which the readings that count, 0.12 s later, have forgotten.",
@@ -184,25 +184,25 @@ SURVIVORS = [
         "Same: the two are never equal to the last bit.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "rates = rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
         "rates = rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best, parts, strict=True)]",
         "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best, parts, strict=True)]",
         "Slight: it keeps a window of equal readings from a division by zero.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "busy = until - since >= 0.5 * (until - since).max()",
         "busy = until - since > 0.5 * (until - since).max()",
         "Slight: half as busy as the busiest to the last bit.",
     ),
     Survivor(
-        "attribution/acquire.py",
+        "attribution/lock.py",
         "if all(abs(rates[i] - other) > APART_HZ for other in chosen):",
         "if all(abs(rates[i] - other) >= APART_HZ for other in chosen):",
         "Same: rates are multiples of 0.3 Hz apart, never 1 Hz.",
@@ -329,8 +329,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/calibration/fit.py",
-        "if found.explained is not None and found.explained < 0.2:",
-        "if found.explained is not None and found.explained <= 0.2:",
+        "if response.explained is not None and response.explained < 0.2:",
+        "if response.explained is not None and response.explained <= 0.2:",
         "Slight: a fifth of the variance to the last bit.",
     ),
     Survivor(
@@ -425,8 +425,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/checks.py",
-        "best = max(tried, key=lambda one: one[:2])",
-        "best = max(tried, key=lambda one: one[:4])",
+        "best = max(tried, key=lambda attempt: attempt[:2])",
+        "best = max(tried, key=lambda attempt: attempt[:4])",
         "Slight: two fits of the same evidence to the last bit.",
     ),
     Survivor(
@@ -496,31 +496,31 @@ SURVIVORS = [
         "Slight: a half-width of half the energy to the last bit.",
     ),
     Survivor(
-        "attribution/work.py",
+        "analysis/host.py",
         "_SCATTER = np.geomspace(1e-3, 0.3, 12)",
         "_SCATTER = np.geomspace(1e-3, 0.3, 24)",
         "Slight: a finer grid over the same range.",
     ),
     Survivor(
-        "attribution/work.py",
+        "analysis/host.py",
         "passed = idle and bool(least <= 0 <= most or abs(mean) <= TOLERANCE_W)",
         "passed = idle and bool(least <= 0 <= most or abs(mean) < TOLERANCE_W)",
         "Slight: a difference of 2 W to the last bit.",
     ),
     Survivor(
-        "attribution/work.py",
+        "analysis/host.py",
         "_WALK = np.array([0.05, 0.15, 0.5, 1.5])",
         "_WALK = np.array([0.05, 0.15, 1.0, 1.5])",
         "Slight: other points of a coarse grid.",
     ),
     Survivor(
-        "attribution/work.py",
+        "analysis/host.py",
         "_WALK = np.array([0.05, 0.15, 0.5, 1.5])",
         "_WALK = np.array([0.05, 0.15, 0.5, 3.0])",
         "Slight: other points of a coarse grid.",
     ),
     Survivor(
-        "attribution/work.py",
+        "analysis/host.py",
         "kept = weight > KEPT * weight.sum()",
         "kept = weight >= KEPT * weight.sum()",
         "Slight: a weight at the limit to the last bit.",
@@ -539,8 +539,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/solve.py",
-        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
-        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([source.sizes for source in hidden]), hidden[0].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([source.sizes for source in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
     ),
     Survivor(

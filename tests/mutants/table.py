@@ -59,7 +59,7 @@ MUTANTS = [
         ["analysis/test_host.py"],
         (
             "what processes share dropped",
-            "widened(mean, float(np.mean([one.half_width or 0.0 for one in each])))",
+            "widened(mean, float(np.mean([figure.half_width or 0.0 for figure in each])))",
             "mean",
         ),
         ("withdrawn work stated", "if result.reason is not None:", "if False:"),
@@ -246,14 +246,14 @@ MUTANTS = [
         "analysis/model.py",
         ["analysis/test_budget.py"],
         ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
-        ("scatter dropped from a budget", "SPREAD: standard_error(own)[0], **shared}", "SPREAD: 0.0, **shared}"),
+        ("scatter dropped from a budget", "SPREAD: standard_error(mean)[0], **shared}", "SPREAD: 0.0, **shared}"),
     ),
     *_of(
         "analysis/model.py",
         ["analysis/test_model.py"],
         (
             "what windows share dropped from an interval",
-            "widened(own, Z95 * math.hypot(*shared.values()))",
+            "widened(mean, Z95 * math.hypot(*shared.values()))",
             "own",
         ),
         ("baseline uncertainty dropped from active energy", "{**shared, IDLE: idle_j}", "shared"),
@@ -293,8 +293,8 @@ MUTANTS = [
         ["analysis/test_work.py"],
         (
             "times of readings dropped from a block",
-            "[widened(one, Z95 * float(u)) for",
-            "[widened(one, 0 * float(u)) for",
+            "[widened(figure, Z95 * float(u)) for",
+            "[widened(figure, 0 * float(u)) for",
         ),
         ("what blocks share dropped", "common_sd=shared_sd_j / k", "common_sd=0.0"),
         ("ends dropped from the whole", "shared = [edge_j * np", "shared = [0 * edge_j * np"),
@@ -382,15 +382,15 @@ MUTANTS = [
             "scale) ** 2 for group in groups]",
         ),
         ("single runs taken to scatter as stored", "MOST_SCATTER if stored else 0.0", "0.0"),
-        ("what parts share dropped", "found.append((common + variance, ", "found.append((variance, "),
-        ("a part's own scatter dropped", "found.append((common + variance, ", "found.append((common, "),
+        ("what parts share dropped", "contrasts.append((common + variance, ", "contrasts.append((variance, "),
+        ("a part's own scatter dropped", "contrasts.append((common + variance, ", "contrasts.append((common, "),
         (
             "a part believed on the word of the others",
             "(alone, df) if alone > of_all else",
             "(alone, df) if False else",
         ),
         ("a part's own scatter as well known as all", "(alone, df) if", "(alone, df_own) if"),
-        ("two scatters known better than either", "min(free, max(df, known))", "free"),
+        ("two scatters known better than either", "min(free, max(df, df_used))", "free"),
     ),
     *_of(
         "comparing/paired.py",
@@ -444,14 +444,10 @@ MUTANTS = [
         ("every period taken for a hole", "HOLE_PERIODS * channel.period_s", "0.5 * channel.period_s"),
     ),
     *_of(
-        "profiler/program/recorded.py",
+        "profiler/program/timeline.py",
         ["profiler/program/test_gpus.py"],
         ("cause of idle time without the clocks' agreement", "since - SEEN_NS", "since"),
         ("clocks taken to agree worse than they do", "SEEN_NS = 5_000", "SEEN_NS = 50_000"),
-    ),
-    *_of(
-        "profiler/program/timeline.py",
-        ["profiler/program/test_gpus.py"],
         ("first kernel taken for the start of the analysed part", "int(start[order].min())", "int(start.min())"),
     ),
     *_of(

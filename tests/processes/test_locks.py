@@ -15,10 +15,9 @@ from commands import children_of, command, wait_for
 from jouletrace.cli import main
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
-from jouletrace.processes import locks, termination
-from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
-from jouletrace.run import DeviceInfo
-from jouletrace.run.scratch import PREFIX
+from jouletrace.processes import alone_at, hold, journal_of, locks, shared_folder, termination
+from jouletrace.processes.locks import alone_in, noted, started
+from jouletrace.run import PREFIX, DeviceInfo
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
@@ -65,6 +64,7 @@ def test_a_gpu_is_free_again_when_its_holder_is_killed(holder):
         assert json.loads((shared_folder() / f"jouletrace-{GPU.id}.lock").read_text())["pid"] == os.getpid()
 
 
+@pytest.mark.thorough
 def test_restore_waits_for_the_lock(capsys, workspace):
     """A second process must not take back a limit under a sweep that runs."""
     limiter = open_device(SIM)
@@ -208,6 +208,7 @@ with settings.changing():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "number",
     [signal.SIGKILL, signal.SIGTERM]
@@ -230,6 +231,7 @@ def test_a_power_limit_and_a_clock_come_back_whatever_signal_ends_their_holder(t
         pass
 
 
+@pytest.mark.thorough
 def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
     """A watcher that is stopped has not begun: no other process may see the GPU half put back."""
     process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
@@ -249,6 +251,7 @@ def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
     assert limiter.limit_w() == 700.0
 
 
+@pytest.mark.thorough
 def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tmp_path):
     forks = "if os.fork() == 0: time.sleep(600)"
     process = run_script(CHANGES.format(then=forks), tmp_path, start_new_session=True, stderr=subprocess.PIPE)
@@ -263,6 +266,7 @@ def test_a_watcher_notices_the_end_of_its_holder_though_a_fork_keeps_the_pipe(tm
         process.communicate()
 
 
+@pytest.mark.thorough
 def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
     """The journal is damaged meanwhile."""
     process = run_script(CHANGES.format(then=""), tmp_path, stderr=subprocess.PIPE)
@@ -290,6 +294,7 @@ def limited():
     return open_device(SIM).limit_w() == 300.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("numbers", HANGUPS)
 def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, scratch, numbers):
     with hanging_sweep(workspace, SWEEP, limited) as process:
@@ -298,6 +303,7 @@ def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, scratch, nu
         assert not journal_of(open_device(SIM).info).exists()
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(workspace, scratch):
     with hanging_sweep(workspace, SWEEP, limited) as process:
         process.kill()

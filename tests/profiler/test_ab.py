@@ -12,17 +12,15 @@ from compare_runs import stated
 from covering import fewest
 from jouletrace import load
 from jouletrace.cli import main
-from jouletrace.comparing.paired import lane, paired
-from jouletrace.comparing.pairs import DIFFERENT, LOWER
+from jouletrace.comparing import DIFFERENT, lane
+from jouletrace.comparing.paired import paired
+from jouletrace.comparing.pairs import LOWER
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
+from jouletrace.profiler import AbSettings, ProfileSettings, run_ab
 from jouletrace.profiler import ab as profiler
-from jouletrace.profiler.ab import AbSettings, run_ab
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
-from jouletrace.run.readings import ALIASED
-from jouletrace.stats.quantiles import student
+from jouletrace.run import ALIASED, Parts, tables
+from jouletrace.stats import student
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
 
@@ -76,6 +74,7 @@ def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
     return run
 
 
+@pytest.mark.thorough
 def test_a_module_against_a_callable_of_it_is_compared_per_iteration():
     run = by_hand(4, noise=0.001)
     run.workload |= {"a": {"name": "net", "batch": 64, "items": 64}, "b": {"name": "lambda", "batch": None, "items": 1}}
@@ -84,6 +83,7 @@ def test_a_module_against_a_callable_of_it_is_compared_per_iteration():
     assert "B states no batch: iterations are compared" in stated(found)["notes"]
 
 
+@pytest.mark.thorough
 def test_a_model_that_was_in_train_mode_qualifies_trust():
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5))
     found = jt.ab(net, lambda t: 2 * net(t), torch.randn(8, 64), device=SPEC, max_time=0.5, progress=False)
@@ -120,6 +120,7 @@ def test_the_same_thing_twice_shows_no_difference():
     assert [row.metric for row in found.rows] == ["latency_s", "iteration_time_s", "power_w", "energy_total_j"]
 
 
+@pytest.mark.thorough
 def test_a_step_as_long_as_the_samples_are_apart_is_flagged_and_gets_no_false_verdict():
     w = torch.zeros(4096, 2048, dtype=torch.half)
 
@@ -140,11 +141,13 @@ def test_a_step_as_long_as_the_samples_are_apart_is_flagged_and_gets_no_false_ve
     assert ALIASED in run.result("energy_total_j", 1).flags
 
 
+@pytest.mark.thorough
 def test_a_step_of_another_length_is_not_flagged():
     rows = paired(by_hand(4)).rows
     assert {row.flags for row in rows} == {()}
 
 
+@pytest.mark.thorough
 def test_drift_cancels_within_blocks():
     straight = paired(by_hand(8, slope=0.01)).row("energy_total_j")
     assert abs(straight.change.value) < 0.002
@@ -164,6 +167,7 @@ def test_the_interval_covers_the_difference(seeds):
     assert sum(covered) >= fewest(seeds)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("later", "spread_of"), [([0.01, 0.011, 0.009, 0.01], slice(4)), ([0.1, -0.1, 0.1, -0.1], slice(8))]
 )
@@ -180,11 +184,13 @@ def test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more(later, s
     assert contrast.df == 3
 
 
+@pytest.mark.thorough
 def test_too_few_blocks_are_inconclusive_with_the_reason():
     found = paired(by_hand(2))
     assert {(row.verdict, row.reason) for row in found.rows} == {("inconclusive", "few_blocks")}
 
 
+@pytest.mark.thorough
 def test_a_block_that_lost_a_window_is_left_out():
     run = by_hand(6)
     rows = run.windows.to_pylist()
@@ -195,6 +201,7 @@ def test_a_block_that_lost_a_window_is_left_out():
     assert found.row("energy_total_j").verdict == "no difference shown"
 
 
+@pytest.mark.thorough
 def test_checks_work_as_in_compare():
     run = by_hand(6, more=0.1, noise=0.002)
     outcomes = [check.outcome for check in paired(run, fail_if=["energy>5%", "latency>5%", "energy>10%"]).checks]
@@ -211,6 +218,7 @@ def test_without_a_power_sensor_time_is_compared_and_energy_says_why(no_rapl):
     assert found.row("iteration_time_s").a.value > 0
 
 
+@pytest.mark.thorough
 def test_from_python_functions_are_compared_and_the_result_prints_itself():
     x = torch.randn(2048, 1024).half()
     w = torch.randn(1024, 1024).half()
@@ -219,6 +227,7 @@ def test_from_python_functions_are_compared_and_the_result_prints_itself():
     assert "✗ worse" in str(found)
 
 
+@pytest.mark.thorough
 def test_another_number_of_samples_is_compared_per_sample():
     layer = torch.nn.Linear(1024, 1024).half()
     x = torch.randn(4096, 1024).half()
@@ -269,6 +278,7 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     )
 
 
+@pytest.mark.thorough
 def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     (workspace / "mine.py").write_text(
         "import torch\ndef mlp(batch=1):\n    return torch.nn.Linear(64, 64), (torch.ones(batch, 64),)\n"
@@ -285,6 +295,7 @@ def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     assert "A: mine.py:mlp · batch 1  →  B: mine.py:mlp · batch 8" in out
 
 
+@pytest.mark.thorough
 def test_batches_of_workloads_that_choose_them_are_stated_where_they_differ(capsys, workspace):
     (workspace / "mine.py").write_text(
         "import torch\n"
@@ -312,12 +323,14 @@ def test_a_wrong_value_is_refused_under_the_name_of_its_option(capsys, options, 
     assert len(found.err.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_batch_of_b_that_does_not_fit_is_named_by_its_option(capsys, workspace):
     found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, "--batch", "1", "--batch-b", "10000000")
     assert found.code == 3
     assert "try a smaller --batch-b" in found.err
 
 
+@pytest.mark.thorough
 def test_kernels_recorded_after_the_windows_say_why_the_sides_differ(tmp_path):
     torch.manual_seed(0)
     first, middle, last = (torch.nn.Linear(*sizes) for sizes in ((1024, 4096), (4096, 4096), (4096, 1024)))

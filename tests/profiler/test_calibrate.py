@@ -10,12 +10,11 @@ from jouletrace import NotPossibleError, load
 from jouletrace.analysis import calibration
 from jouletrace.analysis.calibration import fit_channel, pulse_edges
 from jouletrace.execution.steps.rates import best_rates
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler.calibrate import LONGEST_S, SHORTEST_S, calibrate, pulse_train
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store, calibrations
 from jouletrace.recording.collector import Collector
-from jouletrace.run.channels import POWER
+from jouletrace.run import POWER
 from jouletrace.simulator.boards import SimulatedGpu
 
 pytestmark = pytest.mark.thorough

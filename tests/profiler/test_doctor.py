@@ -8,8 +8,7 @@ import pytest
 
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler import doctor
-from jouletrace.profiler.doctor import diagnose
+from jouletrace.profiler import diagnose, doctor
 from jouletrace.recording.calibrations import store_calibration
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards import SimulatedGpu

@@ -2,22 +2,18 @@
 
 import itertools
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from commands import PATIENCE_S, command, wait_for
+from commands import PATIENCE_S, command, start, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.analysis.conditions import NOT_TAKEN, read_back
 from jouletrace.devices import open_device
-from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.processes.locks import hold, journal_of
-from jouletrace.profiler import gpu_settings
-from jouletrace.profiler.gpu_settings import GpuSettings, restore
+from jouletrace.processes import hold, journal_of
+from jouletrace.profiler import GpuSettings, gpu_settings, restore
 from jouletrace.run import load, save, tables
 from make_runs import profile_run
 from records import windows
@@ -50,6 +46,7 @@ def recorded(folder, wanted, mhz, device=SIM):
     return why, found
 
 
+@pytest.mark.thorough
 def test_values_are_set_read_back_and_restored(tmp_path):
     with GpuSettings(SIM, BOTH) as settings:
         with settings.changing():
@@ -147,6 +144,7 @@ def test_without_permission_a_command_ends_with_one_line(capsys, workspace, argu
     assert said.err.splitlines()[-1].endswith("the SM clock can't be set: this needs root (sudo)")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("asked", "says"), [(1200.0, ""), (990.0, "the driver read 960 MHz; measured: 960 MHz")])
 def test_a_driver_that_rounds_further_than_a_step_is_stated(tmp_path, monkeypatch, asked, says):
     monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
@@ -155,6 +153,7 @@ def test_a_driver_that_rounds_further_than_a_step_is_stated(tmp_path, monkeypatc
     assert read_back(run)["clock read (MHz)"] == (960.0 if says else 1200.0)
 
 
+@pytest.mark.thorough
 def test_a_driver_that_lags_is_waited_for(tmp_path):
     device = "sim:h100?lags=0.3"
     with GpuSettings(device, BOTH) as settings:
@@ -180,6 +179,7 @@ def test_a_killed_process_leaves_nothing_with_a_driver_that_lags():
     assert state(device) == UNSET
 
 
+@pytest.mark.thorough
 def test_a_driver_that_forgets_is_stated(tmp_path):
     device = "sim:h100?forgets=0.3"
     with GpuSettings(device, BOTH) as settings, settings.changing():
@@ -194,11 +194,13 @@ def test_a_driver_that_forgets_is_stated(tmp_path):
     assert load(tmp_path / "a").warnings[0].code == NOT_TAKEN
 
 
+@pytest.mark.thorough
 def test_a_power_cap_below_a_locked_clock_is_stated(tmp_path):
     why, _ = recorded(tmp_path / "a", {"clock": 1980.0}, 1650.0)
     assert why == "SM clock of 1980 MHz not in force: the power cap lowered it; measured: 1650 MHz"
 
 
+@pytest.mark.thorough
 def test_a_clock_that_is_not_steady_is_not_taken_for_a_lock(monkeypatch):
     monkeypatch.setattr(gpu_settings, "SETTLE_S", 0.1)
     clocks = itertools.count()
@@ -251,19 +253,25 @@ def hangs(batch=16):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+SWEEP = ("sweep", "mine.py:hangs", "--clock", "1200", "--power-limit", "300")
+TUNE = ("tune", "mine.py:hangs", "--over=clock=1200,1500", "--against=clock=1200")
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "number"),
     [
-        ["sweep", "mine.py:hangs", "--clock", "1200", "--power-limit", "300"],
-        ["tune", "mine.py:hangs", "--over=clock=1200,1500", "--against=clock=1200"],
+        (SWEEP, signal.SIGKILL),
+        (SWEEP, signal.SIGINT),
+        (SWEEP, signal.SIGTERM),
+        (TUNE, signal.SIGKILL),
+        (TUNE, signal.SIGINT),
     ],
 )
 def test_a_command_that_is_ended_leaves_the_gpu_as_it_was(workspace, arguments, number):
     pytest.importorskip("torch")
     (workspace / "mine.py").write_text(HANGS)
-    words = [sys.executable, "-m", "jouletrace", *arguments, "-d", SIM, "-o", "s", "--yes"]
-    process = subprocess.Popen(words, cwd=workspace, stderr=subprocess.PIPE, text=True)
+    process = start(*arguments, "-d", SIM, "-o", "s", "--yes", cwd=workspace, torch=True)
     wait_for(lambda: state()[1] == 1200.0)
     with pytest.raises(NotPossibleError, match="another jouletrace"), GpuSettings(SIM, BOTH).changing():
         pytest.fail("it was not refused")

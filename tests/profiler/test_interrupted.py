@@ -7,12 +7,12 @@ from jouletrace import analysis
 from jouletrace.profiler import passes, profile
 from jouletrace.profiler.detail import kernel_recording
 from jouletrace.profiler.loading import load
-from jouletrace.run.loading import verify
+from jouletrace.run import verify
 from thinned import thinned
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average", "fits_once")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average")]
 
 LOSS = """
 import torch

@@ -53,6 +53,7 @@ def test_blocks_hold_what_the_gpu_drew_meanwhile():
     assert energy.half_width < 0.1 * truth
 
 
+@pytest.mark.thorough
 def test_a_block_that_is_entered_again_begins_again_and_not_within_itself():
     block = jt.measure("again", device=STEADY)
     for seconds in (0.5, 0.25):
@@ -104,6 +105,7 @@ def test_inside_the_block_there_is_no_figure_yet():
         assert "the block has not ended" in repr(m)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt("mine")])
 def test_an_exception_goes_through_and_what_was_measured_is_kept_with_care(error):
     def fails(measurement):
@@ -166,6 +168,7 @@ def test_a_simulated_gpu_runs_in_real_time_by_itself():
     assert not m._recording.devices[0].clock.virtual
 
 
+@pytest.mark.thorough
 def test_the_energy_of_a_program_beside_an_idle_simulated_gpu_is_not_its_own():
     said = (
         "the program did not run on this simulated GPU: this is its idle power; "
@@ -185,6 +188,7 @@ def test_the_energy_of_a_program_beside_an_idle_simulated_gpu_is_not_its_own():
     assert trust_of(recording.run)["level"] == "yes"
 
 
+@pytest.mark.thorough
 def test_a_device_is_a_name_or_a_list_of_names():
     with jt.measure(device=STEADY) as one, jt.measure(device=[STEADY]) as other:
         pass
@@ -199,7 +203,7 @@ def test_a_device_is_a_name_or_a_list_of_names():
 
 def test_a_calibration_of_the_gpu_is_used():
     from jouletrace.recording.calibrations import store_calibration
-    from jouletrace.sensor.calibration.response import StepResponse
+    from jouletrace.sensor.calibration import StepResponse
 
     spec = "sim:h100?realtime=1&seed=5&load=100:300"
     response = StepResponse(0.02, window_s=0.023, origin="calibrated").to_dict()

@@ -7,13 +7,10 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler import passes, prepare
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.execution.steps import Interval
+from jouletrace.profiler import ProfileSettings, Progress, passes, prepare
 from jouletrace.recording import board_store
-from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import POWER
+from jouletrace.run import POWER, ChannelInfo
 from jouletrace.simulator.boards import SimulatedGpu
 
 pytestmark = pytest.mark.thorough
@@ -138,7 +135,14 @@ def test_latencies_are_one_an_iteration():
 
 @pytest.mark.parametrize(
     ("iteration_s", "limit_s", "expected"),
-    [(0.5, None, [10, 30]), (3.0, None, [10, 10]), (3.0, 8.0, [1, 3]), (3.0, 0.001, [1, 1]), (0.01, 2.0, [10, 100])],
+    [
+        (0.05, None, [10, 30]),
+        (0.5, None, [2, 10]),
+        (3.0, None, [1, 10]),
+        (3.0, 8.0, [1, 3]),
+        (3.0, 0.001, [1, 1]),
+        (0.01, 2.0, [10, 100]),
+    ],
 )
 def test_slow_iterations_are_timed_nevertheless_but_not_beyond_the_limit(iteration_s, limit_s, expected):
     taken = []

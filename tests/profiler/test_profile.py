@@ -12,10 +12,9 @@ from jouletrace import NotPossibleError, load
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler import profile as profiler
 from jouletrace.profiler.prepare import check, prepare
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store
 from jouletrace.simulator.boards import PRESETS
 from jouletrace.workloads import ObjectWorkload
@@ -106,7 +105,7 @@ def test_a_deep_idle_that_was_seen_is_kept_for_later_runs(monkeypatch):
 
 @pytest.mark.thorough
 def test_other_processes_on_the_device_are_named(monkeypatch):
-    from jouletrace.devices.base import Process
+    from jouletrace.devices import Process
     from jouletrace.simulator.boards import SimulatedGpu
 
     monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(4711, "python3"), Process(4712)])
@@ -203,8 +202,9 @@ def test_a_workload_that_fails_in_the_middle_leaves_an_incomplete_run(tmp_path):
     assert run.workload["items"] == 1
 
 
+@pytest.mark.thorough
 def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
-    from jouletrace.recording.in_process import InProcessRecorder
+    from jouletrace.recording import InProcessRecorder
 
     monkeypatch.setattr(InProcessRecorder, "check", lambda self: (_ for _ in ()).throw(RecorderDiedError("killed")))
     settings = ProfileSettings(device="sim:h100", **QUICK)

@@ -1,17 +1,16 @@
 """Progress from Python and where there is no terminal: the device first, then a line per phase that takes a while."""
 
-import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
+import commands
 import jouletrace as jt
 from jouletrace.cli.progress import ProgressLine
+from jouletrace.profiler import Progress
 from jouletrace.profiler import progress as module
-from jouletrace.profiler.progress import Lines, Progress, reported, start
+from jouletrace.profiler.progress import Lines, reported, start
 
 PROFILE = {"device": "sim:h100", "max_time": 2, "latency_s": 0.1, "warmup": 2.6}
 
@@ -87,6 +86,7 @@ def test_the_device_and_why(asked, details, expected):
     assert said == [(expected, True)]
 
 
+@pytest.mark.thorough
 def test_profile_from_python_says_what_it_does(capsys, monkeypatch):
     monkeypatch.setattr(module, "AFTER_S", 0.0)
     jt.profile("deit-tiny", progress=True, **PROFILE)
@@ -98,6 +98,7 @@ def test_profile_from_python_says_what_it_does(capsys, monkeypatch):
     assert all(line.startswith("jouletrace: ") for line in lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_progress_can_be_switched_off(how, capsys, monkeypatch):
     if how == "environment":
@@ -121,14 +122,9 @@ def test_a_command_without_a_terminal_prints_lines(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.thorough
 def test_stdout_of_a_command_carries_the_result_alone(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "jouletrace", "profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json"],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("{")
-    assert done.stderr.startswith("jouletrace: SIMULATED H100 80GB (sim:h100)\n")
+    command = ("profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json")
+    out, err = commands.start(*command, cwd=tmp_path, torch=True).communicate()
+    assert out.startswith("{")
+    assert err.startswith("jouletrace: SIMULATED H100 80GB (sim:h100)\n")

@@ -9,9 +9,8 @@ import jouletrace as jt
 from jouletrace.analysis.latency import distribution
 from jouletrace.devices import one_or_several
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler import prepare
+from jouletrace.profiler import ProfileSettings, prepare
 from jouletrace.profiler.backends import torch as torch_backend
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.environment import environment, versions
 from jouletrace.run import DeviceInfo
 

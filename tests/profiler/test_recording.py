@@ -6,9 +6,8 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.divided import divided
 from jouletrace.devices import open_device
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler import profile as profiling
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.by import render
 from jouletrace.run import load
 from step_truth import mean_step
@@ -16,13 +15,13 @@ from step_truth import mean_step
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average", "fits_once")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates", "known_average")]
 
 QUICK = {"warmup_s": 2.0, "latency_s": 0.1, "idle_s": 1.0, "detail": "kernel", "detail_time_s": 8.0}
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory, known_rates, known_average, fits_once):
+def profiled(tmp_path_factory, known_rates, known_average):
     """A Run, and the GPU that it was recorded on."""
     boards = []
 
@@ -44,9 +43,8 @@ def rows(run, level):
 
 def drawn(run, board):
     """Energy of each kernel in an iteration by name and shapes: what the GPU drew beside the recording."""
-    from jouletrace.execution.steps.simulated import simulate_workload
-    from jouletrace.workloads import resolve
-    from jouletrace.workloads.options import WorkloadOptions
+    from jouletrace.execution.steps import simulate_workload
+    from jouletrace.workloads import WorkloadOptions, resolve
 
     _, step = simulate_workload(resolve("deit-t"), WorkloadOptions(batch=32), open_device("sim:h100?seed=3"), "graph")
     window = next(row for row in run.windows.to_pylist() if row["variant"] == "untouched")

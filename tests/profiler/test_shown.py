@@ -42,6 +42,7 @@ def test_the_unit_changes_no_comparison_and_no_file():
     assert printed.scaled(2.0).unit == ""  # power times seconds is no power
 
 
+@pytest.mark.thorough
 def test_a_run_and_its_figures():
     run = jt.profile("deit-tiny", **QUICK)
     assert str(run.result("energy_total_j")).endswith((" mJ", " J"))
@@ -60,6 +61,7 @@ def test_text_is_plain_where_the_environment_asks_for_colours(monkeypatch):
     assert "\x1b" not in plain
 
 
+@pytest.mark.thorough
 def test_a_measured_block():
     with jt.measure("epoch", device="sim:h100?realtime=1&load=100:300") as block:
         pass
@@ -70,6 +72,7 @@ def test_a_measured_block():
     assert f">{text}</pre>" in block._repr_html_()
 
 
+@pytest.mark.thorough
 def test_a_profiler():
     profiler = jt.LayerProfiler("deit-tiny", device="sim:h100")
     assert str(profiler) == repr(profiler) == "LayerProfiler(deit-tiny, 0 runs)"

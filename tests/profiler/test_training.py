@@ -7,13 +7,10 @@ import pytest
 
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
+from jouletrace.profiler import ProfileSettings, profile_workload
 from jouletrace.profiler.prepare import prepare
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report import render
-from jouletrace.report.contract import to_json_object
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.report import render, to_json_object
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 from printed_sums import sums_of
 from shown import name_of, rows
 from step_truth import steady_step

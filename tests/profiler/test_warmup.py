@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler.passes import _keeps_changing, warm_up
+from jouletrace.execution.steps import Interval
+from jouletrace.profiler import Progress, warm_up
+from jouletrace.profiler.passes import _keeps_changing
 from jouletrace.profiler.profile import profile
-from jouletrace.profiler.progress import Progress
-from jouletrace.run import Run
-from jouletrace.run.channels import POWER
+from jouletrace.run import POWER, Run
 from thinned import thinned
 
 
@@ -131,6 +130,7 @@ def test_what_wanders_without_a_trend_counts_as_settled(levels, changing):
     assert _keeps_changing(levels, 0.01) is changing
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", thinned(range(4), 4))
 def test_a_simulated_gpu_at_its_cap_warns_of_nothing(seed):
     run = profile("deit-b", device=f"sim:h100?seed={seed}", batch=64, max_time=1, latency_s=0.1)

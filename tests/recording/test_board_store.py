@@ -8,6 +8,7 @@ from jouletrace.run.forms import StoredLevel
 LEVEL = {"value": 72.5, "low": 72.0, "high": 73.0, "n": 3, "method": "idle", "reason": None, "time_ns": 1}
 
 
+@pytest.mark.thorough
 def test_a_stored_figure_is_recalled_as_it_was_stored():
     board_store.remember("GPU-1", deep_idle={**LEVEL, "more": "kept"})
     assert board_store.recall_as(StoredLevel, "GPU-1", "deep_idle") == {**LEVEL, "more": "kept"}

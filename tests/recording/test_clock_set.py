@@ -51,6 +51,7 @@ def by(shim, workspace):
     return by
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", [3600, -3600, 2 * 10**9])
 def test_a_recording_goes_on_as_if_the_clock_had_not_been_set(by, seconds):
     done = by(seconds, "-c", RECORDS)
@@ -62,6 +63,7 @@ def test_a_recording_goes_on_as_if_the_clock_had_not_been_set(by, seconds):
     assert f"the host's clock was set by {seconds:+d}.00 s while recording" in warnings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", [3600, -3600])
 def test_a_program_that_sets_the_clock_is_recorded_to_its_end(by, workspace, seconds):
     (workspace / "program.py").write_text(PROGRAM)

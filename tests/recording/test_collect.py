@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from fake_devices import FakeDevice
-from jouletrace.devices.base import RealClock
+from jouletrace.devices import RealClock
 from jouletrace.errors import BadInputError, RecorderDiedError
-from jouletrace.recording import open_recorder
+from jouletrace.recording import InProcessRecorder, ProcessRecorder, open_recorder
 from jouletrace.recording.collector import Collector, SampleStream, fresh_part
-from jouletrace.recording.in_process import InProcessRecorder
-from jouletrace.recording.process import ProcessRecorder
 from jouletrace.recording.worker import Deadlines
-from jouletrace.run.spool import SpoolWriter, read_spool
-from jouletrace.run.tables import SAMPLES
+from jouletrace.run import SAMPLES, SpoolWriter, read_spool
 
 START_NS = 1_790_000_000_000_000_000
 

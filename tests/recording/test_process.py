@@ -12,12 +12,10 @@ import pytest
 
 from commands import FOREVER_S, PATIENCE_S, gone, wait_for
 from fake_devices import FACTORY
-from jouletrace.devices.rapl import CpuHost
+from jouletrace.devices import CpuHost
 from jouletrace.errors import RecorderDiedError
-from jouletrace.recording import open_recorder
-from jouletrace.recording.process import ProcessRecorder
-from jouletrace.run.spool import read_spool
-from jouletrace.run.tables import SAMPLES
+from jouletrace.recording import ProcessRecorder, open_recorder
+from jouletrace.run import SAMPLES, read_spool
 from pace import loop_s
 from places import SUPPORT
 
@@ -313,6 +311,7 @@ def test_pyarrow_alone_does_without_pandas():
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "3\n"
 
 
+@pytest.mark.thorough
 def test_the_worker_does_without_pandas():
     pytest.importorskip("pandas")
     code = (

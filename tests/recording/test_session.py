@@ -7,10 +7,9 @@ import pytest
 
 from boards import board_step
 from jouletrace.errors import BadInputError, RecorderDiedError
-from jouletrace.recording.session import Session
+from jouletrace.recording import Session
 from jouletrace.recording.spooled import SpooledRows
-from jouletrace.run import load, tables
-from jouletrace.run.spool import read_spool
+from jouletrace.run import load, read_spool, tables
 from jouletrace.simulator.boards import SimulatedGpu
 
 

@@ -23,6 +23,7 @@ def words(text):
     return re.sub(r"[\\~\s\u00a0]+", " ", text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_what_was_compared_comes_before_the_figures_of_the_run(form, two_sides):
     text = words(report.render([two_sides], form, verbose=True))
@@ -58,6 +59,7 @@ def test_equal_remarks_share_a_letter_in_all_tables_and_others_go_on_in_the_alph
     assert second.lines() == ["[a] x", "[c] z"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_a_letter_means_one_thing_through_a_whole_output(form, two_sides):
     meant = {}

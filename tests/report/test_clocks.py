@@ -5,8 +5,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from jouletrace.report import render
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.report import json_schema, render, to_json_object
 from jouletrace.run import tables
 from make_runs import GPU, START, cpu_run, profile_run
 from shown import fact_of

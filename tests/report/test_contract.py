@@ -7,10 +7,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from compare_runs import side
-from jouletrace.comparing.compare import compare
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace import compare
+from jouletrace.report import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
-from jouletrace.stats.interval import expanded
+from jouletrace.stats import expanded
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
 from places import REPOSITORY
 from shown import name_of, rows
@@ -168,6 +168,7 @@ def test_what_is_not_finite_is_null_and_says_so():
     assert errors(found) == []
 
 
+@pytest.mark.thorough
 def test_top_keeps_the_costliest_rows_and_all_that_is_idle():
     found = to_json_object(profile_run(kernels=5), top=2)
     assert [row["count"] for row in rows(found, "code", "kernel")][:2] == [5, 4]

@@ -8,11 +8,9 @@ from jsonschema import Draft202012Validator
 
 from jouletrace import report
 from jouletrace.errors import BadInputError
-from jouletrace.report import html
-from jouletrace.report.contract import json_schema
-from jouletrace.report.cost import Tariff, tariff
-from jouletrace.run import Estimate, tables
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.report import html, json_schema, tariff
+from jouletrace.report.cost import Tariff
+from jouletrace.run import STORED_SCATTER, Estimate, tables
 from make_runs import cpu_run, monitor_run, profile_run
 
 GIVEN = tariff("0.30EUR/kWh", "400g/kWh")

@@ -8,10 +8,10 @@ from collections import defaultdict
 import pytest
 from jsonschema import Draft202012Validator
 
-from commands import command, done
+from commands import done
 from documented import blocks
 from frozen import PROGRAMS, STORED
-from jouletrace.report.contract import json_schema
+from jouletrace.report import json_schema
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import result
 from places import REPOSITORY
@@ -74,6 +74,7 @@ def test_rows_of_a_committed_run_are_described_and_add_up(path):
                 assert rest <= within, (division, above["path"], "rows below are less than the row")
 
 
+@pytest.mark.thorough
 def test_what_a_module_runs_itself_is_a_leaf_beside_those_in_it():
     found = shown(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
     own = [row for row in rows(found, "module", "own") if row["energy_j"]["value"]]
@@ -84,6 +85,7 @@ def test_what_a_module_runs_itself_is_a_leaf_beside_those_in_it():
     )
 
 
+@pytest.mark.thorough
 def test_a_run_of_two_gpus_names_both_and_each_part_its_own():
     found = shown(TWO_GPUS)
     whole = rows(found, "whole", "device")
@@ -92,6 +94,7 @@ def test_a_run_of_two_gpus_names_both_and_each_part_its_own():
     assert {name_of(row, "device") for row in rows(found, "code")} == {"rank-0", "rank-1"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [TWO_GPUS, REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip"])
 def test_a_phase_stands_before_the_operator_unless_its_kernels_run_in_several(path):
     kinds = [[step["kind"] for step in row["path"]] for row in rows(shown(path), "code", "kernel")]
@@ -118,6 +121,7 @@ def test_calls_of_modules_are_a_division_of_their_own(tmp_path):
 JQ = blocks(REPOSITORY / "docs" / "reference" / "json.md", "jq")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize(
     ("program", "path", "says"),
@@ -131,6 +135,7 @@ def test_examples_of_the_documentation_answer(program, path, says):
     assert says in jq(program, "show", str(REPOSITORY / path), "--json")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize(
     ("path", "says"),
@@ -153,13 +158,6 @@ def jq(program, *words):
     return subprocess.run(
         ["jq", "-r", program], input=done(*words).out, capture_output=True, text=True, check=True
     ).stdout
-
-
-def test_an_older_schema_is_of_the_json_of_whole_runs_alone(capsys):
-    for more in ((), ("--json", "--by", "op"), ("--json", "--budget"), ("-f", "csv")):
-        said = command(capsys, "show", str(TWO_GPUS), "--schema", "2", *more)
-        assert said.code == 2
-        assert "--schema 2: of --json alone" in said.complaint
 
 
 def test_names_of_very_many_words_are_few_steps(tmp_path):

@@ -13,8 +13,7 @@ from rich.cells import cell_len
 from jouletrace import report
 from jouletrace.errors import BadInputError
 from jouletrace.levels import SHOW, taken
-from jouletrace.report import content
-from jouletrace.report.contract import to_json_object
+from jouletrace.report import content, to_json_object
 from jouletrace.run import Estimate, Run, tables
 from make_runs import ODD, all_runs, cpu_run, gpu, monitor_run, profile_run, result, simulated_run
 
@@ -27,6 +26,7 @@ def words(text):
     return re.sub(r"\s+", " ", text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("form", report.FORMATS)
 @pytest.mark.parametrize("detail", taken(SHOW))

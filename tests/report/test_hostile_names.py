@@ -7,9 +7,9 @@ import pytest
 
 from commands import command
 from compare_runs import thing
+from jouletrace import compare
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
-from jouletrace.comparing.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.spreadsheets import csv_text
@@ -25,6 +25,7 @@ def test_what_is_reported_steers_no_terminal(capsys, speak):
     assert "\\x1b]0;owned\\x07" in said
 
 
+@pytest.mark.thorough
 def test_an_import_prints_names_without_their_escapes(capsys, workspace):
     (workspace / f"a{ESC[:3]}.txt").write_text(
         "time_s,device,power_w\n" + "".join(f"{k},NVIDIA {ESC}A100,60\n" for k in range(3))

@@ -16,9 +16,8 @@ from jouletrace.report import html
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.assets import Packer
 from jouletrace.report.html.timeline import timeline
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Estimate, Parts, Run
 from jouletrace.run import tables as run_tables
-from jouletrace.run.parts import Parts
 from make_runs import GPU, START, gpu, monitor_run, power_channel, profile_run, result
 from pages import EVIL, Page
 from places import REPOSITORY
@@ -101,6 +100,7 @@ def test_names_from_outside_stay_text():
     assert any(name.startswith("a\\x00b\\x1b[31m</script>") for name in names)
 
 
+@pytest.mark.thorough
 def test_a_simulated_gpu_is_marked_everywhere():
     run = profile_run(kernels=2)
     run.devices[0].simulated = True

@@ -9,17 +9,16 @@ import jouletrace as jt
 from commands import command
 from compare_runs import side, stated, thing
 from explained import USUAL, Kernel, explained
-from jouletrace.comparing.compare import against_first, compare
-from jouletrace.comparing.paired import lane, paired
+from jouletrace import compare
+from jouletrace.comparing import against_first, lane
+from jouletrace.comparing.paired import paired
 from jouletrace.comparing.pairs import Note
 from jouletrace.errors import BadInputError
-from jouletrace.report import html
-from jouletrace.report.charts import difference, waterfall
+from jouletrace.report import difference, html, waterfall
 from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
-from jouletrace.run import Run, save, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, Run, save, tables
 from make_runs import monitor_run, profile_run
 from pages import EVIL, Page
 from records import DEVICE, START, make_run, readings
@@ -42,6 +41,7 @@ def test_a_shown_difference_is_in_the_page_with_its_verdict_and_interval():
     assert "is not tested here" not in text
 
 
+@pytest.mark.thorough
 def test_a_comparison_writes_the_page_that_its_command_writes(tmp_path, capsys):
     a, b = (str(save(profile_run(scale=scale), tmp_path / name)) for name, scale in (("a", 1.0), ("b", 1.1)))
     found = jt.compare(a, b, fail_if="energy>1%")
@@ -64,11 +64,14 @@ def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
     assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
 
 
-def changed_norms():
-    """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides."""
+def changed_norms(by=1.0):
+    """A comparison whose norms take longer, and whose B has a kernel of a hostile name besides; times all scaled."""
     norm = USUAL[-1]._replace(seconds=3e-3)
     evil = Kernel(EVIL, EVIL, EVIL, 1, 2e-3, 500.0)
-    a, b = explained(), explained((*USUAL[:-1], norm, evil), mode="graph")
+    a, b = (
+        explained(tuple(one._replace(seconds=by * one.seconds) for one in some), idle_s=by * 1e-3, mode=mode)
+        for some, mode in ((USUAL, "eager"), ((*USUAL[:-1], norm, evil), "graph"))
+    )
     return compare([(a, "a")], [(b, "b")]), [a, b]
 
 
@@ -86,6 +89,12 @@ def test_the_flame_graph_is_as_wide_as_the_difference_of_each_cause():
     assert EVIL not in text
     assert 'id="data-compared0"' in text
     assert 'data-plots="waterfall"' in text
+
+
+def test_a_flame_graph_of_millijoules_has_the_causes_of_one_of_joules():
+    joules, millijoules = (difference(changed_norms(by)[0])["nodes"] for by in (1.0, 1e-3))
+    assert [node[1] for node in joules] == [node[1] for node in millijoules]
+    assert [1e-3 * node[4] for node in joules] == pytest.approx([node[4] for node in millijoules], rel=1e-3)
 
 
 def test_the_waterfall_goes_from_a_to_b():
@@ -107,6 +116,7 @@ def test_a_comparison_without_causes_has_neither(sides):
     assert waterfall(found) is None
 
 
+@pytest.mark.thorough
 def test_compare_writes_the_report_of_both_sides(workspace, capsys):
     for name, factor in (("a1", 1.0), ("a2", 1.001), ("b1", 1.3), ("b2", 1.301)):
         thing(factor, parts={"up": 0.2 * factor, "down": 0.3 * factor}).save(workspace / name)
@@ -195,6 +205,7 @@ def two_sides() -> Run:
     return run
 
 
+@pytest.mark.thorough
 def test_a_run_of_ab_shows_how_its_sides_compare(tmp_path: Path, capsys, two_sides):
     two_sides.save(str(tmp_path / "ab"))
     done = command(capsys, "report", str(tmp_path / "ab"), "-o", str(tmp_path / "r.html"))

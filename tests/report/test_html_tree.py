@@ -4,8 +4,7 @@ import pytest
 
 from jouletrace.report.charts import icicle, plain
 from jouletrace.report.tree import by_name, widths
-from jouletrace.run import Estimate, Run, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Estimate, Parts, Run, tables
 from make_runs import e, profile_run, result
 from shown import nodes_of
 from timeline_runs import timeline_run

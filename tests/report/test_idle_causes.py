@@ -6,10 +6,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jouletrace import report
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.report import json_schema, to_json_object
 from jouletrace.report.html.tables import of_parts
-from jouletrace.run import Estimate, Run, load, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Estimate, Parts, Run, load, tables
 from make_runs import e, result
 from places import REPOSITORY
 from shown import leaves, name_of, nodes_of, rows

@@ -13,6 +13,7 @@ from jouletrace.formats.importers import read_files
 from jouletrace.run import load
 
 
+@pytest.mark.thorough
 def test_the_csv_of_several_gpus_begins_with_the_energy_of_all(tmp_path, capsys):
     for number, watts in enumerate((61, 87)):
         (tmp_path / f"gpu{number}.csv").write_text(
@@ -37,6 +38,7 @@ def test_times_from_zero_have_no_date(tmp_path):
     assert "2024-03-01 12:00 UTC" in report.render([run], verbose=True)
 
 
+@pytest.mark.thorough
 def test_half_an_hour_without_readings_does_not_cost_the_night(workspace, capsys):
     night(workspace, without=range(100, 130))
     words = " ".join(command(capsys, "import", "smi.csv", "-o", "r").out.split())
@@ -49,6 +51,7 @@ def test_half_an_hour_without_readings_does_not_cost_the_night(workspace, capsys
     assert not [line for line in command(capsys, "import", "smi.csv").out.splitlines() if line.endswith("--query-")]
 
 
+@pytest.mark.thorough
 def test_two_logs_of_one_gpu_are_one_record(workspace, capsys):
     night(workspace)
     night(workspace, "other.csv", offset_s=30, watts=310)
@@ -60,6 +63,7 @@ def test_two_logs_of_one_gpu_are_one_record(workspace, capsys):
     assert single.split("kJ")[0].split()[-1] in words or single.split("MJ")[0].split()[-1] in words
 
 
+@pytest.mark.thorough
 def test_logs_of_one_gpu_may_be_named_in_any_order(workspace, capsys):
     night(workspace, "whole.csv")
     lines = (workspace / "whole.csv").read_text().splitlines(keepends=True)

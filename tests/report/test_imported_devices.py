@@ -26,6 +26,7 @@ def test_a_log_without_a_reading_of_power_is_not_trusted(said, text):
     assert "trust: no" in words
 
 
+@pytest.mark.thorough
 def test_of_several_columns_the_empty_one_is_a_device(said):
     words, _ = said(table("gpu0_power_w,gpu1_power_w,gpu2_power_w", [(200, "", 100)] * 10))
     assert "300.00 ± 0.87 W on average, 2 of 3 devices together" in words
@@ -54,6 +55,7 @@ def test_another_channel_without_a_reading_is_named_and_costs_no_trust(said):
     assert any("no reading of utilization.gpu" in warning["message"] for warning in found["warnings"])
 
 
+@pytest.mark.thorough
 def test_zero_watts_at_work_are_not_averaged_silently(said):
     watts = ["0.00" if k % 3 == 1 else "247.00" for k in range(30)]
     words, _ = said(smi([(k, f"0, NVIDIA A100-SXM4-80GB, {one} W, 100 %") for k, one in enumerate(watts)]))
@@ -104,6 +106,7 @@ def test_an_energy_counter_alone_gives_the_figure(said, text, power, seconds):
     assert "trust: no" not in words
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
@@ -128,6 +131,7 @@ def test_energies_of_rows_with_a_start_and_an_end_are_no_counter(workspace, caps
     assert "which column is the power?" in command(capsys, "import", "layers.csv", "--map", "time_s=start_time").err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,6 +151,7 @@ def test_a_counter_that_agrees_says_nothing(said, text):
     assert "by the energy counter" not in words
 
 
+@pytest.mark.thorough
 def test_a_fall_of_a_counter_is_stated_and_not_counted(said):
     counts = [4_294_000 + 200 * k for k in range(5)] + [100 + 200 * k for k in range(16)]
     words, found = said(table("energy_counter_j", [(one,) for one in counts]))
@@ -161,6 +166,7 @@ def test_a_fall_of_a_counter_is_stated_and_not_counted(said):
     assert "one of the two is wrong" not in words
 
 
+@pytest.mark.thorough
 def test_a_jump_of_a_counter_is_stated(said):
     counts = [1000 + 200 * k + (5e9 if k > 9 else 0) for k in range(20)]
     words, _ = said(table("power_w,energy_counter_j", [(200, f"{one:.0f}") for one in counts]))
@@ -168,6 +174,7 @@ def test_a_jump_of_a_counter_is_stated(said):
     assert "4.0" not in words.partition(" in ")[2]  # its energy is that of the power
 
 
+@pytest.mark.thorough
 def test_records_of_unequal_length_have_the_power_of_each(said):
     rows = ["time_s,device,power_w", *(f"{START_S + k},a,100" for k in range(21))]
     rows += [f"{START_S + k},b,100" for k in range(16)]
@@ -194,6 +201,7 @@ def of_each(*seconds, watts=100):
     return "\n".join(["time_s,device,power_w", *rows]) + "\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "lacks"),
     [
@@ -218,6 +226,7 @@ def test_no_time_stands_beside_an_energy_that_does_not_cover_it(said, capsys, te
     assert "each over its own time" in " ".join(Path("page.html").read_text().replace("&nbsp;", " ").split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seconds", "lasted"),
     [
@@ -243,6 +252,7 @@ def test_devices_that_are_on_at_different_times_have_no_power_of_all(said, secon
     assert (whole["value"], whole["reason"]) == (None, "times_differ")
 
 
+@pytest.mark.thorough
 def test_three_devices_have_the_shortest_and_the_longest_of_their_times(said):
     words, _ = said(of_each(range(31), range(21), range(11)))
     assert "in 10 s to 30 s, 300.0 ± " in words
@@ -276,6 +286,7 @@ def test_a_section_without_power_is_reported_to_be_in_no_figure(said, form, firs
     assert "trust: with care" in words
 
 
+@pytest.mark.thorough
 def test_devices_that_are_read_in_turn_have_one_time(said):
     rows = [f"{START_S + k + beside},{name},100" for k in range(11) for name, beside in (("a", 0), ("b", 0.5))]
     words, found = said("\n".join(["time_s,device,power_w", *rows]) + "\n")
@@ -284,6 +295,7 @@ def test_devices_that_are_read_in_turn_have_one_time(said):
     assert found["parts"]["whole"][0]["time_s"]["value"] == pytest.approx(10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("columns", "cells", "why"),
     [
@@ -325,6 +337,7 @@ PARTS = [
 WHOLES = ["Socket Power [W]", "SOCKET_POWER_W", "GPU Power [W]", "chipset_fan_board_power_w"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("heading", PARTS)
 @pytest.mark.parametrize("mapped", [[], ["--map", "time_s=time_s", "--map", "power_w=2"]], ids=["alone", "mapped"])
 def test_the_power_of_a_part_is_named_as_one(said, heading, mapped):
@@ -341,6 +354,7 @@ def test_the_power_of_a_whole_is_that_of_no_part(said, heading):
     assert "alone" not in words
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whole", ["Board Power Draw [W]", "Total GPU Power [W]"])
 def test_of_several_powers_that_of_the_whole_counts_and_the_others_are_named(said, capsys, whole):
     words, found = said(table(f"{PARTS[0]},{whole},{PARTS[2]}", [(160, 250, 40)] * 20))

@@ -4,12 +4,10 @@ import re
 
 import pytest
 
-from jouletrace.report import render
-from jouletrace.report.contract import to_json_object
+from jouletrace.report import render, to_json_object
 from jouletrace.report.html.tables import of_parts as parts
-from jouletrace.run import Estimate, Run, tables
+from jouletrace.run import Estimate, Parts, Run, tables
 from jouletrace.run.old import add_totals
-from jouletrace.run.parts import Parts
 from make_runs import e, result
 from shown import nodes_of
 

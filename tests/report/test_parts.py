@@ -11,8 +11,7 @@ from commands import done
 from jouletrace import report
 from jouletrace.report.html.tables import of_parts as html_parts
 from jouletrace.report.terminal import fitted
-from jouletrace.run import Estimate, Run, load, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Estimate, Parts, Run, load, tables
 from make_runs import e, result
 from places import REPOSITORY
 
@@ -246,6 +245,7 @@ def test_shares_of_time_are_marked(timed):
     assert any("share of time" in column.name for one in html_parts(run, Parts(run)) for column in one.columns) == timed
 
 
+@pytest.mark.thorough
 def test_shares_of_a_run_without_energies_of_kernels_are_all_of_time(monkeypatch):
     """The energy before the first kernel is known, and its share is still one of time, in every form."""
     monkeypatch.setenv("COLUMNS", "160")
@@ -262,6 +262,7 @@ def test_shares_of_a_run_without_energies_of_kernels_are_all_of_time(monkeypatch
     assert sum(row["share"]["value"] or 0.0 for row in rows if len(row["path"]) == 1) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_causes_are_those_of_the_time_where_most_of_the_energy_is_in_none_with_one():
     """Small parts whose energies are known aren't what the energy mostly went to."""
     run = load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip")
@@ -279,6 +280,7 @@ def test_causes_are_those_of_the_time_where_most_of_the_energy_is_in_none_with_o
     )
 
 
+@pytest.mark.thorough
 def test_a_count_that_is_not_known_is_null():
     path = str(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
     rows = json.loads(done("show", path, "--json").out)["parts"]["code"]

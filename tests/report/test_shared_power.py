@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from commands import command
-from jouletrace.run import load, save, tables
-from jouletrace.run.parts import SHARED_POWER, Parts
+from jouletrace.run import SHARED_POWER, Parts, load, save, tables
 from places import REPOSITORY
 
 LAYERS = next((REPOSITORY / "src" / "jouletrace" / "bundled").glob("*layers-h200.zip"))
@@ -29,6 +28,7 @@ def is_shared(part):
     return SHARED_POWER in part.get("energy_total_j").flags
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("level", ["op", "kernel"])
 def test_marked_rows_are_those_with_the_power_of_another(level):
     """One kind of kernels a row: powers agree to the last digit within, and nowhere else."""
@@ -52,6 +52,7 @@ def test_modules_are_marked_beside_others_of_the_same_kernels_and_not_for_equal_
     assert not {"deit", "deit.layers", "deit.layers.3", "deit.layers.3.mlp.fc1", "classifier"} & marked
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [[], ["-v"], ["--format", "markdown"], ["--format", "latex"]], ids=" ".join)
 @pytest.mark.parametrize("detail", ["layer", "kernel", "op"])
 def test_a_table_has_one_mark_and_one_line_below(capsys, detail, more):
@@ -64,6 +65,7 @@ def test_a_table_has_one_mark_and_one_line_below(capsys, detail, more):
             assert (mark in line) == any(name in line.replace("\\", "") for name in ATTENTION), line
 
 
+@pytest.mark.thorough
 def test_files_and_pages_state_it(capsys, tmp_path):
     found = json.loads(shown(capsys, LAYERS, "--json"))["parts"]
     for division in ("code", "module"):
@@ -75,6 +77,7 @@ def test_files_and_pages_state_it(capsys, tmp_path):
     assert LEGEND in load(LAYERS).report(tmp_path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lacking", ["a division", "kinds that several rows share"])
 def test_rows_without_shared_powers_have_no_mark(capsys, tmp_path, lacking):
     run = load(LAYERS)

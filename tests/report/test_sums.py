@@ -8,9 +8,8 @@ from frozen import PROGRAMS, STORED
 from jouletrace.analysis.divided import divided
 from jouletrace.report import render
 from jouletrace.report.html.tables import of_parts
-from jouletrace.run import load, tables
+from jouletrace.run import Parts, load, tables
 from jouletrace.run.layers import OWN_NAME, tree
-from jouletrace.run.parts import Parts
 from jouletrace.run.sums import Sums
 from places import REPOSITORY
 from printed_sums import TABLES, headline_of, rows_of, sums_of, wholes_of
@@ -19,6 +18,7 @@ DIVIDED = [path for path in (*STORED, *PROGRAMS) if len(load(path).divided)]
 SHARED = sorted((REPOSITORY.parent / "shared" / "data" / "h100").glob("runs[34]/*.zip"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", DIVIDED, ids=lambda path: path.stem)
 def test_printed_rows_make_up_the_row_above_them_and_the_whole(path):
     assert sums_of(load(path)) == []
@@ -31,6 +31,7 @@ def test_printed_rows_of_other_recordings_make_up_their_wholes(path):
     assert sums_of(load(path)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", DIVIDED, ids=lambda path: path.stem)
 def test_divisions_by_steps_make_up_the_whole(path):
     run = load(path)
@@ -64,6 +65,7 @@ def test_a_rest_that_has_powers_in_part_has_the_energy_of_these_and_no_power():
     assert row.get("power_w").value is None
 
 
+@pytest.mark.thorough
 def test_a_folded_layer_has_its_own_operators_and_what_is_left_of_the_whole_a_row():
     run = load(REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip")
     text = render([run], detail="layer", width=400)
@@ -86,6 +88,7 @@ def test_a_list_of_modules_that_contain_one_another_has_no_sums():
     assert f"{len(Parts(run).units('layer')) - 4} more" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["deit-b-64-layers-h200", "minilm-1-eager-h200", "resnet50-run-h200"])
 def test_what_a_module_runs_itself_has_the_figures_of_other_rows(name):
     """Own operators and inner modules together have the share, the active energy and the power of their module."""

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import jouletrace
-from jouletrace.analysis import analyse
-from jouletrace.analysis.rules import ATTRIBUTION, RULES
+from jouletrace.analysis import RULES, analyse
+from jouletrace.analysis.rules import ATTRIBUTION
 from jouletrace.attribution import checks as attribution_checks
 from jouletrace.bundled import bundled_runs
 from jouletrace.report import render
-from jouletrace.report.reasons import ACTIONS, FLAGS, REASONS
 from jouletrace.run import DeviceInfo, Estimate, Run, load, tables
+from jouletrace.words.reasons import ACTIONS, FLAGS, REASONS
 from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
 from places import REPOSITORY
 from shipped import ABSENT
@@ -116,6 +116,7 @@ NO_CODES = {"flush", "segment"}
 """First parts of pairs that are no codes."""
 
 
+@pytest.mark.thorough
 def test_every_code_that_the_source_raises_has_its_check():
     there = raised()
     assert len(there) > 100, "the source was read"
@@ -137,6 +138,7 @@ def test_every_check_of_an_attribution_has_its_rule():
     assert names == set(ATTRIBUTION)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bool(ABSENT), reason="wings raise codes, too")
 def test_no_rule_is_of_a_code_that_nothing_raises():
     text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("rules.py", "reasons.py"))
@@ -356,7 +358,7 @@ def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(run, said):
     assert failed_of(run, "closure") == []
 
 
-@pytest.mark.usefixtures("fits_once")
+@pytest.mark.thorough
 def test_bundled_runs_state_what_this_version_computes():
     for entry in bundled_runs():
         stored, fresh = entry.run, analyse(load(PACKAGE / "bundled" / entry.name))

@@ -19,7 +19,7 @@ from shown import leaves, name_of, rows
 RUN = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
 RANKS = {"rank-0", "rank-1"}
 
-pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,9 @@ from jsonschema import Draft202012Validator
 
 from commands import done
 from compare_runs import side
-from jouletrace import report
-from jouletrace.comparing.compare import compare
-from jouletrace.report import comparison
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace import compare, report
+from jouletrace.report import comparison, json_schema, to_json_object
+from jouletrace.run import MODEL_UNIT, STORED_SCATTER, Estimate, Run, load, tables
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
 from thinned import thinned
@@ -103,6 +100,7 @@ def test_a_profile_that_waits_for_the_host_says_what_to_try(name, said):
     assert "waits for the host" not in short(run)
 
 
+@pytest.mark.thorough
 def test_advice_stands_below_the_verdict_in_json_and_of_side_b_and_can_be_turned_off():
     eager, compiled = (str(RUNS / f"minilm-256-{mode}-h100.zip") for mode in ("eager", "compile"))
     said = "1.790 ± 0.064 J at stake (46 %), attention runs as products and softmax: try scaled_dot_product_attention"
@@ -120,6 +118,7 @@ def test_advice_stands_below_the_verdict_in_json_and_of_side_b_and_can_be_turned
         done("show", compiled, "--advice", "all")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)
 def test_time_without_a_kernel_is_not_called_idle(place):
     """Idle is the power of a GPU that does nothing; both stood beside each other."""
@@ -212,6 +211,7 @@ def test_a_verdict_has_one_table_and_no_footnotes_but_that_of_shared_powers():
     assert re.search(r"^\d+ mor", text, re.M), "the rest is counted"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", thinned(RECORDED, 2), ids=lambda place: place.stem)
 def test_recorded_runs_fit_a_terminal(place):
     run = load(place)
@@ -306,6 +306,7 @@ def test_the_budget_is_named_where_there_is_one_to_show():
     assert "--budget" not in said
 
 
+@pytest.mark.thorough
 def test_the_time_of_a_program_is_that_of_its_verdict():
     run = load(REPOSITORY / "docs/results/runs/resnet50-run-h200.zip")
     assert f"in {run.result('time_s').value:.2f} s" in " ".join(short(run).split())

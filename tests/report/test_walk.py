@@ -23,7 +23,8 @@ def test_a_print_enters_few_packages(path, name):
     """Stays: how often control enters a package coming from another one, by a call or by a return.
 
     Calls into ``run`` and ``stats`` belong to whoever makes them: types that all packages share, and functions of
-    numbers. A tour counts the first call of each function alone, these included, as a reader follows them.
+    numbers. A tour counts the first call of each function alone, these included, as a reader follows them; but
+    for words, which belong to whoever says them.
     """
     FORMS[name](jt.load(path))  # modules are imported
     run = jt.load(path)
@@ -32,6 +33,7 @@ def test_a_print_enters_few_packages(path, name):
     assert tour <= MOST_OF_TOUR
 
 
+@pytest.mark.thorough
 def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
     """From the stored Run: its parts, their sums with the covariance of powers, tables of cells, and the document."""
     assert printed(profile_run(kernels=8)) == {

@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
-from jouletrace.report import html
-from jouletrace.report.waveform import COLOURS, picture
+from jouletrace.report import html, picture
+from jouletrace.report.waveform import COLOURS
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, odd_run, profile_run, simulated_run
 from timeline_runs import NASTY, SCRIPT
@@ -51,6 +51,17 @@ def test_title_axes_and_legend_say_what_is_drawn():
     assert "1000 W" in said
     assert "0.4 ms" in said
     assert "encoder.layer.0: 1.744 ±\N{NO-BREAK SPACE}0.018\N{NO-BREAK SPACE}J" in said
+
+
+def test_a_model_is_named_in_full_where_there_is_room_and_cut_where_there_is_none():
+    name, width = "sentence-transformers/MiniLM", 1200
+    whole, cut = (
+        texts(ElementTree.fromstring(picture(profile_run(kernels=2, name=times * name), width=width)[0]))[0]
+        for times in (1, 5)
+    )
+    assert whole.startswith(f"{name} · ")
+    assert "4.652" in cut
+    assert len(cut) * 10 < width  # a bold letter of 17 px is about 10 px wide
 
 
 def test_a_bin_of_which_nothing_is_known_is_a_hole():

@@ -52,12 +52,14 @@ def change_header(folder, **changes):
     (folder / "run.json").write_text(json.dumps(header | changes))
 
 
+@pytest.mark.thorough
 def test_a_newer_major_version_is_refused(run_folder):
     change_header(run_folder, schema_version="4.0")
     assert "4.0" in refusal(run_folder)
     assert "upgrade jouletrace" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_newer_minor_version_with_unknown_fields_opens(run_folder):
     header = json.loads((run_folder / "run.json").read_text())
     header["schema_version"] = "1.99"
@@ -74,18 +76,21 @@ def test_a_newer_minor_version_with_unknown_fields_opens(run_folder):
     assert run.samples.schema.names == tables.SAMPLES.names
 
 
+@pytest.mark.thorough
 def test_an_older_minor_version_without_optional_columns_opens(run_folder):
     spans = pq.read_table(run_folder / "spans.parquet").drop_columns(["graph_node", "bytes"])
     pq.write_table(spans, run_folder / "spans.parquet")
     assert load(run_folder).spans["bytes"].null_count == len(spans)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", ["", "x", "v1", None, [1], "1" * 5000, "-1", "3.x", "3.", "0.9", "3.0.1"])
 def test_an_unreadable_version_is_refused(run_folder, version):
     change_header(run_folder, schema_version=version)
     assert "run.json" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "content",
     [
@@ -106,6 +111,7 @@ def test_a_broken_header_is_named(run_folder, content):
     assert "run.json" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -154,6 +160,7 @@ def test_a_field_of_the_wrong_form_is_named(run_folder, field, value):
     assert "wrong form" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**60])
 @pytest.mark.parametrize(
     ("field", "place"), [("created_ns", 0), ("workload", "x"), ("devices", "power_limit_w"), ("settings", "rise_s")]
@@ -168,6 +175,7 @@ def test_a_number_of_more_than_64_bits_is_refused(run_folder, number, field, pla
     assert "more than 64 bits" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", tables.TABLES)
 @pytest.mark.parametrize(
     "content", [b"", b"PAR1", b"\x00" * 100, b"hello, this is text" * 9], ids=["empty", "magic", "zeros", "text"]
@@ -177,6 +185,7 @@ def test_a_broken_table_is_named(run_folder, table, content):
     assert f"{table}.parquet is damaged" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_truncated_table_is_named(run_folder, share):
     data = (run_folder / "samples.parquet").read_bytes()
@@ -184,16 +193,19 @@ def test_a_truncated_table_is_named(run_folder, share):
     assert "samples.parquet is damaged" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_missing_table_is_named(run_folder):
     (run_folder / "units.parquet").unlink()
     assert "units.parquet is missing" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_parquet_of_another_tool_is_refused(run_folder):
     pq.write_table(pa.table({"time": [1], "watts": [2.0]}), run_folder / "samples.parquet")
     assert "no column 'time_ns'" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_column_of_another_type_is_refused(run_folder):
     samples = pq.read_table(run_folder / "samples.parquet")
     text = samples.set_column(0, "time_ns", pa.array(["noon"] * len(samples)))
@@ -211,6 +223,7 @@ def write_windows(folder, column, values):
         tables.write(table, "windows", file)
 
 
+@pytest.mark.thorough
 def test_a_window_of_no_iteration_is_refused(run_folder):
     write_windows(run_folder, "replays", [0])
     assert "windows.parquet is damaged: row 0: replays is none" in refusal(run_folder)
@@ -237,6 +250,7 @@ def test_a_waveform_that_can_not_be_is_refused(tmp_path, column, value, said):
     assert said in refusal(folder)
 
 
+@pytest.mark.thorough
 def test_windows_of_no_block_are_of_one(run_folder, saved):
     write_windows(run_folder, "block", [None, 0])
     time, plain = (analyse(load(folder)).result("iteration_time_s") for folder in (run_folder, saved / "run"))
@@ -244,6 +258,7 @@ def test_windows_of_no_block_are_of_one(run_folder, saved):
     assert time.value is not None
 
 
+@pytest.mark.thorough
 def test_a_column_given_twice_is_refused(run_folder):
     samples = pq.read_table(run_folder / "samples.parquet")
     pq.write_table(samples.append_column("value", samples["value"]), run_folder / "samples.parquet")
@@ -286,6 +301,7 @@ def test_a_zip_without_a_run_is_reported(tmp_path):
     assert "holds no run.json" in refusal(tmp_path / "x.zip")
 
 
+@pytest.mark.thorough
 def test_a_zip_of_two_runs_is_refused_not_guessed(tmp_path, saved):
     header = (saved / "run" / "run.json").read_bytes()
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
@@ -294,6 +310,7 @@ def test_a_zip_of_two_runs_is_refused_not_guessed(tmp_path, saved):
     assert "2 Runs" in refusal(tmp_path / "two.zip")
 
 
+@pytest.mark.thorough
 def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
     with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
         for file in (saved / "run").iterdir():
@@ -302,6 +319,7 @@ def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
     assert load(tmp_path / "nested.zip") == load(saved / "run")
 
 
+@pytest.mark.thorough
 def test_a_truncated_zip_is_reported(tmp_path, saved):
     data = (saved / "run.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(data[: len(data) // 2])
@@ -327,6 +345,7 @@ def mutate(data, edits):
     return data
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits, name=st.sampled_from([*tables.TABLES]))
 def test_any_mutated_table_loads_or_is_refused(run_folder, saved, edits, name):
@@ -336,6 +355,7 @@ def test_any_mutated_table_loads_or_is_refused(run_folder, saved, edits, name):
     (run_folder / f"{name}.parquet").write_bytes(data)
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits)
 def test_any_mutated_header_loads_or_is_refused(run_folder, saved, edits):
@@ -343,6 +363,7 @@ def test_any_mutated_header_loads_or_is_refused(run_folder, saved, edits):
     load_or_refuse(run_folder)
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(edits=_edits)
 def test_any_mutated_zip_loads_or_is_refused(tmp_path, saved, edits):
@@ -374,6 +395,7 @@ def test_a_table_reads_from_any_buffer():
     assert tables.read(io.BytesIO(sink.getvalue()), "results")["value"].to_pylist() == [1.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["samples.parquet", "run.json"])
 def test_a_zip_that_would_unpack_to_gigabytes_is_refused_at_once(saved, tmp_path, name):
     bomb = tmp_path / "bomb.zip"
@@ -387,6 +409,7 @@ def test_a_zip_that_would_unpack_to_gigabytes_is_refused_at_once(saved, tmp_path
     assert f"bomb.zip/{name} would unpack from 0.1 MiB to 0.1 GiB" in refusal(bomb)
 
 
+@pytest.mark.thorough
 def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
     packed = tmp_path / "packed.zip"
     header = (saved / "run" / "run.json").read_bytes()
@@ -397,6 +420,7 @@ def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
     assert load(packed).samples == load(saved / "run").samples
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", ["units", "windows"])
 def test_a_table_of_absurdly_many_rows_is_refused(run_folder, table):
     rows = pa.nulls(2_000_000, pa.int64())
@@ -413,6 +437,7 @@ def test_a_table_that_would_unpack_to_gigabytes_is_refused(run_folder):
     assert "units.parquet is damaged: it would unpack from" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("checksums", [None, {}, [], "none", {"samples.parquet": "12"}, {"samples.parquet": True}])
 def test_without_checksums_a_run_says_that_it_can_not_be_checked(run_folder, checksums):
     change_header(run_folder, checksums=checksums)
@@ -420,6 +445,7 @@ def test_without_checksums_a_run_says_that_it_can_not_be_checked(run_folder, che
     assert "run.json holds no checksum of samples.parquet, spans.parquet" in warning.message
 
 
+@pytest.mark.thorough
 def test_one_missing_checksum_names_its_table(run_folder):
     header = json.loads((run_folder / "run.json").read_text())
     del header["checksums"]["units.parquet"]

@@ -5,8 +5,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
-from jouletrace.run import load, save, tables
-from jouletrace.run.division import Division, Powers, divisions_of
+from jouletrace.run import divisions_of, load, save, tables
+from jouletrace.run.division import Division, Powers
 from jouletrace.run.paths import PathStep
 from make_runs import GPU, profile_run
 
@@ -160,6 +160,7 @@ def test_a_password_that_is_the_name_of_a_cause_closes_no_run(tmp_path, monkeypa
     assert list(after.powers.causes) == list(before.powers.causes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [
@@ -199,6 +200,7 @@ def test_a_damaged_or_contradictory_division_is_refused_in_one_line(tmp_path, ta
         load(folder)
 
 
+@pytest.mark.thorough
 def test_powers_of_absurdly_many_kinds_are_refused_at_once(tmp_path):
     """Their covariance would take terabytes."""
     run = profile_run(kernels=2)

@@ -64,6 +64,7 @@ def test_an_interval_that_is_none_is_left_out(low, high):
 _numbers = st.none() | st.floats()
 
 
+@pytest.mark.thorough
 @given(value=_numbers, low=_numbers, high=_numbers, n=st.none() | st.integers(0, 9), reason=st.none() | st.text())
 def test_any_row_reads_as_some_estimate(value, low, high, n, reason):
     estimate = Estimate.from_dict({"value": value, "low": low, "high": high, "n": n, "reason": reason})

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jouletrace.run.files import open_regular, safe_name, write_whole
+from jouletrace.run import write_whole
+from jouletrace.run.files import open_regular, safe_name
 
 
 @pytest.mark.parametrize("durable", [False, True])

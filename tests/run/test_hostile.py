@@ -43,6 +43,7 @@ def whole(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.thorough
 def test_whatever_a_file_says_it_is_refused_in_one_line_and_little_memory(whole, tmp_path):
     paths = [str(path) for path in hostile_runs.make_all(whole, tmp_path)]
     ran = subprocess.run(

@@ -8,9 +8,8 @@ import pytest
 
 import jouletrace as jt
 from jouletrace import report
-from jouletrace.run import tables
+from jouletrace.run import Parts, tables
 from jouletrace.run.layers import folded
-from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.sums import Sums
 from places import REPOSITORY
@@ -70,6 +69,7 @@ def test_equal_layers_are_one_row_and_those_inside_them_too():
     assert all(part.figures == stored[part.name].figures for part in found if "layers" not in part.name)
 
 
+@pytest.mark.thorough
 def test_a_table_lists_equal_layers_once_and_each_with_v_and_in_files():
     run = jt.load(RECORDED)
     shown = labels(run)
@@ -84,6 +84,7 @@ def test_a_table_lists_equal_layers_once_and_each_with_v_and_in_files():
     assert {int(n) for n in re.findall(r"\bdeit\.layers\.(\d+),", text)} == set(range(12))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("by", [1.05, 1.3])
 def test_layers_whose_times_differ_are_not_equal(by):
     found = rows_of(slower(by))
@@ -110,6 +111,7 @@ def test_equal_layers_of_different_names_are_listed_each():
     assert {"q_proj", "k_proj", "v_proj", "o_proj"} <= set(names)
 
 
+@pytest.mark.thorough
 def test_errors_of_equal_layers_add_up():
     """Equal kernels share a power: what is wrong with one is wrong with all, so that no error averages out."""
     run = slower(1.3)
@@ -129,6 +131,7 @@ def test_errors_of_equal_layers_add_up():
     assert fc1.get("energy_total_j").half_width == pytest.approx(sum(one.half_width for one in inner), rel=0.01)
 
 
+@pytest.mark.thorough
 def test_the_error_of_the_idle_power_is_in_active_energy():
     run = slower(1.3)
     narrow = rows_of(run)["0–4,6–11 ×11"]
@@ -143,6 +146,7 @@ def test_the_error_of_the_idle_power_is_in_active_energy():
     assert expected > 1.1 * narrow.get("energy_active_j").half_width
 
 
+@pytest.mark.thorough
 def test_small_layers_that_are_not_resolved_are_listed_together():
     run = jt.load(RECORDED)
     names = ("deit.layernorm", "classifier", "deit.layers.3.layernorm_before", "deit.layers.3.layernorm_after")
@@ -169,6 +173,7 @@ def test_small_layers_that_are_not_resolved_are_listed_together():
     assert together.get("energy_total_j").value == pytest.approx(sum(times) * 404, rel=0.02)
 
 
+@pytest.mark.thorough
 def test_without_a_stored_division_each_layer_is_listed():
     run = jt.load(RECORDED)
     for name in tables.SOLVED:
@@ -177,6 +182,7 @@ def test_without_a_stored_division_each_layer_is_listed():
     assert "    0" in labels(run)
 
 
+@pytest.mark.thorough
 def test_own_operators_are_listed_however_little_they_take():
     run = jt.load(RECORDED)
     assert labels(run).count("    (own operators)") == 2

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jouletrace.run.names import MOST, cut, elided, short_name, short_names, with_article
+from jouletrace.run import elided, short_name, short_names
+from jouletrace.run.names import MOST, cut, with_article
 
 ADD = "at::native::CUDAFunctor_add<c10::Half>"
 GELU = (

@@ -68,6 +68,7 @@ def test_fields_of_the_wrong_form_are_refused(tmp_path, fields):
         load(place)
 
 
+@pytest.mark.thorough
 def test_phases_of_several_gpus_are_kept_and_shown_by_gpu():
     lines = done("show", str(TWO_GPUS)).out.splitlines()
     rows = [line.split("  ")[:2] for line in lines if line.startswith("rank-") and "comes last" not in line]
@@ -77,6 +78,7 @@ def test_phases_of_several_gpus_are_kept_and_shown_by_gpu():
     assert "rank-1 comes last in 64 % of 2394 collectives; rank-0 waits longest, 1.388 s in" in lines
 
 
+@pytest.mark.thorough
 def test_a_run_of_several_gpus_is_analysed_reported_and_compared(tmp_path):
     run = load(TWO_GPUS)
     again = jt.load(save(run, tmp_path / "again"))
@@ -93,6 +95,7 @@ def test_a_run_of_several_gpus_is_analysed_reported_and_compared(tmp_path):
     assert {row["where"] for row in found["rows"] if row["level"] == "phase"} == {"rank-0", "rank-1"}
 
 
+@pytest.mark.thorough
 def test_figures_of_an_old_run_without_kernels_stay_when_it_is_analysed_again():
     from jouletrace.analysis import analyse
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jouletrace.run.readings import Readings
+from jouletrace.run import Readings
 
 
 def test_readings_of_a_mask_keep_the_times_at_which_they_were_taken():

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from commands import wait_for
-from jouletrace.run.scratch import PREFIX, Scratch, remove_left_behind
+from jouletrace.run import PREFIX, Scratch, remove_left_behind
 from scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and locks on folders")
@@ -76,6 +76,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_a_fork_that_measures_leaves_nothing_though_it_ends_without_cleaning_up(folder):
     """multiprocessing ends its children by ``os._exit``: the recorder, which lives a little longer, cleans up."""
     process = run_script(MEASURES, folder, start_new_session=True)

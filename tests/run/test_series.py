@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jouletrace.analysis import analyse
+from jouletrace.analysis import analyse, power_record
 from jouletrace.analysis import power as power_module
-from jouletrace.analysis.power import power_record
 from jouletrace.run import Run, model, tables
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 
@@ -55,6 +54,7 @@ def test_new_samples_are_another_series():
     assert len(run.series("a", "power_w")[0]) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("devices", [1, 24])
 def test_an_analysis_goes_through_the_samples_once(monkeypatch, devices):
     """Its time goes with the rows then, not with rows times devices."""
@@ -87,6 +87,7 @@ def test_a_record_is_computed_again_where_what_it_depends_on_has_changed():
     assert len(power_record(run, DEVICE)[0]) == 0
 
 
+@pytest.mark.thorough
 def test_threads_read_series_while_newer_samples_come():
     """A Run that is being recorded gets new tables while others read."""
     run = make_run(readings(300.0, 2.0))

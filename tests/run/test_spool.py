@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jouletrace.run import tables
-from jouletrace.run.spool import SpoolWriter, read_spool
+from jouletrace.errors import BadInputError
+from jouletrace.run import SpoolWriter, read_spool, tables
 from make_runs import START, random_table
 
 
@@ -121,6 +121,21 @@ def test_a_tail_of_zeros_is_not_read_as_data(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data[: sizes[2]] + b"\x00" * (sizes[3] - sizes[2]))
     assert read_spool(tmp_path, "samples")["value"].to_pylist() == list(range(40))
+
+
+@pytest.mark.parametrize("packed", [None, "zstd", "lz4"])
+def test_a_packed_stream_is_refused_before_it_is_unpacked(tmp_path, packed):
+    """No recording is packed, and a few bytes may unpack to any length."""
+    table = tables.conform(pa.table(batch(0, 1000)), "samples")
+    schema = pa.schema([(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema])
+    options = pa.ipc.IpcWriteOptions(compression=packed)
+    with pa.ipc.new_stream(tmp_path / "samples.arrows", schema, options=options) as stream:
+        stream.write_table(table.cast(schema))
+    if packed:
+        with pytest.raises(BadInputError, match="is compressed, as no recording is: refused"):
+            read_spool(tmp_path, "samples")
+    else:
+        assert read_spool(tmp_path, "samples").equals(table)
 
 
 def test_a_stream_of_a_newer_version_with_another_column_is_read(tmp_path):

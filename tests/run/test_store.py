@@ -12,16 +12,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.run import DeviceInfo, Run, load, places, save, store, tables
-from jouletrace.run.places import check_free, fresh_folder
-from jouletrace.run.spool import SPOOL, SpoolWriter
-from jouletrace.run.store import save_header
+from jouletrace.run import (
+    SPOOL,
+    DeviceInfo,
+    Run,
+    SpoolWriter,
+    check_free,
+    fresh_folder,
+    load,
+    places,
+    save,
+    save_header,
+    store,
+    tables,
+)
 from make_runs import ODD, START, all_runs, monitor_run, profile_run, random_table
 
 RUNS = all_runs()
 COMPLETE = [name for name, run in RUNS.items() if run.complete]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPLETE)
 @pytest.mark.parametrize("where", ["run", "run.zip", "deep/er/run"])
 def test_a_run_comes_back_equal(tmp_path, name, where):
@@ -29,6 +40,7 @@ def test_a_run_comes_back_equal(tmp_path, name, where):
     assert load(path) == RUNS[name]
 
 
+@pytest.mark.thorough
 def test_a_run_with_random_tables_comes_back_equal(tmp_path):
     run = Run(
         **{name: tables.from_rows(random_table(name, 200, seed), name) for seed, name in enumerate(tables.TABLES)}
@@ -96,6 +108,7 @@ def test_other_programs_read_the_parquet(tmp_path):
     assert len(frame) == len(RUNS["full"].results)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
     save(RUNS["monitor"], tmp_path / where)
@@ -289,6 +302,7 @@ def test_a_fresh_folder_under_a_file_is_refused(tmp_path):
         fresh_folder(tmp_path / "file", "x")
 
 
+@pytest.mark.thorough
 def test_reading_a_run_imports_no_torch(tmp_path):
     save(RUNS["full"], tmp_path / "run")
     code = "import sys; from jouletrace.run import load; load(sys.argv[1]); assert 'torch' not in sys.modules"
@@ -337,6 +351,7 @@ def test_counters_are_kept_and_a_run_without_them_needs_no_file(tmp_path):
         load(tmp_path / "with")
 
 
+@pytest.mark.thorough
 def test_a_log_of_equal_readings_at_equal_distances_opens_again(tmp_path):
     """An idle GPU's log of a month takes hardly a byte: stamps are stored as differences, readings once."""
     count = 4_000_000

@@ -1,6 +1,6 @@
 """Units number themselves."""
 
-from jouletrace.run.units import Units
+from jouletrace.run import Units
 
 
 def test_new_units_have_ids_after_all_that_are_there():

@@ -11,9 +11,7 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError
-from jouletrace.run import load, save
-from jouletrace.run.loading import verify
-from jouletrace.run.reading import FILES
+from jouletrace.run import FILES, load, save, verify
 from make_runs import profile_run
 
 
@@ -42,6 +40,7 @@ def test_what_was_saved_is_whole(saved, name):
     assert found.files == len(FILES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FILES)
 def test_a_changed_byte_anywhere_is_named(folder, name):
     path = folder / name
@@ -153,6 +152,7 @@ def test_the_command_says_which_file_and_ends_with_1(capsys, folder, saved, tmp_
         assert said.complaint
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="permissions are as of POSIX")
 def test_a_run_is_its_owners_alone_unless_asked_otherwise(tmp_path, monkeypatch):
     save(profile_run(), tmp_path / "a")

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from commands import command
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, save, tables
-from jouletrace.run.info import RunWarning
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning, load, save, tables
 from jouletrace.run.measured import keep
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards import SimulatedGpu
 from make_runs import profile_run
 from places import DATA
 
@@ -135,6 +134,7 @@ def test_what_no_reader_accepts_is_named_and_not_written(tmp_path, words, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", ["A1_far_stamp.csv", "A2_dcgm_blank_limit.prom"])
 def test_an_import_leaves_a_run_that_opens_or_is_refused(capsys, workspace, file):
     said = command(capsys, "import", str(DATA / "faults" / file))
@@ -146,6 +146,7 @@ def test_an_import_leaves_a_run_that_opens_or_is_refused(capsys, workspace, file
         assert command(capsys, "show", str(runs[0])).code == 0
 
 
+@pytest.mark.thorough
 def test_a_measurement_outlives_a_fact_that_no_reader_accepts(capsys, workspace, monkeypatch):
     made = SimulatedGpu.__init__
 

@@ -11,9 +11,8 @@ from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run import load as load_run
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.counter import FLOOR, gained, record_over_counter, sound_reads
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor import FLOOR, clean, gained, record_over_counter, sound_reads
+from jouletrace.sensor.calibration import StepResponse
 from places import DATA
 
 
@@ -68,6 +67,7 @@ def ratio(sensor, response, load, rng, **reads):
     return record_over_counter(clean(*SENSORS[sensor].read(rng, load)), response, sound_reads(*polled(load, **reads)))
 
 
+@pytest.mark.thorough
 def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
     found = []
     for seed in range(20):
@@ -80,6 +80,7 @@ def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
     assert all(FLOOR <= one.half_width / one.value < 1.1 * FLOOR for one in found)
 
 
+@pytest.mark.thorough
 def test_a_run_of_a_real_gpu_agrees_with_its_counter_within_the_floor():
     """It is 0.18 % off, three times what the times of steps and readings explain."""
     found = analyse(load_run(Path(bundled.__file__).parent / "deit-b-64-graph-h100.zip")).result("counter_ratio")

@@ -3,7 +3,8 @@
 import pytest
 
 from jouletrace.run import Estimate
-from jouletrace.sensor.gain import gain_between, gain_of, shown
+from jouletrace.sensor import gain_of
+from jouletrace.sensor.gain import gain_between, shown
 from jouletrace.stats.contrast import with_gain
 from make_runs import GPU, gpu, power_channel, profile_run
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_signals import T0
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor import integrate
 
 
 def by_hand(time, power, start, end):
@@ -17,6 +17,7 @@ def by_hand(time, power, start, end):
     return total * 1e-9
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(1, 50_000_000), min_size=1, max_size=30),

@@ -5,22 +5,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.spans import span_energies
-from jouletrace.run import ChannelInfo
-from jouletrace.run.readings import Readings
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import (
-    AVERAGE,
-    INSTANT,
-    KINDS,
-    RECORD,
-    USAGE,
-    PowerField,
-    kind_of,
-    models,
-    readings_of,
-    sensor_behind,
-)
+from jouletrace.attribution import span_energies
+from jouletrace.run import ChannelInfo, Readings
+from jouletrace.sensor import KINDS, readings_of
+from jouletrace.sensor.calibration import StepResponse
+from jouletrace.sensor.kinds import AVERAGE, INSTANT, RECORD, USAGE, PowerField, kind_of, models, sensor_behind
 from jouletrace.sensor.models import Means
 
 
@@ -124,6 +113,7 @@ def test_the_model_of_a_sensor_that_averages_has_its_window_and_delay_with_their
     assert (found.delay_spread_s, found.stretch_spread) == (pytest.approx(0.002), pytest.approx(0.05))
 
 
+@pytest.mark.thorough
 def test_a_calibration_without_noise_gives_energies():
     channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter")
     channel.response = StepResponse(0.1, window_s=0.1, noise_w=0.0).to_dict()
@@ -132,6 +122,7 @@ def test_a_calibration_without_noise_gives_energies():
     assert found.energy_j[0] == pytest.approx(400, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_windows_between_reads_of_a_counter_have_lengths_of_their_own():
     """Reads at uneven times of a load of 300 W for 1 s, beside 100 W: each shows the mean since the one before."""
     channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="counter", gapless=True)

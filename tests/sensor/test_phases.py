@@ -6,10 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from jouletrace.sensor.kinds import HOPPER, HOPPER_SENSOR
-from jouletrace.sensor.models import SampleResponse
+from jouletrace.sensor import HOPPER, HOPPER_SENSOR, SampleResponse, read_out
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, ReadingSeries, designs, responded
-from jouletrace.sensor.sampler import read_out
 
 FIRST, START, END = 0.999, 1.0, 3.0
 EDGES = np.arange(FIRST, END + 2e-3, GRID_S)

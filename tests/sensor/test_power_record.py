@@ -7,8 +7,9 @@ import pytest
 
 from energy_signals import T0
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.power_record import at_slots, clean, most_power_w, spliced
-from jouletrace.sensor.stamps import find_grid, updates
+from jouletrace.sensor import clean, find_grid, most_power_w
+from jouletrace.sensor.power_record import at_slots, spliced
+from jouletrace.sensor.stamps import updates
 
 MS = 1_000_000
 

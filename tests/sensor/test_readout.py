@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor import on_grid
 
 PERIOD_NS = 20_000_400
 

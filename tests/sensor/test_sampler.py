@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.kinds import HOPPER
-from jouletrace.sensor.models import BINS_S, SampleResponse, Sensor
-from jouletrace.sensor.sampler import SampleTimes, read_out
+from jouletrace.sensor import HOPPER, SampleResponse, SampleTimes, Sensor, read_out
+from jouletrace.sensor.models import BINS_S
 
 
 def test_a_response_sums_to_one_and_its_density_is_its_change():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jouletrace.run import ChannelInfo
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated, readings_of
-from jouletrace.sensor.shares import Response, Shape, Timeline, averaged, both_seen, seen, shares
+from jouletrace.sensor import HOPPER_SENSOR, Response, Timeline, averaged, calibrated, readings_of
+from jouletrace.sensor.calibration import StepResponse
+from jouletrace.sensor.shares import Shape, both_seen, seen, shares
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 WINDOW = Response(0.0, 0.1, 0.004, 1e-4, 0.0, 0.5, 0.1, window_s=0.025)

@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 
 from energy_signals import T0
-from jouletrace.sensor.stamps import (
-    Grid,
-    _first_period,
-    _front,
-    _longest_stretch,
-    _median_slope,
-    _phases,
-    _wrap,
-    find_grid,
-    held_s,
-    published,
-)
+from jouletrace.sensor import Grid, find_grid, published
+from jouletrace.sensor.stamps import _first_period, _front, _longest_stretch, _median_slope, _phases, _wrap, held_s
 
 MS = 1_000_000
 PERIOD_NS = 100 * MS

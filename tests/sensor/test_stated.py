@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import kernel_powers
-from jouletrace.attribution import acquire, activity, checks, lock, prior
+from jouletrace.attribution import activity, checks, lock, prior
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import counter, kinds, models, sampler, stamps
 from jouletrace.sensor.calibration import fitter
@@ -33,11 +33,11 @@ ATTRIBUTION = [
     f"in bins of {1e6 * models.BIN_S:.0f} µs",
     "or {:g} ± {:g} W where nothing was measured".format(*kernel_powers.IDLE_W),
     f"± {100 * prior.Prior().repeats:g} % of the power above idle",
-    f"{WORDS[acquire.WINDOWS].capitalize()} windows of {acquire.WINDOW_S:g} s are searched separately",
+    f"{WORDS[lock.WINDOWS].capitalize()} windows of {lock.WINDOW_S:g} s are searched separately",
     "all rates from {:.0f} to {:.0f} Hz".format(*SEARCHED.rates_hz),
     "from {:.0f} to {:.0f} Hz if a check fails".format(*SEARCHED.any_rate_hz),
-    f"and {WORDS[acquire.PHASES]} phases, with the powers of the {WORDS[acquire.COLUMNS]} kinds",
-    f"more than {acquire.APART_HZ:g} Hz away",
+    f"and {WORDS[lock.PHASES]} phases, with the powers of the {WORDS[lock.COLUMNS]} kinds",
+    f"more than {lock.APART_HZ:g} Hz away",
     f"over phase and rate in blocks of {lock.BLOCK_S:g} s",
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
     f"What then takes less than {kernel_powers.SMALL * 100:g} % of the busy time has no figures",

@@ -26,6 +26,7 @@ def run(scene, board, seed=0):
     return play(np.random.default_rng(seed), scene, board)
 
 
+@pytest.mark.thorough
 def test_ideal_kernels_draw_their_power():
     _, power, drawn = run(scene_of((0, 1_000, 0), (1_500, 2_500, 1)), ideal())
     assert drawn.kernel_j == pytest.approx([0.524, 0.81], rel=1e-9)

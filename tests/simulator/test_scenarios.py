@@ -11,6 +11,7 @@ def drawn(request):
     return request.param, *draw(4, request.param, 2.0)
 
 
+@pytest.mark.thorough
 def test_the_truth_sums_to_the_whole(drawn):
     _group, scene, _, truth = drawn
     kernels = truth.drawn.kernel_j.sum()
@@ -21,6 +22,7 @@ def test_the_truth_sums_to_the_whole(drawn):
     assert truth.idle_w * truth.drawn.idle_s == pytest.approx(truth.drawn.idle_j)
 
 
+@pytest.mark.thorough
 def test_a_recording_has_two_seconds_of_readings_and_all_kernels(drawn):
     _, scene, recording, truth = drawn
     assert recording.rows.dtype == np.int64
@@ -35,6 +37,7 @@ def test_a_recording_has_two_seconds_of_readings_and_all_kernels(drawn):
     assert np.all(recording.end_ns >= recording.start_ns)
 
 
+@pytest.mark.thorough
 def test_a_seed_draws_the_same_again(drawn):
     group, _, recording, truth = drawn
     _, again, same = draw(4, group, 2.0)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.sensors import BIN_NS, Power, SamplingSensor, SimulatedResponse
+from jouletrace.simulator import Power, SamplingSensor
+from jouletrace.simulator.sensors import BIN_NS, SimulatedResponse
 from simulated_power import Board, play
 from simulated_programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
 from simulated_sensors import SHAPES, other_response
@@ -104,6 +105,7 @@ def test_a_step_is_seen_12_7_ms_long_and_3_4_ms_late():
     assert seen[since < 0] == pytest.approx(np.zeros(np.sum(since < 0)), abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_constant_load_shows_the_known_noise():
     sensor = SamplingSensor.draw(np.random.default_rng(8), 40.0)
     watts = record(sensor, power_of((40_000, 120.0)))[:, 1] * 1e-3
@@ -140,6 +142,7 @@ def test_a_step_near_the_rate_is_seen_slowed_down_880_times():
     assert (1230 - 1.4) / heard == pytest.approx(878, rel=0.02)
 
 
+@pytest.mark.thorough
 def test_stamps_have_the_known_faults():
     sensor = replace(SamplingSensor.draw(np.random.default_rng(8), 200.0), fifth_late=0.95, slipped=0.02)
     rows = record(sensor, power_of((200_000, 120.0)), seed=3)

@@ -7,8 +7,7 @@ from scipy import stats
 from covering import fewest, most
 from energy_signals import wander
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate
-from jouletrace.run.estimate import widened
+from jouletrace.run import Estimate, widened
 from jouletrace.stats import interval
 
 TRIALS = 1000
@@ -20,6 +19,7 @@ def hits(make, truth, n=TRIALS, seed=0):
     return sum(e.low <= truth <= e.high for e in found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [3, 8])
 def test_the_mean_of_a_few_runs_or_windows_is_covered_in_95_percent(n):
     held = hits(lambda rng: interval.mean_estimate(rng.normal(7, 2, n)), 7)
@@ -306,6 +306,7 @@ def test_a_denominator_whose_interval_touches_zero_has_no_ratio():
     assert interval.ratio(sure(20.0, 0.0), Estimate(10.0, 0.0, 20.0, 2)).reason == "denominator_near_zero"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limits", [[], [0.0], [5.0], [5.0, 1e-3], [5.0, 1.0], [5.0, 3.0], [5.0, 5.0], [5.0, 4.0, 4.0]])
 @pytest.mark.parametrize("sd", [1e-9, 0.1, 1.0, 3.0, 20.0, 1e4])
 def test_normal_and_rectangular_errors_are_expanded_to_what_holds_95_percent(sd, limits):

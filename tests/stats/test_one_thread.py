@@ -27,6 +27,7 @@ def two():
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("two")
 def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
     seen = []
@@ -53,6 +54,7 @@ with one_thread:
 """
 
 
+@pytest.mark.thorough
 def test_a_library_that_an_analysis_loads_takes_one_thread_too():
     environment = {"PYTHONPATH": ":".join(sys.path), "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     found = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, check=True)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from jouletrace.stats.regression import LinearPrior, equivalent_noise, solve
+from jouletrace.stats import LinearPrior, equivalent_noise
+from jouletrace.stats.regression import solve
 
 
 def weak(n):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jouletrace.stats.stopping import two_stage_estimate, windows_needed
+from jouletrace.stats import two_stage_estimate, windows_needed
 
 FIRST = 8
 TRUE = 100.0
@@ -19,6 +19,7 @@ def measured(rng, sd, target, most=10_000):
     return np.concatenate([first, TRUE + sd * rng.standard_normal(more)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sd", "most"), [(0.3, 10_000), (1.0, 10_000), (2.0, 10_000), (2.0, 12)])
 def test_intervals_cover_95_percent_with_the_stopping(sd, most):
     rng = np.random.default_rng(11)

@@ -37,6 +37,7 @@ def named():
         yield from ((path or home, name) for path, name in found if not is_absent(path))
 
 
+@pytest.mark.thorough
 def test_every_test_that_a_table_names_is_there():
     missing = [f"{path}::{name}" for path, name in named() if name not in defined(path)]
     assert not missing

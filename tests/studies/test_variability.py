@@ -7,11 +7,11 @@ import pytest
 
 from commands import command, done
 from fake_nvml import FakeNvml, v100
-from jouletrace.campaign.sweep import run_sweep
+from jouletrace.campaign import run_sweep
 from jouletrace.devices import cuda_order, open_device
 from jouletrace.devices.nvml import api
-from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.profile import profile_workload
+from jouletrace.processes import journal_of
+from jouletrace.profiler import profile_workload
 from jouletrace.run import load
 
 torch = pytest.importorskip("torch")

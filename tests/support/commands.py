@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jouletrace.cli import main
-from preloaded import Popen
+from preloaded import Popen, WithTorch
 
 TOY = """
 import time
@@ -96,12 +96,17 @@ def done(*arguments: str) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
-def start(*arguments: str, cwd: Path, preloaded: bool = True, **options: Any) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, cwd: Path, preloaded: bool = True, torch: bool = False, **options: Any
+) -> subprocess.Popen[str]:
     """Start a command in a process of its own.
 
-    One that has imported most of jouletrace forks it, unless the test is of the start itself, or changes the paths.
+    One that has imported most of jouletrace forks it, or one with torch, unless the test is of the start itself, or
+    changes the paths.
     """
-    popen = Popen if preloaded and "PYTHONPATH" not in options.get("env", ()) else subprocess.Popen
+    popen: type[subprocess.Popen[Any]] = WithTorch if torch else Popen
+    if not preloaded or "PYTHONPATH" in options.get("env", ()):
+        popen = subprocess.Popen
     return popen(
         [sys.executable, "-m", "jouletrace", *arguments],
         cwd=cwd,

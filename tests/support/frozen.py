@@ -2,9 +2,9 @@
 
     PYTHONPATH=src:tests/support python tests/support/frozen.py    # writes what isn't frozen yet, never over what is
 
-Figures are those of ``show --json --schema 2`` and ``compare --json``, by Run, path and metric: tables may have another
-order, other rests and pools. Exports are digests by file. A figure that differs from the frozen one is accepted by a
-line of ``accepted.csv`` alone: what, old, new, truth, commit.
+Figures are those of ``show --json``, parts by level in place of divisions, and of ``compare --json``, by Run, path and
+metric: tables may have another order, other rests and pools. Exports are digests by file. A figure that differs from
+the frozen one is accepted by a line of ``accepted.csv`` alone: what, old, new, truth, commit.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import pyarrow.parquet as pq
 
 import jouletrace
 from commands import done
+from jouletrace.run import load
+from jouletrace.run.parts import Part, Parts
 from jouletrace.version import __version__
 from places import REPOSITORY
 from shipped import is_known
@@ -114,7 +116,7 @@ COMMANDS = (
         "mig list",
         "mig plan",
     ),
-    *("mig apply", "mig restore", "mig sweep", "mig bench", "convert", "trace"),
+    *("mig apply", "mig restore", "mig sweep", "convert", "trace"),
 )
 
 EXPORTS = ("chrome", "collapsed", "csv", "parquet", "speedscope", "svg", "zip")
@@ -123,6 +125,16 @@ _FACTS = ("schema", "kind", "complete", "workload", "device", "simulated", "sens
 """Sections of a document that hold no figures."""
 _ABOUT = ("n", "method", "of", "budget", "title", "message", "action", "runs")
 """Facts about a figure that aren't figures, words, and places of files."""
+
+_LISTS = {
+    **{"phases": "phase", "lengths": "length", "layers": "layer", "operators": "op", "kernels": "kernel"},
+    **{"ranges": "range", "devices": "device", "contexts": "context", "loads": "load", "idle_causes": "cause"},
+}
+"""Sections of parts, and their level."""
+
+_FIGURES = {"power_w": "power_w", "energy_total_j": "energy_j", "energy_active_j": "energy_active_j"}
+_APART = ("time_s", "share", *_FIGURES)
+"""Metrics of a part that stand beside its others."""
 
 _NAMES = ("module", "name", "metric", "op", "shapes", "level", "where")
 """Names that distinguish the rows of a table."""
@@ -139,8 +151,36 @@ def simulate(name: str, folder: Path) -> Path:
 
 def figures_of(name: str, path: Path) -> list[Row]:
     """The figures of a Run by path and metric."""
-    document = json.loads(done("show", str(path), "--json", "--schema", "2").out)
+    document = json.loads(done("show", str(path), "--json").out)
+    for gone in ("parts", "devices", "advice"):  # in other forms below, or frozen elsewhere
+        del document[gone]
+    del document["model"]["latency_ms"]["percentiles"]
+    document.get("comparison", {}).pop("advice", None)
+    results = Parts(load(path))
+    for section, level in _LISTS.items():
+        units = results.units(level)
+        if level == "phase" and results.gpus:
+            units = units + results.outside()
+        if units or level not in ("context", "load", "cause"):
+            document[section] = [_part(unit, level) for unit in units]
+    document["closure"] = {one: results.get(f"closure_{one}").to_dict() for one in ("layers", "kernels")}
+    document["perturbation"] = results.get("perturbation").to_dict()
     return _rows(name, document)
+
+
+def _part(unit: Part, level: str) -> Row:
+    own = {name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")}
+    if unit.gpu:
+        own |= {"device": unit.gpu} | ({"name": f"{unit.gpu}: {unit.name}"} if level == "phase" else {})
+    stated = {_FIGURES[metric]: unit.get(metric).to_dict() for metric in _FIGURES}
+    return {
+        **own,
+        "time_ms": unit.get("time_s").scaled(1e3).to_dict(),
+        **stated,
+        "share": unit.get("share").value,
+        "flags": list(dict.fromkeys(flag for figure in unit.figures.values() for flag in figure.flags)),
+        "other": {name: one.to_dict() for name, one in unit.figures.items() if name not in _APART},
+    }
 
 
 def compared(names: tuple[str, ...]) -> list[Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jouletrace
 from places import SUPPORT
+from preloaded import Popen
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
@@ -21,7 +22,7 @@ from jouletrace.tracer import launching
 launching.__file__ = os.environ["BUILT"] + "/launching.py"
 recordings.has_kernels = lambda devices: True
 REAL = {REAL!r}
-cuda = ctypes.CDLL("libcuda.so.1")
+cuda = ctypes.CDLL(os.environ["BUILT"] + "/libcuda.so.1")
 names = dict()
 def init(): assert cuda.cuInit(0) == 0
 def launch(name, n=1):
@@ -50,10 +51,10 @@ def run(bench, code, **extra):
     environment |= {"PYTHONPATH": os.pathsep.join([str(package), str(SUPPORT)]), "TMPDIR": str(bench.folder)}
     environment |= {name: str(value) for name, value in extra.items()}
     command = [sys.executable, "-c", PRELUDE + code]
-    done = subprocess.run(
-        command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = Popen(command, env=environment, cwd=bench.folder, text=True, **pipes)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
     left = [path.name for path in bench.folder.glob("jouletrace-*")]
     assert not left, "what the tracer wrote is removed"
-    return done.stdout.split("\n")[:-1]
+    return out.split("\n")[:-1]

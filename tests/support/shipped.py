@@ -34,6 +34,11 @@ def is_absent(path: object) -> bool:
     return match is not None and match[1] in ABSENT
 
 
+def is_read(name: str) -> bool:
+    """True of a stored Run, by its name, whose figures no absent wing determines."""
+    return not ("serving" in ABSENT and name.startswith("serving"))
+
+
 def is_known(words: Sequence[str]) -> bool:
     """True of a command line, without ``jouletrace``, that needs no absent wing."""
     command, backend = (*words, "")[0], dict(pairwise(words)).get("--backend", "auto")

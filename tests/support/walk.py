@@ -16,7 +16,7 @@ from jouletrace.report import render
 from jouletrace.run import Run, tables
 
 ROOT = f"{Path(jt.__file__).parent}/"
-DATA = "run", "stats"
+DATA, WORDS = ("run", "stats"), "words"
 MARK = "marked_kernel"
 FORMS = {
     "show": str,
@@ -52,18 +52,18 @@ def package(frame: FrameType) -> str | None:
 def entered(call: Callable[[], object], passed: str = "") -> tuple[int, int]:
     """How often control enters a package coming from another one: of all calls and returns, and of first calls.
 
-    ``run`` and ``stats`` are packages of their own among first calls alone: those of each function. ``passed`` is a
-    package that counts in neither.
+    ``run`` and ``stats`` are packages of their own among first calls alone: those of each function. A call into
+    ``words``, from which none goes on, is a part of its caller. ``passed`` is a package that counts in neither.
     """
     found: list[str] = []
     first: dict[tuple[str, str], str] = {}
 
     def see(frame: FrameType, event: str, value: Any) -> None:
         name, code = package(frame), frame.f_code
-        if event == "call" and name not in (None, passed):
+        if event == "call" and name not in (None, WORDS, passed):
             first.setdefault((code.co_filename, code.co_qualname.partition(".<locals>")[0]), name)
         at: FrameType | None = frame if event == "call" else frame.f_back
-        while at is not None and package(at) in (None, *DATA, passed):
+        while at is not None and package(at) in (None, WORDS, *DATA, passed):
             at = at.f_back
         name = at and package(at)
         if name and found[-1:] != [name]:

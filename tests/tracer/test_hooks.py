@@ -166,6 +166,7 @@ def state():
     return torch._C._autograd._profiler_type().name
 
 
+@pytest.mark.thorough
 def test_text_is_python_3_8_and_imports_the_standard_library_alone():
     tree = ast.parse(TEXT.read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -228,6 +229,7 @@ def references():
     return sum(type(one) is weakref.KeyedRef for one in gc.get_objects())
 
 
+@pytest.mark.thorough
 def test_short_lived_modules_belong_to_their_caller_and_leave_nothing(library, hooks):
     class Inner(nn.Module):
         def forward(self, x):

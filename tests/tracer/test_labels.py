@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import traced_program
-from jouletrace.tracer.labels import labels_of
-from jouletrace.tracer.reader import read
+from jouletrace.tracer import labels_of, read
 from row_writer import Writer
 
 

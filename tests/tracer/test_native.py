@@ -8,6 +8,7 @@ import pytest
 from traced import COPY, KERNEL, RECORD_BYTES, SET, SYNC
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", RECORD_BYTES)
 def test_records_of_each_version_are_read_whole(bench, version):
     """Several buffers, of records of several sizes."""
@@ -208,6 +209,7 @@ def test_a_pause_during_a_wait_does_not_hide_the_waits_after_it(bench):
     assert len(traced.of(SYNC)) > 10
 
 
+@pytest.mark.thorough
 def test_graphs_of_many_nodes_are_known_whole(bench):
     """As those of a server of a large language model, which captures hundreds."""
     traced = bench.one("capture push a launch 150000 pop captured instantiate graph 1 sync", FAKE_KERNEL_NS=1)

@@ -53,6 +53,7 @@ def test_tracing_starts_and_ends_on_demand(python, bench):
     assert all(one.header["ended_ns"] for one in bench.traced())
 
 
+@pytest.mark.thorough
 def test_rows_can_be_read_while_it_goes_on(python):
     printed = python("""
 start(); work(100)
@@ -269,6 +270,7 @@ push("aten::mm, op_id = 1"); pop(); events, ns = cost(); print(events, ns > 0); 
     assert {"rank 3", "two lines"} <= set(traced.said("i"))
 
 
+@pytest.mark.thorough
 def test_a_module_has_its_mark_until_it_is_gone_and_too_many_have_none(python, bench):
     python("""
 start(); globals().update(library.jt_functions()); module, other = object(), object(); number = mark(0, "m", "encoder")

@@ -103,6 +103,7 @@ mount -t tmpfs -o size=$SIZE none traces && { "$0" "$@"; code=$?; cp -r traces k
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", ["8k", "100k", "5m"])
 def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
     """On a file system of its own, in a namespace of its own."""
@@ -116,6 +117,7 @@ def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
     assert (traced.rows["end"] > traced.rows["start"]).all()
 
 
+@pytest.mark.thorough
 def test_pages_may_be_of_64_kib(bench):
     """As on Grace."""
     library = bench.folder / "pages.so"
@@ -175,6 +177,7 @@ def test_a_refusal_is_one_line_and_the_program_goes_on(bench, how, said):
     assert len(traced.rows) == 0
 
 
+@pytest.mark.thorough
 def test_records_that_make_no_sense_are_one_line_and_the_program_goes_on(bench):
     """As in a version of CUPTI whose fields lie elsewhere: kernels that end before they start."""
     traced = bench.one("launch 100000 sync sleep 300 launch 100000 sync", FAKE_KERNEL_NS=-1000)

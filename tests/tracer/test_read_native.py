@@ -1,6 +1,6 @@
 """The reader's tables of the files that the native library writes."""
 
-from jouletrace.tracer.reader import read
+from jouletrace.tracer import read
 
 
 def named(traced):

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.tracer.process_trace import ProcessTrace
-from jouletrace.tracer.reader import read
-from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC
+from jouletrace.tracer import ProcessTrace, read
+from jouletrace.tracer.rows import COPY, HEADER_BYTES, LOAD, ROW, SET, SYNC, read_text
 from row_writer import Writer
 
 BEGIN = 1_700_000_000_000_000_000
@@ -322,6 +321,7 @@ def test_names_may_hold_anything(tmp_path):
     assert labels_of(found) == [(name, name) for name in (*plain, "", "\u202e reversed")]
 
 
+@pytest.mark.thorough
 def test_ranges_in_ranges_without_end_have_a_path_of_some(tmp_path):
     with Writer(tmp_path, 1) as writer:
         within = 0
@@ -355,3 +355,10 @@ def test_no_damage_raises(tmp_path):
             (place / name).write_bytes(bad[: len(bad) if rng.random() < 0.7 else int(rng.integers(len(bad)))])
         (found,) = read(tmp_path)
         assert len(found.work) == 3 or found.notes or len(found.work) < 3
+
+
+@pytest.mark.parametrize("broken", [b"m 1 o", b"m x o 1", b"m 1 o x", b"m"])
+def test_a_mark_that_makes_no_sense_keeps_its_number_and_has_no_name(tmp_path, broken):
+    (tmp_path / "text").write_bytes(b"n \nn layer\nm 0 o 1\n" + broken + b"\nm 1 o 1\n")
+    found = read_text(tmp_path)
+    assert found.marks == [(0, "o", 1), (0, "", 0), (1, "o", 1)]

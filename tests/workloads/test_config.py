@@ -3,8 +3,7 @@
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads import WorkloadOptions, resolve
-from jouletrace.workloads.transformers_models import typed_overrides
+from jouletrace.workloads import WorkloadOptions, resolve, typed_overrides
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -30,6 +29,7 @@ class Config:
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("key", "text", "field", "value"),
     [
@@ -104,6 +104,7 @@ def test_an_unknown_key_offers_the_nearest():
         typed_overrides(Config(), {"num_layers": "3"}, "m")
 
 
+@pytest.mark.thorough
 def test_what_a_configuration_derives_from_a_setting_follows_it():
     built = resolve("swin-tiny").build("meta", WorkloadOptions(config={"embed_dim": "48"}))
     assert built.module.classifier.in_features == 48 * 8

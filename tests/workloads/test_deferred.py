@@ -105,6 +105,7 @@ def test_what_returns_before_it_has_run_is_recognised(target, kind):
             check_runs(target, "w")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("call", [*map(plain, (fetches, yields, streams)), Streams(), yields])
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 @pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -114,6 +115,7 @@ def test_none_of_them_is_profiled(call, device):
         jt.profile(call, torch.ones(8, 8), device=device)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 def test_the_same_work_run_to_its_end_is_profiled(device):
     run = jt.profile(
@@ -166,6 +168,7 @@ def program(workspace):
     return workspace
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["waits", "makes"])
 @pytest.mark.parametrize("arguments", [("profile",), ("ab", "gemm")])
 def test_an_async_workload_of_the_command_line_gets_one_line(capsys, program, name, arguments):
@@ -198,6 +201,7 @@ def test_a_workload_that_calls_os_exit_does_not_end_well(capsys, program, worklo
     assert "os._exit(0) ends the process before it is measured" in last
 
 
+@pytest.mark.thorough
 def test_a_process_that_a_workload_would_end_does_not_end_well(program):
     process = start("profile", "toy.py:leaves_later", "-d", "cpu", *QUICK, cwd=program)
     out, err = process.communicate(timeout=100)

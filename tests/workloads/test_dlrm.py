@@ -90,9 +90,10 @@ def test_wrong_options_are_refused(options, message):
         build(**options)
 
 
+@pytest.mark.thorough
 def test_a_look_up_moves_the_rows_that_it_reads():
     """On a simulated GPU, a table costs what its indices fetch, and not all that it holds."""
-    from jouletrace.execution.steps.counting import count_workload
+    from jouletrace.execution.steps import count_workload
 
     built, operators = count_workload(resolve("dlrm"), WorkloadOptions(batch=64, dtype="fp16"))
     bags = [operator for operator in operators if "embedding_bag" in operator.op]
@@ -106,8 +107,7 @@ def test_a_look_up_moves_the_rows_that_it_reads():
 @pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 def test_it_is_profiled_by_layer(device, no_rapl):
-    from jouletrace.profiler.profile import profile_workload
-    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.profiler import ProfileSettings, profile_workload
 
     settings = ProfileSettings(
         device=device,

@@ -33,6 +33,7 @@ def test_weights_in_the_folder_are_loaded(saved):
     assert built.facts["model"] == "BertForSequenceClassification"
 
 
+@pytest.mark.thorough
 def test_without_weights_they_are_random_and_it_says_so(saved):
     folder, _ = saved
     (folder / "model.safetensors").unlink()

@@ -1,14 +1,11 @@
-"""``--task generate``: the whole is transformers' own; its pieces compute what it computes."""
+"""``--task generate``: an iteration is transformers' own, and a loop of ours computes what it computes."""
 
 from dataclasses import replace
 
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL
-from jouletrace.workloads.generation import knots, weights
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -41,20 +38,8 @@ def by_object(model, inputs, **changes):
     return ObjectWorkload(model, inputs).build("cpu", options)
 
 
-@pytest.mark.parametrize(("first", "last"), [(9, 9), (9, 10), (9, 14), (129, 191), (5, 900)])
-def test_weights_sum_any_straight_line_exactly(first, last):
-    at = knots(first, last)
-    assert (at[0], at[-1]) == (first, last)
-    assert len(at) == min(3, last - first + 1)
-    interpolated = sum(
-        weight * (2.5 + 0.3 * length) for weight, length in zip(weights(first, last, at), at, strict=True)
-    )
-    assert interpolated == pytest.approx(sum(2.5 + 0.3 * length for length in range(first, last + 1)))
-
-
 def test_the_whole_is_what_generate_gives(plain):
     ids = plain.inputs[0][1]["input_ids"]
-    assert plain.generation is not None
     wanted = plain.module.generate(ids, max_new_tokens=7, do_sample=False, attention_mask=torch.ones_like(ids))
     assert torch.equal(plain.call(0), wanted)
     assert plain.facts["tokens"] == 14
@@ -73,34 +58,12 @@ def test_a_loop_of_our_own_generates_the_same_tokens(name, kind):
 
 
 @pytest.mark.parametrize("kind", [None, "dynamic", "static"])
-def test_a_forward_at_a_length_gives_the_logits_of_that_step(kind):
+def test_the_first_token_is_that_of_the_whole(kind):
     one = built(own_loop=kind)
-    sequence = one.call(0)
-    with torch.inference_mode():
-        everything = one.module(sequence).logits
-    pieces = one.generation.segments
-    assert [piece.phase for piece in pieces] == [PREFILL, DECODE, DECODE, DECODE, BETWEEN]
-    assert sum(piece.weight for piece in pieces if piece.phase == DECODE) == pytest.approx(6)
-    for piece in pieces[:-1]:
-        for _ in range(2):
-            assert torch.allclose(piece.call(0)[:, -1], everything[:, piece.length - 1], atol=1e-5)
+    assert torch.equal(one.generation(1)(0), one.call(0)[:, :9])
 
 
-def test_between_forwards_runs_the_loop_and_no_forward(plain):
-    calls = []
-    hook = plain.module.model.register_forward_hook(lambda *_: calls.append(1))
-    try:
-        found = plain.generation.segments[-1].call(0)
-        assert calls == []
-        assert found.shape == (2, 15)
-        plain.call(0)
-        assert len(calls) == 7
-    finally:
-        hook.remove()
-    assert "forward" not in vars(plain.module)
-
-
-def test_padding_on_the_left_is_masked_in_every_piece():
+def test_padding_on_the_left_is_masked():
     model, ids = tiny(pad_token_id=0, eos_token_id=None), torch.randint(1, 64, (2, 8))
     ids[0, :3] = 0
     mask = (ids != 0).long()

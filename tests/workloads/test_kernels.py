@@ -3,7 +3,7 @@
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.simulated import simulate_workload
+from jouletrace.execution.steps import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
 from jouletrace.workloads.kernels import best_size
 

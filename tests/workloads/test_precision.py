@@ -3,8 +3,7 @@
 import pytest
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.workloads import ObjectWorkload, WorkloadOptions
-from jouletrace.workloads.user_code import memory_guard
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, memory_guard
 
 torch = pytest.importorskip("torch")
 

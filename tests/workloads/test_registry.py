@@ -50,6 +50,7 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path):
         resolve(str(tmp_path))
 
 
+@pytest.mark.thorough
 def test_neither_import_nor_resolve_imports_torch():
     code = (
         "import sys; from jouletrace import workloads; from jouletrace.execution import steps; "

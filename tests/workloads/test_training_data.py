@@ -7,9 +7,7 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.options import WorkloadOptions
-from jouletrace.workloads.training import ImageFolder, ImageLoader
+from jouletrace.workloads import ImageFolder, ImageLoader, ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -89,15 +89,17 @@ def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
     Idle before and after the part that was recorded is in no cause.
     The cause of single times isn't stored: they count to each into which they fit.
     """
-    devices = {one.get("name", ""): one.get("device", "") for one in run.workload.get("recordings", ())}
+    devices = {
+        recording.get("name", ""): recording.get("device", "") for recording in run.workload.get("recordings", ())
+    }
 
     def recurring(cause: Part) -> Estimate:
-        own = run.activity.filter(pc.fill_null(pc.equal(run.activity["device"], devices.get(cause.gpu, "")), True))
-        start, end = (own.sort_by("start_ns")[name].to_numpy() / 1e9 for name in ("start_ns", "end_ns"))
+        activity = run.activity.filter(pc.fill_null(pc.equal(run.activity["device"], devices.get(cause.gpu, "")), True))
+        start, end = (activity.sort_by("start_ns")[name].to_numpy() / 1e9 for name in ("start_ns", "end_ns"))
         until = np.maximum.accumulate(end)
         gaps = np.sort(np.maximum(start[1:] - until[:-1], 0.0))[::-1]
         whole = cause.get("time_s").value or 0.0
-        idle_s = sum(one.get("time_s").value or 0.0 for one in parts.units("cause") if one.gpu == cause.gpu)
+        idle_s = sum(beside.get("time_s").value or 0.0 for beside in parts.units("cause") if beside.gpu == cause.gpu)
         if not whole or not gaps.any():
             return cause.get("energy_total_j")
         left = whole * min(float(gaps.sum()) / idle_s, 1.0)
@@ -106,19 +108,22 @@ def _of_idle(run: Run, parts: Parts, *causes: str) -> Estimate:
             left -= float(once) if once <= left else 0.0
         return cause.get("energy_total_j").scaled(left / whole)
 
-    names = {CAUSES[one] for one in causes}
+    names = {CAUSES[cause] for cause in causes}
     return added(recurring(part) for part in parts.units("cause") if part.name in names)
 
 
 def _last(run: Run, checks: Outcomes) -> tuple[str, bool]:
     """The GPU that comes last in most collectives, and whether its power cap holds it, but not the others."""
 
-    def held(one: RecordingFacts) -> float:
-        known = checks.conditions.get(one.get("device", ""))
-        return ((known and known["throttle_reasons"]) or {}).get("sw_power_cap", 0.0)
+    def held(recording: RecordingFacts) -> float:
+        conditions = checks.conditions.get(recording.get("device", ""))
+        return ((conditions and conditions["throttle_reasons"]) or {}).get("sw_power_cap", 0.0)
 
-    ranked = sorted((one for one in run.workload.get("recordings", ()) if "last" in one), key=lambda one: one["last"])
-    others, capped = [held(one) for one in ranked[:-1]], held(ranked[-1]) if ranked else 0.0
+    ranked = sorted(
+        (recording for recording in run.workload.get("recordings", ()) if "last" in recording),
+        key=lambda recording: recording["last"],
+    )
+    others, capped = [held(recording) for recording in ranked[:-1]], held(ranked[-1]) if ranked else 0.0
     return ranked[-1].get("name", "") if ranked else "", capped - max(others, default=0.0) >= _CAPPED
 
 
@@ -162,7 +167,7 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
 
     The energy has the covariance of their powers where the Run stores it; equal layers are one module.
     """
-    divisions, found = divisions_of(run), defaultdict[str, list[Estimate]](list)
+    divisions, by_rule = divisions_of(run), defaultdict[str, list[Estimate]](list)
     spent = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
 
     def at(path: Path) -> Site:
@@ -194,22 +199,22 @@ def _of_kernels(run: Run, parts: Parts) -> dict[str, tuple[Estimate, str]]:
     for part in listed:
         site = at(part.path)
         for code in codes[site]:
-            found[code].append(part.get("energy_total_j"))
+            by_rule[code].append(part.get("energy_total_j"))
             spent[code][site[0]] += part.get("time_s").value or 0.0
     for division, some in zip(divisions, rows, strict=False):
         for site, seconds in zip(some, division.column("seconds"), strict=True):
             for code in codes[site]:
                 spent[code][site[0]] += seconds
         for code, seconds in division.grouped(codes[site] for site in some).items():
-            found[code].append(division.energy(seconds, remainder=True))
-    known = {code: [one for one in energies if one.value is not None] for code, energies in found.items()}
+            by_rule[code].append(division.energy(seconds, remainder=True))
+    stated = {code: [energy for energy in energies if energy.value is not None] for code, energies in by_rule.items()}
     join = partial(summed, alike=True) if len(divisions) > 1 else added
     where = {}
     for code, modules in spent.items():
         name = max(modules, key=modules.__getitem__)
         where[code] = name if "." in name and modules[name] >= sum(modules.values()) / 2 else ""
-    stakes = {code: (join(energies), where[code]) for code, energies in known.items() if energies}
-    if not any("rates" in one for one in run.calibration.values()):
+    stakes = {code: (join(energies), where[code]) for code, energies in stated.items() if energies}
+    if not any("rates" in calibration for calibration in run.calibration.values()):
         return stakes
     return stakes | _far_from_best(run, {site[1] for site in sites if codes[site]})
 
@@ -223,8 +228,8 @@ def _limited(run: Run) -> Iterator[tuple[str, Estimate, Estimate, float]]:
     for row in divided(run, ["op"]) if len(run.divided) else ():
         pairs = zip(BEST, WORK.values(), strict=True)
         both = [(row.get(name), row.get(each)) for name, each in pairs]
-        share, each = max(both, key=lambda one: one[0].value or 0.0)
-        if share.value and each.value and not any(one.reason == "no_best_rate" for one, _ in both):
+        share, each = max(both, key=lambda pair: pair[0].value or 0.0)
+        if share.value and each.value and not any(limit.reason == "no_best_rate" for limit, _ in both):
             yield row.path[-1].name if row.path else "", share, row.get("energy_total_j"), each.value
 
 
@@ -235,7 +240,7 @@ def _far_from_best(run: Run, advised: Collection[str]) -> dict[str, tuple[Estima
     what the same takes in others with its limit, the median of those that aren't far. Without such others it takes less
     in proportion to its share over ``_FAR``, from which on it would not be named. Of ``advised`` another rule speaks.
     """
-    every, found = list(_limited(run)), list[tuple[Estimate, str]]()
+    every, savings = list(_limited(run)), list[tuple[Estimate, str]]()
     least = LEAST * (run.result("energy_total_j").value or 0.0)
     for op, share, energy, each_j in every:
         rate, by = share.value or 0.0, share.method
@@ -243,9 +248,9 @@ def _far_from_best(run: Run, advised: Collection[str]) -> dict[str, tuple[Estima
         takes = median(others) / each_j if others else rate / _FAR
         if op and op not in advised and rate < _FAR and takes < 1 and (energy.value or 0.0) >= least:
             best = by if by == "copy" else f"{by} rate"
-            found.append((energy.scaled(1 - takes), f"{op} at {100 * rate:.0f} % of the best {best}"))
-    found.sort(key=lambda one: -(one[0].value or 0.0))
-    return {FAR: (added(energy for energy, _ in found), found[0][1])} if found else {}
+            savings.append((energy.scaled(1 - takes), f"{op} at {100 * rate:.0f} % of the best {best}"))
+    savings.sort(key=lambda saving: -(saving[0].value or 0.0))
+    return {FAR: (added(energy for energy, _ in savings), savings[0][1])} if savings else {}
 
 
 def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:
@@ -260,9 +265,9 @@ def advice_of(run: Run, parts: Parts, checks: Outcomes) -> list[Advice]:
     stakes = {code: (stake(run, parts, checks), last.get(code, "")) for code, stake in RULES.items()}
     stakes |= _of_kernels(run, parts)
     shares = {code: energy.scaled(1 / whole) for code, (energy, _) in stakes.items()}
-    found = [
+    advised = [
         Advice(code, stakes[code][0], share.value, stakes[code][1])
         for code, share in shares.items()
         if share.value is not None and share.value >= LEAST and (share.low or 0.0) >= 0
     ]
-    return sorted(found, key=lambda one: -one.share)[:MOST]
+    return sorted(advised, key=lambda advice: -advice.share)[:MOST]

@@ -1,7 +1,7 @@
 """Loads of a Run that repeat, and whether their sensor meets few phases of them, by the estimator's own solution.
 
-Iterations of a profile repeat themselves exactly. Forwards of a generation grow longer token by token, and steps of a
-program take what they take: those have a period only as far as they are regular.
+Iterations of a profile repeat themselves exactly. Steps of a program take what they take: those have a period only as
+far as they are regular.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.iterations import REGULAR
 from jouletrace.analysis.power import energies
 from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, spans_of
+
+REGULAR = 0.03
+"""Spread of periods up to which a load is regular, relative.
+
+Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
+seen of a swing averages out from there on.
+"""
 
 _MOSTLY = 0.5
 """Share of a time from which on what aliases in it makes its energy."""
@@ -28,7 +34,7 @@ Ints = NDArray[np.int64]
 def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
     """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such."""
     total = {spans.path: float(spans.seconds.sum()) for spans in marked}
-    found: set[Path] = set()
+    aliased: set[Path] = set()
     judged: dict[tuple[str, str], float] = {}  # paths within one step have its period
     for spans in marked:
         period_s = repeated_s(spans.start_ns, spans.lane)
@@ -37,10 +43,10 @@ def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], It
             if key not in judged:
                 judged[key] = _hidden(run, device, spans.start_ns, spans.start_ns, period_s)
             around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
-            found |= {
+            aliased |= {
                 path for path in around if judged[key] * total[spans.path] > ALIASED_FROM * total.get(path, np.inf)
             }
-    return found
+    return aliased
 
 
 def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
@@ -70,12 +76,12 @@ def _hidden(run: Run, device: str, start_ns: Ints, end_ns: Ints, period_s: float
     period_ns = round(1e9 * period_s)
     begun, ended = np.sort(start_ns), np.sort(np.maximum(end_ns, start_ns + period_ns))
     apart = np.flatnonzero(begun[1:] > ended[:-1] + period_ns) + 1
-    found = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
-    return found.hidden(np.ones(len(found)))
+    loads = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
+    return loads.hidden(np.ones(len(loads)))
 
 
-def _flag(found: bool) -> list[str]:
-    return [ALIASED] if found else []
+def _flag(aliases: bool) -> list[str]:
+    return [ALIASED] if aliases else []
 
 
 def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:

@@ -8,13 +8,11 @@ import numpy as np
 
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
-from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported_recording import moment, seconds_text, span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import most_w, power_record, state_period
-from jouletrace.analysis.program import add_program
 from jouletrace.analysis.work import add_work
 from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -47,10 +45,10 @@ so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs
 
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
-    found = analysed(run)
-    for one in fields(Run):
-        if one.init:
-            setattr(run, one.name, getattr(found, one.name))
+    draft = analysed(run)
+    for column in fields(Run):
+        if column.init:
+            setattr(run, column.name, getattr(draft, column.name))
     return run
 
 
@@ -76,6 +74,8 @@ def analysed(run: Run) -> Run:
             add_ranks(run, figures, units)
         add_work(run, figures)
     elif run.kind == "program":
+        from jouletrace.analysis.parts import add_program  # scipy takes a second to import
+
         add_program(run, figures)
     elif run.kind == "import":
         from jouletrace.analysis.imported import add_imported
@@ -84,16 +84,15 @@ def analysed(run: Run) -> Run:
     elif kind is None:
         from jouletrace.analysis.host import work_and_idle
 
-        energies = add_model(run, figures)
-        add_generation(run, figures, energies)
+        add_model(run, figures)
         if has_recording(run):
-            from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
+            from jouletrace.analysis.parts import recorded_of
 
             recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
-        for metric, one in work_and_idle(run).items():
-            figures.add(MODEL_UNIT, metric, one)
+        for metric, figure in work_and_idle(run).items():
+            figures.add(MODEL_UNIT, metric, figure)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     if kind is not None:
         kind.add(run, figures)
@@ -132,10 +131,10 @@ def _warn_of_record(run: Run) -> None:
     """Say what is wrong with the readings themselves."""
     start, end = spans_of(run, "phase").edges_ns
     for device in run.devices:
-        found = power_record(run, device.id)
-        if found is None:
+        power = power_record(run, device.id)
+        if power is None:
             continue
-        record = found[0]
+        record = power[0]
         _warn_of_zeros(run, device, record)
         _warn_of_power(run, device, record)
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.

@@ -66,11 +66,11 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     if whole := value("energy_total_j"):  # of which that of a token is a part
         u["energy_per_token_j"] = u["energy_total_j"] * value("energy_per_token_j") / whole
     for metric, sd in u.items():
-        own = figures.get(MODEL_UNIT, metric)
-        if own.half_width is not None:
-            budget = {**own.budget, SOURCE.format(n): sd} if own.budget else {}
-            own = replace(own, flags=(*own.flags, STORED_SCATTER), budget=budget)
-            figures.change(MODEL_UNIT, metric, widened(own, t * sd))
+        figure = figures.get(MODEL_UNIT, metric)
+        if figure.half_width is not None:
+            budget = {**figure.budget, SOURCE.format(n): sd} if figure.budget else {}
+            figure = replace(figure, flags=(*figure.flags, STORED_SCATTER), budget=budget)
+            figures.change(MODEL_UNIT, metric, widened(figure, t * sd))
 
 
 def _standard(share: float, whole: float, values: Floats, block: Ints) -> float:
@@ -90,5 +90,5 @@ def _of_power(share: float, watts: float, joules: Floats, seconds: Floats, block
     """
     if not len(joules):
         return share * watts
-    both = sum(_beyond(1.0, one / one.mean(), block) for one in (joules, seconds))
+    both = sum(_beyond(1.0, values / values.mean(), block) for values in (joules, seconds))
     return math.hypot(share * watts, OF_WINDOWS * min(_beyond(watts, joules / seconds, block), watts * both))

@@ -75,8 +75,8 @@ class Budget:
 def gain_pct(run: Run, part: Part | None = None) -> float | None:
     """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is. None if not known."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
-    own = [one for one in run.devices if one.id == part.module] if part and part.level == "device" else gpus
-    gain = gain_of(replace(run, devices=own))
+    devices = [info for info in run.devices if info.id == part.module] if part and part.level == "device" else gpus
+    gain = gain_of(replace(run, devices=devices))
     return None if gain is None else 100 * gain
 
 
@@ -98,13 +98,13 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         parts: Ids of units that are wanted beside the whole, or beside devices and served loads where these alone have
             a budget. One without an energy has none.
     """
-    found = Parts(run)
-    if not are_stored(found):
-        found = Parts(analysed(run))
-    apart = (part.id for part in found.rows() if part.level in ("device", "load"))
-    has_whole = any(figure.budget for figure in found.whole.figures.values())
+    results = Parts(run)
+    if not are_stored(results):
+        results = Parts(analysed(run))
+    apart = (part.id for part in results.rows() if part.level in ("device", "load"))
+    has_whole = any(figure.budget for figure in results.whole.figures.values())
     wanted = {*parts, *([MODEL_UNIT] if has_whole else apart)}
-    rows = sorted((part for part in found.rows() if part.id in wanted), key=lambda part: part.id)
+    rows = sorted((part for part in results.rows() if part.id in wanted), key=lambda part: part.id)
     return [
         Budget(
             part.id,

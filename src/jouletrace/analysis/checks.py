@@ -112,9 +112,9 @@ class Outcomes:
 
 def of(names: Iterable[str], failed: Sequence[Failure], *, claimed: bool = True) -> Outcomes:
     """Outcomes from the names of the checks that were made, what failed, and whether there is a figure to trust."""
-    lost = {one.check for one in failed}
-    asked = tuple(dict.fromkeys([*names, *(one.check for one in failed)]))
-    ranked = sorted(failed, key=lambda one: -_LEVELS.index(one.level))
+    lost = {failure.check for failure in failed}
+    asked = tuple(dict.fromkeys([*names, *(failure.check for failure in failed)]))
+    ranked = sorted(failed, key=lambda failure: -_LEVELS.index(failure.level))
     worst = ranked[0].level if ranked else YES
     level = worst if claimed or worst == NO else NONE
     return Outcomes(level, asked, tuple(name for name in asked if name not in lost), tuple(ranked), claimed)
@@ -122,7 +122,7 @@ def of(names: Iterable[str], failed: Sequence[Failure], *, claimed: bool = True)
 
 def joined(several: Sequence[Outcomes]) -> Outcomes:
     """The outcomes of several together: what failed in any failed."""
-    failed = [one for each in several for one in each.failed]
+    failed = [failure for each in several for failure in each.failed]
     names = [name for each in several for name in each.asked]
     return of(names, failed, claimed=any(each.claimed for each in several))
 
@@ -132,14 +132,14 @@ def outcomes(run: Run, parts: Parts) -> Outcomes:
     under = by_device(run)
     made = _circumstances(run)
     by_code: dict[str, list[Failure]] = {}
-    for code, where, found, message in _raised(run, parts, under):
+    for code, where, figure, message in _raised(run, parts, under):
         check, usual = rule(code)
         level = _level(run, parts, code, usual)
         there = by_code.get(code, [])
-        one = Failure(check, level, code, where, found, message, None, made)
-        if level != YES and one not in there and (message or found is not None or not there):
-            by_code.setdefault(code, there).append(one)
-    failed = [one for some in by_code.values() for one in some]
+        failure = Failure(check, level, code, where, figure, message, None, made)
+        if level != YES and failure not in there and (message or figure is not None or not there):
+            by_code.setdefault(code, there).append(failure)
+    failed = [failure for some in by_code.values() for failure in some]
     stated = run.results["value"].null_count < len(run.results)
     claimed = stated or len(run.windows) > 0 or run.kind == "calibrate"  # that states a sensor's response
     made_of = of(_asked(run, parts, under), failed, claimed=claimed)
@@ -148,17 +148,17 @@ def outcomes(run: Run, parts: Parts) -> Outcomes:
 
 def endings(run: Run) -> list[RunWarning]:
     """Warnings that a Run ended early, at least one of each that did; none of a whole one."""
-    return [] if run.complete else [one for one in run.warnings if one.code in ENDINGS] or [_UNSAID]
+    return [] if run.complete else [warning for warning in run.warnings if warning.code in ENDINGS] or [_UNSAID]
 
 
 def others(run: Run) -> list[RunWarning]:
     """All other warnings of a Run."""
-    return [one for one in run.warnings if run.complete or one.code not in ENDINGS]
+    return [warning for warning in run.warnings if run.complete or warning.code not in ENDINGS]
 
 
 def doubts(run: Run, name: str) -> list[str]:
     """Codes of what makes the figures of the load of that name invalid."""
-    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
+    return [warning.code for warning in run.warnings if warning.code in INVALID and warning.where in ("", name)]
 
 
 def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]:
@@ -167,7 +167,7 @@ def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = {name: one for part in (parts.whole, *parts.gpus.values()) for name, one in part.figures.items()}
+    there = {name: figure for part in (parts.whole, *parts.gpus.values()) for name, figure in part.figures.items()}
     made = {
         "complete": measured,
         "power sensor": power or measured,
@@ -176,7 +176,7 @@ def _asked(run: Run, parts: Parts, under: Mapping[str, Conditions]) -> list[str]
         "other processes": run.kind in ("profile", "ab", "calibrate", "program"),
         "warm-up": timed,
         "idle power": run.kind == "profile" and power,
-        "clocks": power and any(one["throttle_reasons"] is not None for one in under.values()),
+        "clocks": power and any(conditions["throttle_reasons"] is not None for conditions in under.values()),
         "aliasing": power and timed,
         "precision": timed,
         "inputs and outputs": timed and not run.simulated,  # which knows shapes alone
@@ -206,30 +206,32 @@ def _raised(
         yield warning.code, "", None, ""
     for warning in others(run):
         yield warning.code, warning.where, None, warning.message
-    for where, own in _missing(run, parts):
-        yield own.reason or "unknown", where, own, ""
-    stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
-    for code in dict.fromkeys(code for one in stated for code in one.flags):
+    for where, figure in _missing(run, parts):
+        yield figure.reason or "unknown", where, figure, ""
+    stated = (
+        figure for part in (parts.whole, *parts.all()) for figure in part.figures.values() if figure.value is not None
+    )
+    for code in dict.fromkeys(code for figure in stated for code in figure.flags):
         yield code, "", None, ""
     if run.kind in ("profile", "ab", "program", "import"):
         yield from _lowered(run, under)
     for where, part in {"": parts.whole, **parts.gpus}.items():
-        own = part.get("closure_kernels")
-        if own.low is None or own.high is None or "traced_at_cap" in own.flags:
+        figure = part.get("closure_kernels")
+        if figure.low is None or figure.high is None or "traced_at_cap" in figure.flags:
             continue
-        if own.low > 1 + CLOSED or own.high < 1 - CLOSED:  # beyond their interval and what tracing costs
-            yield "closure", where, own, ""
+        if figure.low > 1 + CLOSED or figure.high < 1 - CLOSED:  # beyond their interval and what tracing costs
+            yield "closure", where, figure, ""
 
 
 def _lowered(run: Run, under: Mapping[str, Conditions]) -> Iterator[tuple[str, str, float, str]]:
     """Each reason for lowered clocks, the GPUs where it was on for long, and the longest share of their time."""
     labels = short_labels(run.devices) if len(under) > 1 else dict.fromkeys(under, "")
-    found: dict[str, dict[str, float]] = {}
-    for device, one in under.items():
-        for name, share in (one["throttle_reasons"] or {}).items():
+    shares_of: dict[str, dict[str, float]] = {}
+    for device, conditions in under.items():
+        for name, share in (conditions["throttle_reasons"] or {}).items():
             if share >= _LONG_THROTTLE:
-                found.setdefault(name, {})[labels[device]] = share
-    for name, shares in found.items():
+                shares_of.setdefault(name, {})[labels[device]] = share
+    for name, shares in shares_of.items():
         yield name, ", ".join(shares), max(shares.values()), ""
 
 
@@ -237,13 +239,13 @@ def _missing(run: Run, parts: Parts) -> Iterator[tuple[str, Estimate]]:
     """Places and figures of energies that are missing: what a Run is made for, or those of all loads."""
     devices, loads = parts.units("device"), parts.units("load")
     unasked = run.kind == "import" and not run.devices  # results of a load without a log of power
-    asked = [] if unasked or any(one.get("energy_total_j").value is not None for one in loads) else loads[:1]
+    asked = [] if unasked or any(load.get("energy_total_j").value is not None for load in loads) else loads[:1]
     if run.kind in ("profile", "program", "monitor", "record", "measure", "import"):
         asked += [parts.whole] if "energy_total_j" in parts.whole.figures else devices
     for part in asked:
-        own = part.get("energy_total_j")
-        if own.value is None and "energy_total_j" in part.figures:
-            yield part.name if part.level == "device" and len(devices) > 1 else "", own
+        energy = part.get("energy_total_j")
+        if energy.value is None and "energy_total_j" in part.figures:
+            yield part.name if part.level == "device" and len(devices) > 1 else "", energy
 
 
 def _level(run: Run, parts: Parts, code: str, level: str) -> str:
@@ -253,7 +255,7 @@ def _level(run: Run, parts: Parts, code: str, level: str) -> str:
     energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))["value"]
     if code in _ALL_THAT_IS and energies.null_count == len(energies):
         return NO
-    warned = {one.code for one in run.warnings}
+    warned = {warning.code for warning in run.warnings}
     harmless = {
         "long_average": not len(run.spans),  # there is no burst to read too low: the whole is right
         "unmodelled": "sensor_unknown" in warned,  # the model is a guess there, which that warning says

@@ -100,7 +100,7 @@ def by_device(run: Run) -> dict[str, Conditions]:
 def _of_device(run: Run, info: DeviceInfo, counted: Floats) -> Conditions:
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
-    found: Conditions = {
+    conditions: Conditions = {
         "clocks_mhz": {
             "sm_reported": _spread(_readings(run, info.id, "clock_sm_mhz")),
             "sm_measured": _spread(counted),
@@ -110,13 +110,13 @@ def _of_device(run: Run, info: DeviceInfo, counted: Floats) -> Conditions:
         "throttle_reasons": _shares(_readings(run, info.id, "throttle_bits")),
         "power_limit_w": info.power_limit_w,
     }
-    return {"activity": active, **found} if active else found
+    return {"activity": active, **conditions} if active else conditions
 
 
 def measured_mhz(run: Run) -> Floats:
     """Mean SM clock of each window of a workload as it is, in MHz, by cycle counters; unmeasured ones left out."""
-    found = np.concatenate([of_variant(run, variant)["counted_mhz"].to_numpy() for variant in WHOLE]).astype(float)
-    return np.asarray(found[np.isfinite(found)])
+    mhz = np.concatenate([of_variant(run, variant)["counted_mhz"].to_numpy() for variant in WHOLE]).astype(float)
+    return np.asarray(mhz[np.isfinite(mhz)])
 
 
 def sm_clock_mhz(run: Run) -> float | None:
@@ -137,14 +137,14 @@ def read_back(run: Run) -> dict[str, float]:
     if facts is None:
         return {}
     names = {"power_limit": "limit read (W)", "clock": "clock read (MHz)"}
-    found = {names[name]: float(one["read"]) for name, one in facts.items()}
+    values = {names[name]: float(clock["read"]) for name, clock in facts.items()}
     mhz = sm_clock_mhz(run)
-    return found if mhz is None else found | {"SM clock (MHz)": round(mhz, 1)}
+    return values if mhz is None else values | {"SM clock (MHz)": round(mhz, 1)}
 
 
 def not_taken(run: Run) -> str:
     """Why a value that was set on the GPU of a Run wasn't in force; "" if all were."""
-    return next((one.message for one in run.warnings if one.code == NOT_TAKEN), "")
+    return next((warning.message for warning in run.warnings if warning.code == NOT_TAKEN), "")
 
 
 def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:
@@ -175,7 +175,7 @@ def _spread(values: Floats) -> ClockSpread | None:
 def _course(values: Floats) -> TemperatureCourse | None:
     if not len(values):
         return None
-    first, last, mean, most = (float(one) for one in (values[0], values[-1], values.mean(), values.max()))
+    first, last, mean, most = (float(value) for value in (values[0], values[-1], values.mean(), values.max()))
     return {"start": first, "end": last, "mean": mean, "max": most}
 
 

@@ -40,10 +40,10 @@ def counter_ratio(run: Run, device: str) -> Estimate:
 
     Over the longest segment without a hole: between runs in separate processes nothing is recorded.
     """
-    found = power_record(run, device)
-    if found is None or len(run.series(device, ENERGY_COUNTER)[0]) < 2:
+    power = power_record(run, device)
+    if power is None or len(run.series(device, ENERGY_COUNTER)[0]) < 2:
         return Estimate.null("no_counter", "counter")
-    return record_over_counter(*found, _reads(run, device, found[0]))
+    return record_over_counter(*power, _reads(run, device, power[0]))
 
 
 def add_by_counter(
@@ -68,9 +68,9 @@ def add_by_counter(
     if run.kind == "import" and len(reads) == 2:
         text = "the energy is that between two reads of the energy counter: whether it always counted can't be seen"
         run.warn("sparse_readings", f"{text}; log it more often", device)
-    own = {ALONE: True, "covered_alone": len(reads.resets) > 0, "holes_bridged": bool(gaps.any())}
+    codes = {ALONE: True, "covered_alone": len(reads.resets) > 0, "holes_bridged": bool(gaps.any())}
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(reads), "counter"))
-    figures.add_energy(unit, replace(energy, flags=tuple(code for code, holds in own.items() if holds)), seconds)
+    figures.add_energy(unit, replace(energy, flags=tuple(code for code, holds in codes.items() if holds)), seconds)
     return True
 
 
@@ -78,9 +78,9 @@ def warn_of_counter(run: Run, device: str) -> None:
     """Warn where a device's counter contradicts its power record, or what a GPU can draw; where it fell or jumped."""
     if run.channel(device, ENERGY_COUNTER) is None:
         return
-    found = power_record(run, device)
+    power = power_record(run, device)
     # beyond a hole another process may have begun at zero
-    reads = _reads(run, device, None if found is None or run.kind == "import" else found[0])
+    reads = _reads(run, device, None if power is None or run.kind == "import" else power[0])
     if not reads.counts:
         text = f"what may be an energy counter falls {reads.falls} times: it is none, and isn't used"
         run.warn("not_a_counter", text, device)
@@ -89,9 +89,9 @@ def warn_of_counter(run: Run, device: str) -> None:
         run.warn("counter_reset", _reset_text(reads), device)
     if left := reads.left_out:
         run.warn("counter_implausible", f"{left} reads of the energy counter were no counts and left out", device)
-    there = found if found is not None and len(found[0]) > 1 and found[0].value.any() else None
+    there = power if power is not None and len(power[0]) > 1 and power[0].value.any() else None
     still_s, still_j = _stood_still(None if there is None else there[0], reads)
-    is_gpu, (energy, seconds) = any(one.id == device and one.kind != "meter" for one in run.devices), gained(reads)
+    is_gpu, (energy, seconds) = any(info.id == device and info.kind != "meter" for info in run.devices), gained(reads)
     if still_s and (there or is_gpu):
         drawn = f"in which the power record has {still_j:.0f} J: one of the two is wrong"
         drawn = drawn if there else "in which a GPU that is on draws more than it counted"
@@ -113,8 +113,8 @@ def _compare(run: Run, device: str, record: Readings, response: StepResponse) ->
         return
     # Readings far apart may have missed what the counter counted. They speak of the time the sensor's delay before them
     start, end = _longest(record) - round(1e9 * response.delay_s)
-    own = energies(run, device, [start], [end]).estimate()
-    sd = np.inf if own.value is None or own.half_width is None else own.half_width / own.value
+    by_power = energies(run, device, [start], [end]).estimate()
+    sd = np.inf if by_power.value is None or by_power.half_width is None else by_power.half_width / by_power.value
     if off > _SURE * np.hypot(ratio.half_width, ratio.value * sd):
         text = f"the power record has {ratio.value:.3g} times the energy that the energy counter gained"
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)

@@ -76,10 +76,17 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
         holder = f"{run.workload.get('name') or run.kind} holds no recording of kernels and power"
         raise BadInputError(f"--by {','.join(levels)}: {holder}: {_instead(saved)}")
     names = device_labels(run.devices)
-    names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
+    names |= {
+        recording["device"]: recording["name"]
+        for recording in run.workload.get("recordings", ())
+        if recording.get("name")
+    }
     sums = [
-        (one, one.grouped(map(partial(_reduced, names.get(one.device, one.device), kinds), one.path)))
-        for one in divisions
+        (
+            division,
+            division.grouped(map(partial(_reduced, names.get(division.device, division.device), kinds), division.path)),
+        )
+        for division in divisions
     ]
 
     sites, units = defaultdict[Path, set[int]](set), {row["id"]: row for row in run.units.to_pylist()}
@@ -99,21 +106,21 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
         path, energy = next(iter(paths)), summed(energies, alike=alike)
         if len(paths) > 1:
             return _row((PathStep("pool", f"{len(paths)} more, together"),), seconds, energy, whole, len(paths))
-        own = [units[id] for id in sites[path] if id is not None]
-        used = {formats.get(row["parent"], "") for row in own if row["flops"]}
+        sited = [units[id] for id in sites[path] if id is not None]
+        used = {formats.get(row["parent"], "") for row in sited if row["flops"]}
         number_format = used.pop() if len(used) == 1 else ""
-        counted = efficiency.efficiency(efficiency.summed(own), energy, seconds, best, number_format)
-        found = _row(path, seconds, energy, whole)
-        return replace(found, figures={**found.figures, **counted})
+        counted = efficiency.efficiency(efficiency.summed(sited), energy, seconds, best, number_format)
+        listed_row = _row(path, seconds, energy, whole)
+        return replace(listed_row, figures={**listed_row.figures, **counted})
 
-    whole, alike = run.result(ENERGY).value, _alike(run, {one.device for one in divisions})
+    whole, alike = run.result(ENERGY).value, _alike(run, {division.device for division in divisions})
     paths = dict.fromkeys(path for _, groups in sums for path in groups)
     idle = [row([path], remainder=True) for path in paths if path[-1].kind == "idle"]
-    found = [row([path]) for path in paths if path[-1].kind != "idle"]
-    known = (one for one in found if one.get(ENERGY).value is not None)
-    listed = sorted(known, key=lambda one: -(one.get(ENERGY).value or 0.0))[:top]
-    shown = {one.path for one in listed}
-    rest = [one.path for one in found if one.path not in shown]
+    every_row = [row([path]) for path in paths if path[-1].kind != "idle"]
+    with_energy = (row for row in every_row if row.get(ENERGY).value is not None)
+    listed = sorted(with_energy, key=lambda row: -(row.get(ENERGY).value or 0.0))[:top]
+    shown = {row.path for row in listed}
+    rest = [row.path for row in every_row if row.path not in shown]
     unrecorded: dict[Path, list[tuple[float, Estimate]]] = {}
     for device, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in (ENERGY, TIME))
@@ -136,8 +143,8 @@ def divided(run: Run, levels: Sequence[str], top: int | None = None) -> list[Row
 
 def _in_no_part(whole: Estimate, rows: Sequence[Row], every: Estimate) -> list[Row]:
     """The rest of a whole that no row has; its interval combines those of whole and rows as independent errors."""
-    left = (whole.value or 0.0) - sum(one.get(ENERGY).value or 0.0 for one in rows)
-    if not whole.value or abs(left) <= _ROUNDING * abs(whole.value) or not any(one.get(ENERGY).value for one in rows):
+    left = (whole.value or 0.0) - sum(row.get(ENERGY).value or 0.0 for row in rows)
+    if not whole.value or abs(left) <= _ROUNDING * abs(whole.value) or not any(row.get(ENERGY).value for row in rows):
         return []
     half = math.hypot(whole.half_width or 0.0, every.half_width or 0.0)
     energy = Estimate(left, left - half, left + half, every.n, every.method)
@@ -148,7 +155,7 @@ def _instead(run: Run) -> str:
     """Advice for a Run without a recording of kernels, which it had when its figures were made, or never."""
     if run.workload.get(RECORDINGS):
         levels = set(run.units["level"].to_pylist())
-        stated = next((f"--detail {one}" for one in reversed(taken(PROFILE)[1:]) if one in levels), "-v")
+        stated = next((f"--detail {level}" for level in reversed(taken(PROFILE)[1:]) if level in levels), "-v")
         return f"it was saved without the one that it had: {stated} shows its parts; for others measure again"
     if (detail := run.settings.get("detail")) in ("op", "kernel"):
         return f"--detail {detail} was asked for and not measured: -v says why"
@@ -157,7 +164,7 @@ def _instead(run: Run) -> str:
 
 def beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]]:
     """Device, name and unit of what comes before a first kernel, and of GPUs of which no kernels were recorded."""
-    rows, recorded = run.units.to_pylist(), {one.device for one in divisions}
+    rows, recorded = run.units.to_pylist(), {division.device for division in divisions}
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
     before = (row for row in rows if row["level"] == "op" and row["name"] == BEFORE)
     others = (row for row in rows if row["level"] == "device" and row["parent"] == MODEL_UNIT)
@@ -170,7 +177,7 @@ def beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]
 def _alike(run: Run, recorded: Collection[str]) -> bool:
     """True if these GPUs are of one kind, and the response of no sensor was calibrated: they share its error."""
     kinds = {device.name for device in run.devices if device.id in recorded}
-    origins = {one.origin for one in run.channels if one.device in recorded and one.unit == "W"}
+    origins = {channel.origin for channel in run.channels if channel.device in recorded and channel.unit == "W"}
     return len(kinds) == 1 and origins == {"nominal"}
 
 
@@ -178,19 +185,21 @@ def summed(energies: Sequence[Estimate], *, alike: bool = False) -> Estimate:
     """The sum of energies of several devices, J: errors are independent, but of a response that is ``alike``."""
     energy = energies[0] if len(energies) == 1 else total(energies)
     if len(energies) > 1 and energy.value is not None:
-        causes = dict.fromkeys(cause for one in energies for cause in one.budget)
-        budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
-        own = [one.budget.get(RESPONSE, 0.0) for one in energies] if alike else []
-        if more := sum(own) ** 2 - sum(u**2 for u in own):
-            budget[RESPONSE] = sum(own)
+        causes = dict.fromkeys(cause for energy in energies for cause in energy.budget)
+        budget = {cause: math.hypot(*(energy.budget.get(cause, 0.0) for energy in energies)) for cause in causes}
+        shared = [each.budget.get(RESPONSE, 0.0) for each in energies] if alike else []
+        if more := sum(shared) ** 2 - sum(u**2 for u in shared):
+            budget[RESPONSE] = sum(shared)
         energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
     return energy
 
 
 def added(energies: Iterable[Estimate]) -> Estimate:
     """The sum of the known ones of energies whose errors are alike, as of one power, J; null without any."""
-    there = [one for one in energies if one.value is not None]
-    ends = ((one.value if end is None else end for end in (one.value, one.low, one.high)) for one in there)
+    there = [energy for energy in energies if energy.value is not None]
+    ends = (
+        (energy.value if end is None else end for end in (energy.value, energy.low, energy.high)) for energy in there
+    )
     return Estimate(*(sum(filter(None, some)) for some in zip(*ends, strict=True))) if there else ABSENT
 
 

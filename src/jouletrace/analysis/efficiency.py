@@ -28,16 +28,16 @@ def work_of(units: Collection[UnitRow]) -> dict[int, Work]:
     for row in units:
         if row["level"] == "site":
             sites.setdefault(row["parent"], []).append(row)
-    found = {row["id"]: summed(sites[row["id"]]) for row in units if row["id"] in sites}
-    kernels = [row for row in units if row["level"] == "kernel" and row["parent"] in found]
+    works = {row["id"]: summed(sites[row["id"]]) for row in units if row["id"] in sites}
+    kernels = [row for row in units if row["level"] == "kernel" and row["parent"] in works]
     of_one, counts = Counter(row["parent"] for row in kernels), {row["id"]: row["count"] for row in units}
     alone = (row for row in kernels if of_one[row["parent"]] == 1 and row["count"] == counts[row["parent"] or 0])
-    return found | {row["id"]: found[row["parent"] or 0] for row in alone}
+    return works | {row["id"]: works[row["parent"] or 0] for row in alone}
 
 
 def formats_of(units: Iterable[UnitRow]) -> dict[int | None, str]:
     """The number format in which an operator or kernel multiplies, by its number; none of those that use several."""
-    found = defaultdict[int | None, set[str]](set)
+    formats = defaultdict[int | None, set[str]](set)
     for row in units:
         sums = "splitKreduce" in row["name"]  # the parts of a product, in a format of its own
         if (
@@ -46,8 +46,8 @@ def formats_of(units: Iterable[UnitRow]) -> dict[int | None, str]:
             and (name := multiplied_in(row["name"], row["op"] or "", row["shapes"] or ""))
         ):
             for unit in {row["id"], row["parent"]}:
-                found[unit].add(name)
-    return {unit: next(iter(names)) for unit, names in found.items() if len(names) == 1}
+                formats[unit].add(name)
+    return {unit: next(iter(names)) for unit, names in formats.items() if len(names) == 1}
 
 
 def efficiency(
@@ -64,16 +64,18 @@ def efficiency(
     """
     if not any(work):
         return {}
-    found: dict[str, Estimate] = {}
+    figures: dict[str, Estimate] = {}
     for (metric, each), amount in zip(WORK.items(), work, strict=True):
-        known = Estimate(amount, None, None, 1, "counted") if amount else Estimate.null("no_formula", "counted")
-        found |= {metric: known, each: replace(energy, budget={}).scaled(1 / amount) if amount else known}
+        counted = Estimate(amount, None, None, 1, "counted") if amount else Estimate.null("no_formula", "counted")
+        figures |= {metric: counted, each: replace(energy, budget={}).scaled(1 / amount) if amount else counted}
     if rates is None:
-        return found
+        return figures
     tops = (number_format, rates.get("flops_per_s", {}).get(number_format)), ("copy", rates.get("bytes_per_s"))
     for (share, best), amount, (method, top) in zip(BEST.items(), work, tops, strict=True):
         if amount and top and seconds:
-            found[share], found[best] = (Estimate(one, None, None, 1, method) for one in (amount / seconds / top, top))
+            figures[share], figures[best] = (
+                Estimate(number, None, None, 1, method) for number in (amount / seconds / top, top)
+            )
         else:
-            found[share] = Estimate.null("no_best_rate" if amount else "no_formula", method)
-    return found
+            figures[share] = Estimate.null("no_best_rate" if amount else "no_formula", method)
+    return figures

@@ -72,21 +72,21 @@ class Facts:
 
     def of_whole(self, parts: Parts) -> dict[str, Estimate]:
         """Figures of the whole; where it has none, those of all devices together."""
-        there = {name: one for name, one in parts.whole.figures.items() if one.value is not None}
+        there = {name: figure for name, figure in parts.whole.figures.items() if figure.value is not None}
         return {**parts.whole.figures, **self.of_devices, **there}
 
 
 def _absolute_j(run: Run, parts: Parts, together: Estimate) -> Mapping[tuple[int, str], float | None]:
     whole, gain = parts.whole, gain_pct(run)
     rows = [(whole, name) for name in _FIRST] + [(load, _FIRST[2]) for load in parts.units("load")]
-    found = {(part.id, name): absolute(run, part, name, part.get(name), gain) for part, name in rows}
+    absolute_of = {(part.id, name): absolute(run, part, name, part.get(name), gain) for part, name in rows}
     devices = parts.units("device")
     for device in devices if len(devices) > 1 or whole.get(_FIRST[0]).value is None else ():
-        found[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
+        absolute_of[device.id, _FIRST[0]] = absolute(run, device, _FIRST[0], device.get(_FIRST[0]))
     if whole.get(_FIRST[0]).value is None and together.value is not None:
         all_of_them = replace(whole, figures={PROGRAM_TIME: of_known(run, parts, "time_s")})
-        found[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
-    return found
+        absolute_of[whole.id, _FIRST[0]] = absolute(run, all_of_them, _FIRST[0], together, gain)
+    return absolute_of
 
 
 def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
@@ -95,10 +95,12 @@ def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
     Null where a device has no such figure, and in time where devices were watched for different ones.
     """
     lacking = [unit.get(metric) for unit in parts.units("device") if metric in unit.figures]
-    found, missing = of_known(run, parts, metric), [one for one in lacking if one.value is None]
-    if metric == "time_s" and not {one.code for one in run.warnings}.isdisjoint((RECORD_SHORTER, RECORDS_APART)):
-        return Estimate.null("times_differ", found.method)
-    return missing[0] if missing and metric in _TOGETHER[:2] else found
+    together, missing = of_known(run, parts, metric), [figure for figure in lacking if figure.value is None]
+    if metric == "time_s" and not {warning.code for warning in run.warnings}.isdisjoint(
+        (RECORD_SHORTER, RECORDS_APART)
+    ):
+        return Estimate.null("times_differ", together.method)
+    return missing[0] if missing and metric in _TOGETHER[:2] else together
 
 
 def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
@@ -108,18 +110,18 @@ def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
     """
     if run.kind == "program" and metric == "time_s":
         return parts.time
-    units = [one for one in parts.units("device") if metric in one.figures]
-    found = [one.get(metric) for one in units]
-    known = [one for one in found if one.value is not None]
-    if metric not in _TOGETHER or not found:
+    units = [unit for unit in parts.units("device") if metric in unit.figures]
+    figures = [unit.get(metric) for unit in units]
+    stated = [figure for figure in figures if figure.value is not None]
+    if metric not in _TOGETHER or not figures:
         return ABSENT
     if metric == "time_s":
-        return max(known, key=lambda one: one.value or 0.0, default=found[0])
-    if metric == "power_w" and any(one.code == RECORDS_APART for one in run.warnings):
-        return Estimate.null("times_differ", known[0].method if known else "")
+        return max(stated, key=lambda figure: figure.value or 0.0, default=figures[0])
+    if metric == "power_w" and any(warning.code == RECORDS_APART for warning in run.warnings):
+        return Estimate.null("times_differ", stated[0].method if stated else "")
     energies = [unit.get(_FIRST[0]) for unit in units if unit.get(metric).value is not None]
-    holes = [one.budget.get(HOLES, 0.0) / one.value if one.value else 0.0 for one in energies]
-    return _together(known, holes) if len(known) > 1 else [*known, *found][0]
+    holes = [energy.budget.get(HOLES, 0.0) / energy.value if energy.value else 0.0 for energy in energies]
+    return _together(stated, holes) if len(stated) > 1 else [*stated, *figures][0]
 
 
 def _together(each: Sequence[Estimate], holes_of: Sequence[float]) -> Estimate:
@@ -127,10 +129,10 @@ def _together(each: Sequence[Estimate], holes_of: Sequence[float]) -> Estimate:
 
     ``holes_of`` are the standard uncertainties of holes, as shares of the energies.
     """
-    holes = [share * (one.value or 0.0) for share, one in zip(holes_of, each, strict=True)]
-    found, most, more = total(each), sum(holes), sum(holes) ** 2 - sum(one**2 for one in holes)
-    budget = {cause: most if cause == HOLES else u for cause, u in found.budget.items()}
-    return replace(widened(found, Z95 * math.sqrt(max(more, 0.0))), budget=budget)
+    holes = [share * (figure.value or 0.0) for share, figure in zip(holes_of, each, strict=True)]
+    whole, most, more = total(each), sum(holes), sum(holes) ** 2 - sum(hole**2 for hole in holes)
+    budget = {cause: most if cause == HOLES else u for cause, u in whole.budget.items()}
+    return replace(widened(whole, Z95 * math.sqrt(max(more, 0.0))), budget=budget)
 
 
 def facts_of(run: Run, parts: Parts) -> Facts:
@@ -138,7 +140,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
-    known = {metric: of_known(run, parts, metric) for metric in _TOGETHER}
+    together = {metric: of_known(run, parts, metric) for metric in _TOGETHER}
     times, _ = per_iteration(run, "time_s")
     return Facts(
         checks,
@@ -153,10 +155,10 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         advice_of(run, parts, checks),
         gain_of(run, unstated_pct=0.0) or 0.0,
-        known,
+        together,
         {metric: of_devices(run, parts, metric) for metric in _TOGETHER},
         stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         (float(times.min()), float(times.max())) if parts.get("energy_work_j").value is not None else None,
         frozenset(load.name for load in parts.units("load") if doubts(run, load.name)),
-        _absolute_j(run, parts, known[_FIRST[0]]),
+        _absolute_j(run, parts, together[_FIRST[0]]),
     )

@@ -22,11 +22,10 @@ from jouletrace.arrays import Ints
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.estimate import STATED
-from jouletrace.run.figures import Figures
+from jouletrace.run.figures import Figures, Units
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of, union_ns
 from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
-from jouletrace.run.units import Units
 
 METHOD = "spans"
 
@@ -60,16 +59,16 @@ def add_imported(run: Run, figures: Figures) -> None:
     _keep_stated(run, figures)
     traced = _add_traced(run, figures)
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
-    unread = [one for one in run.devices if one not in powered and no_power_reason(run, one.id) == NO_READING]
+    unread = [info for info in run.devices if info not in powered and no_power_reason(run, info.id) == NO_READING]
     # where another has energy, one with several powers has none without a choice
-    open_choice = [one for one in run.devices if powered and no_power_reason(run, one.id) == WHICH_POWER]
+    open_choice = [info for info in run.devices if powered and no_power_reason(run, info.id) == WHICH_POWER]
     logged = [
-        one
-        for one in run.devices
-        if one in (*powered, *unread, *open_choice) or run.channel(one.id, ENERGY_COUNTER) is not None
+        info
+        for info in run.devices
+        if info in (*powered, *unread, *open_choice) or run.channel(info.id, ENERGY_COUNTER) is not None
     ]
     devices = add_each(run, figures, logged)
-    _warn_of_devices(run, unread, [one for one in powered if not sensor_known(run, one.id)])
+    _warn_of_devices(run, unread, [info for info in powered if not sensor_known(run, info.id)])
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
         difference = figures.get(devices[powered[0].id], "power_difference_w")
@@ -112,8 +111,8 @@ def _add_traced(run: Run, figures: Figures) -> bool:
         return False
     from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
-    found = recorded_of(run, figures)
-    if found.powers is None:
+    recorded = recorded_of(run, figures)
+    if recorded.powers is None:
         remove_recording(run)
         return False
     about = recording_of(run)
@@ -124,7 +123,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     time = Estimate(seconds / iterations, n=iterations, method="trace")
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
     figures.add_energy(MODEL_UNIT, replace(whole, flags=tuple(flags)).scaled(1 / iterations), seconds / iterations)
-    found.add(scaled=False)
+    recorded.add(scaled=False)
     return True
 
 
@@ -184,8 +183,10 @@ def _add_names(
     """A unit for each name by kind and device; returns their ids, and the spans. Those untimed in part have a flag."""
     units, spans = dict[Named, int](), dict[Named, Spans]()
     rows, duration = by_name(timeline, kinds), timeline.end_ns - timeline.start_ns
-    own = _time_launched_in(timeline, duration)
-    seconds = {named: float((own if named[0] == "op" else duration)[some].sum()) / 1e9 for named, some in rows.items()}
+    launched = _time_launched_in(timeline, duration)
+    seconds = {
+        named: float((launched if named[0] == "op" else duration)[some].sum()) / 1e9 for named, some in rows.items()
+    }
     ranges = [(row["name"], id) for id, row in figures.units.rows.items() if row["level"] == "range"]
     count_of = Counter(name for name, _ in ranges)  # the window of a row of results is that row, not a second one
     stated = {name: id for name, id in ranges if count_of[name] == 1}

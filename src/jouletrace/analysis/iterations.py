@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.analysis.latency import FIRST_TOKEN, median
 from jouletrace.analysis.power import energies, join, power_record
 from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.attribution.spans import ALIASED_FROM, SpanEnergies
@@ -19,16 +20,6 @@ from jouletrace.run.spans import spans_of
 
 PHASE = "energy"
 """The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
-
-SEGMENT = "segment"
-"""Variant of the windows of a generation's pieces; their unit says which."""
-
-REGULAR = 0.03
-"""Spread of periods up to which a load is regular, relative.
-
-Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
-seen of a swing averages out from there on.
-"""
 
 _GAP_NS = 1_000_000
 """Shorter than a sample of any sensor's: windows of a load that are so near are one row."""
@@ -40,16 +31,16 @@ Load = tuple[str, int | None]
 class Solved(NamedTuple):
     """Energies of the windows of a load, and of rows of them: a swing hides less in a row than in each window."""
 
-    place: Indices  # in the table, shape (windows,)
+    table_rows: Indices  # in the table, shape (windows,)
     windows: SpanEnergies
     rows: SpanEnergies
     shifted: bool  # each window pauses in between: readings meet all phases (``profiler.passes.shifted``)
 
     def sources(self) -> dict[str, float]:
         """Relative standard uncertainties, by source, of all of its energy: windows that differ don't show them."""
-        known = self.rows.known
-        energy = float(np.sum(self.rows.energy_j[known]))
-        return {source: u / energy for source, u in self.rows.sources(known).items()} if energy else {}
+        with_energy = self.rows.has_energy
+        energy = float(np.sum(self.rows.energy_j[with_energy]))
+        return {source: u / energy for source, u in self.rows.sources(with_energy).items()} if energy else {}
 
     @property
     def flags(self) -> list[str]:
@@ -76,21 +67,21 @@ def fill(run: Run, idle_w: float = 0.0) -> dict[Load, Solved]:
     every, edges = _loads(run), _rows(run)
     bursts, solved = bursts_of(run), dict[Load, Solved]()
     for load in dict.fromkeys(every) if power_record(run, device) is not None else ():
-        place = np.array([i for i, one in enumerate(every) if one == load])
-        mine = edges[np.isin(edges[:, 2], place), :2]
-        spans = np.append(start[place], mine[:, 0]), np.append(end[place], mine[:, 1])
-        period_s = _period_s(run, load, place)
-        found = energies(run, device, *spans, bursts, period_s)
-        parts = np.split(np.arange(len(found)), [len(place)])
-        shifted = bool(np.median((elapsed_s - time_s)[place]) > (period_s or np.inf) / 2)
-        solved[load] = Solved(place, found.some(parts[0]), found.some(parts[1]), shifted)
+        rows = np.array([i for i, other in enumerate(every) if other == load])
+        mine = edges[np.isin(edges[:, 2], rows), :2]
+        spans = np.append(start[rows], mine[:, 0]), np.append(end[rows], mine[:, 1])
+        period_s = _period_s(run, rows)
+        spans_energies = energies(run, device, *spans, bursts, period_s)
+        parts = np.split(np.arange(len(spans_energies)), [len(rows)])
+        shifted = bool(np.median((elapsed_s - time_s)[rows]) > (period_s or np.inf) / 2)
+        solved[load] = Solved(rows, spans_energies.some(parts[0]), spans_energies.some(parts[1]), shifted)
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array(time_s)
     joules, codes = np.full(len(start), np.nan), np.full(len(start), None)
-    for one in solved.values():
-        joules[one.place] = one.windows.energy_j - idle_w * (elapsed_s - time_s)[one.place]
-        both = zip(one.windows.flags, one.windows.reason, strict=True)
-        codes[one.place] = [",".join([*flags, *filter(None, [reason])]) or None for flags, reason in both]
+    for of_load in solved.values():
+        joules[of_load.table_rows] = of_load.windows.energy_j - idle_w * (elapsed_s - time_s)[of_load.table_rows]
+        both = zip(of_load.windows.flags, of_load.windows.reason, strict=True)
+        codes[of_load.table_rows] = [",".join([*flags, *filter(None, [reason])]) or None for flags, reason in both]
     if solved:
         columns |= {"energy_j": pa.array(joules, from_pandas=True), "flags": pa.array(codes, pa.string())}
     for column, channel in (("clock_mhz", "clock_sm_mhz"), ("temperature_c", "temperature_c")):
@@ -149,29 +140,14 @@ def _timed(run: Run) -> list[tuple[int, int]]:
     return list(zip(start[np.append(0, cuts)].tolist(), end[np.append(cuts - 1, -1)].tolist(), strict=True))
 
 
-def _period_s(run: Run, load: Load, place: Indices) -> float | None:
+def _period_s(run: Run, rows: Indices) -> float | None:
     """Seconds after which a load repeats itself: of an iteration, or of the steps that decode its tokens."""
-    table = run.windows.take(place)
+    table = run.windows.take(rows)
     if not pc.fill_null(table["replays"], 0).to_numpy().all():
         return None
-    stated, seconds = run.workload.get("generation"), _seconds(table)
-    if stated is None:
-        return seconds
-    pieces = [*stated["segments"], *stated.get("contexts", [])]
-    if load[0] == SEGMENT:
-        return seconds / next(piece["times"] for piece in pieces if piece["unit"] == load[1])
-    timed = of_variant(run, SEGMENT)
-    forward = {
-        (one["phase"], one["length"]): _seconds(timed.filter(pc.equal(timed["unit"], one["unit"]))) / one["times"]
-        for one in pieces
-    }
-    weight = {(one["phase"], one["length"]): one["weight"] for one in stated["segments"]}
-    decoding = [one for (phase, _), one in forward.items() if phase == "decode" and np.isfinite(one)]
-    # Tokens take longer as the cache grows
-    if not decoding or np.ptp(decoding) / 2 > REGULAR * np.median(decoding):
-        return seconds
-    beside = sum(forward[key] * weight[key] for key in weight if key[0] == "between forwards")
-    return decoding[0] + beside / stated["steps"]
+    seconds, decoded = _seconds(table), (run.workload.get("new_tokens") or 1) - 1
+    first_s = median(run, FIRST_TOKEN).value
+    return seconds if first_s is None or decoded < 2 else (seconds - first_s) / decoded
 
 
 def _seconds(windows: pa.Table) -> float:
@@ -203,8 +179,8 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], Ints]:
     values = [_over_replays(untouched, column) for column in columns]
     if len(flush) == len(untouched) > 0:
         values = [value - _over_replays(flush, column) for value, column in zip(values, columns, strict=True)]
-    known = np.all([np.isfinite(value) for value in values], axis=0)
-    return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
+    whole = np.all([np.isfinite(value) for value in values], axis=0)
+    return [value[whole] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[whole]
 
 
 def powers(joules: Floats, seconds: Floats) -> Floats:
@@ -215,7 +191,7 @@ def powers(joules: Floats, seconds: Floats) -> Floats:
 
 def by_run(values: Floats, block: Ints) -> list[Floats]:
     """Values of windows, those of each run."""
-    return [values[block == one] for one in np.unique(block)]
+    return [values[block == number] for number in np.unique(block)]
 
 
 def scatter(values: Floats, block: Ints) -> float | None:

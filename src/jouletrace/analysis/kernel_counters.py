@@ -65,7 +65,7 @@ _DURATION = KernelCounter("Duration", "time_mean_s", ("duration", "gpu__time_dur
 def shown_readings(counters: pa.Table, shown: Sequence[KernelCounter] = PERCENTAGES) -> tuple[Ints, Floats]:
     """Index in ``shown`` of each reading, -1 for all others, and its value in percent (a time: s); shape (n,) each."""
     (metric, metrics), (unit, units) = (tables.decoded(counters[column]) for column in ("metric", "value_unit"))
-    index = {name: i for i, one in enumerate(shown) for name in one.names}
+    index = {name: i for i, metric in enumerate(shown) for name in metric.names}
     kinds = np.array([index.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)
     factor = np.array([[_factor(name, of) for of in [*units, ""]] for name in [*metrics, ""]])
     value = pc.fill_null(counters["value"], math.nan).to_numpy() * factor[metric, unit]
@@ -116,12 +116,12 @@ def _means(run: Run, row: Ints, unit: Ints, units: int) -> dict[str, tuple[Float
     """
     wanted = (_DURATION, *PERCENTAGES)
     kind, value = shown_readings(run.counters, wanted)
-    found = {}
-    for i, one in enumerate(wanted):
+    means = {}
+    for i, metric in enumerate(wanted):
         rows = np.flatnonzero((row >= 0) & (kind == i))
         _, once = np.unique(row[rows], return_index=True)  # both of ncu's pages, say, have it
         rows = rows[once]
         n = np.bincount(unit[row[rows]], minlength=units)
         total = np.bincount(unit[row[rows]], value[rows], minlength=units)
-        found[one.metric] = np.where(n > 0, total / np.maximum(n, 1), math.nan), n.astype(np.int64)
-    return found
+        means[metric.metric] = np.where(n > 0, total / np.maximum(n, 1), math.nan), n.astype(np.int64)
+    return means

@@ -1,18 +1,23 @@
-"""Powers of the kernels of a recording, with their covariance: by its readings, if these can be trusted."""
+"""The kernels of a recording: when each kind ran, and its power by the readings, if these can be trusted.
+
+Times are those of an iteration in which nothing was repeated, or of a whole program. Powers have their covariance.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
-from jouletrace.analysis.kernel_times import OTHERS, KernelTimes, by_operator
 from jouletrace.analysis.power import known_rate_hz, most_w, no_power_reason, power_record
 from jouletrace.analysis.rules import doubt, says
-from jouletrace.arrays import Floats
-from jouletrace.attribution.activity import Activity
+from jouletrace.arrays import Floats, Ints, Mask
+from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.attribution.checks import (
     OF_PLACE,
     PRIOR_SHARE,
@@ -30,10 +35,14 @@ from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.program import ProgramEnergies, attribute_program
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.division import RESPONSE, Powers
+from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.readings import Readings
+from jouletrace.run.recording_names import IDLE_NAME, recording_of
+from jouletrace.run.spans import union_ns
+from jouletrace.run.tables import UnitRow
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import on_grid
@@ -41,12 +50,18 @@ from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
+_SUMS = (("seconds", "sum"), ("count", "count"))
+"""Columns of a division, and what each is of the seconds of launches."""
+
+MOST_KINDS, OTHERS = 200, Kind("")
+"""Kinds of kernels whose powers are solved for, those with the most time, and the one kind that the others make. In 30
+programs with up to 570 kinds the others take less than 0.1 % of the time."""
+
 READINGS = "noise of the readings"
 """Source of the uncertainty of a kernel's energy, beside ``RESPONSE``."""
 
 _LEAST = 1e-12
 """Least eigenvalue of a correlation of powers, which kinds that always run at once would make 0."""
-
 
 SMALL = 0.01
 """Largest share of busy time without figures."""
@@ -79,6 +94,154 @@ CODES = "not_attributed", "samples_unplaced", "kernels_alike", "powers_doubtful"
 
 _NEAR = 0.1
 """Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """The kernels of a recording.
+
+    Attributes:
+        about: How the recording was made.
+        device: Whose kernels they are.
+        top: Unit of all that ran: the model, or the device where a Run has several.
+        units: Operators, kernels and sites, as stored, by id.
+        start_ns, end_ns: Of each kernel, shape (n,).
+        kind: Index into ``kinds`` of each kernel, shape (n,).
+        parts: What an untouched iteration consists of, by site: rows of ``divided``, with these kinds.
+    """
+
+    about: RecordingFacts
+    device: str
+    top: int
+    units: dict[int, UnitRow]
+    start_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    kinds: tuple[Kind, ...]
+    parts: pa.Table
+
+    def activity(self, origin_ns: int) -> Activity:
+        """The kernels as disjoint intervals, their seconds from ``origin_ns`` on."""
+        return activity_of(self.start_ns, self.end_ns, self.kind, self.kinds, origin_ns)
+
+    @cached_property
+    def total_s(self) -> Floats:
+        """Seconds of each kind in the whole recording, shape (kinds,)."""
+        seconds = (self.end_ns - self.start_ns) / 1e9
+        return np.asarray(np.bincount(self.kind, seconds, len(self.kinds)), np.float64)
+
+    @cached_property
+    def busy_s(self) -> float:
+        """Seconds of an untouched iteration in which at least one kernel runs."""
+        union = union_ns(self.start_ns, self.end_ns)
+        own_s: float = sum(self.parts["seconds"].to_pylist())
+        return own_s * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
+
+
+def times_of(run: Run, about: RecordingFacts | None = None) -> KernelTimes:
+    """The kernels of a Run's recording; of that of one device, where there are several.
+
+    Raises:
+        KeyError: If the Run lacks some of it.
+    """
+    about, activity = recording_of(run) if about is None else about, run.activity
+    device = str(about.get("device") or (run.devices[0].id if run.devices else ""))
+    if len(run.workload.get("recordings", ())) > 1:
+        activity = activity.filter(pc.equal(activity["device"], device))
+    recorded = recorded_units(run)
+    devices = (row["id"] for row in run.units.to_pylist() if row["level"] == "device" and row["module"] == device)
+    top = next((id for id in devices if id in recorded), MODEL_UNIT)
+    units = recorded.get(top, {})
+    start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
+    unit, plain = activity["unit"].to_numpy(), untouched(activity)
+    names: dict[Kind, int] = {}
+    number = dict[int, int]()
+    for row in units.values():
+        if row["level"] == "kernel":
+            number[row["id"]] = names.setdefault(kind_of(row), len(names))
+    ids, where = tables.distinct(unit)
+    kind, kinds = np.array([number[int(id)] for id in ids], np.int64)[where], tuple(names)
+    length = (end - start) / 1e9
+    if len(kinds) > MOST_KINDS:
+        largest = np.argsort(-np.bincount(kind, length, len(kinds)), kind="stable")[:MOST_KINDS]
+        rank = np.full(len(kinds), MOST_KINDS)
+        rank[largest] = np.arange(MOST_KINDS)
+        kind, kinds = rank[kind], (*(kinds[index] for index in largest), OTHERS)
+        number = {id: int(rank[index]) for id, index in number.items()}
+    if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
+        kind, kinds = _part_repeats(kind, kinds, ~plain, length)
+    if "seconds" in about:  # of a whole program, of which a part is analysed
+        rows: list[dict[str, object]] = [
+            {
+                "unit": int(unit),
+                "site": int(site) if site >= 0 else None,
+                "seconds": s,
+                "count": often[0] if often else None,
+            }
+            for unit, site, s, *often in about["seconds"]
+        ]
+        parts = tables.from_rows(rows, "divided")
+    else:
+        timed = activity.select(["unit", "site"]).append_column("seconds", [length]).filter(pa.array(plain))
+        sums = timed.group_by(["unit", "site"], use_threads=False).aggregate([("seconds", "sum"), ("seconds", "count")])
+        each = {name: pc.divide(sums[f"seconds_{of}"], float(about["iterations"])) for name, of in _SUMS}
+        parts = tables.conform(pa.table({"unit": sums["unit"], "site": sums["site"], **each}), "divided")
+    parts = parts.sort_by([("site", "ascending"), ("unit", "ascending")])
+    parts = tables.changed(parts, "kind", [number[id] for id in parts["unit"].to_pylist()])
+    parts = tables.changed(parts, "device", [device] * len(parts))
+    return KernelTimes(about, device, top, units, start, end, kind, kinds, parts)
+
+
+def kind_of(unit: UnitRow) -> Kind:
+    """The kind of a kernel's unit, or of an operator's, which has its own name."""
+    return Kind(unit["name"], f"{unit['op']} {unit['shapes'] or ''}".strip() if unit["op"] else "")
+
+
+def by_operator(kind: Kind) -> str:
+    """Groups kernels by operator, or by name where the operator is unknown."""
+    return kind.operator or kind.name
+
+
+def untouched(activity: pa.Table) -> Mask:
+    """Which kernels of the table ran in iterations as they are, shape (n,).
+
+    Of all others only the power counts, which the column ``copy`` says: in a profile they are repeats in place, in an
+    import they ran outside of iterations.
+    """
+    return np.asarray(~pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False))
+
+
+def recorded_units(run: Run) -> dict[int, dict[int, UnitRow]]:
+    """Operators, kernels and sites by id, for the model and each device below which there are some.
+
+    Pools are left out: what these hold is right below the model, or the device, again.
+    """
+    rows: dict[int | None, UnitRow] = {row["id"]: row for row in run.units.to_pylist()}
+    by_top: dict[int, dict[int, UnitRow]] = {}
+    for row in rows.values():
+        level, named = row["level"], row["op"] or row["name"] == IDLE_NAME
+        if level in ("kernel", "site") or (level == "op" and named):
+            top = _top(row, rows)
+            if level == "op" or (level == "kernel" and not row["op"]):
+                row["parent"] = top
+            by_top.setdefault(top, {})[row["id"]] = row
+    return by_top
+
+
+def _top(row: UnitRow | None, rows: Mapping[int | None, UnitRow]) -> int:
+    """The unit of the device below which a row is; the model if there is none."""
+    while row is not None and row["level"] != "device":
+        row = rows.get(row["parent"])
+    return MODEL_UNIT if row is None else row["id"]
+
+
+def _part_repeats(kind: Ints, kinds: tuple[Kind, ...], repeat: Mask, length: Floats) -> tuple[Ints, tuple[Kind, ...]]:
+    """Repeats of short kernels are kinds of their own: they take most of the time in which these run."""
+    mean = np.bincount(kind, length) / np.maximum(np.bincount(kind), 1)
+    repeated = repeat & (mean <= LONG_S)[kind]
+    some, repeat_of = tables.distinct(kind[repeated])
+    kind[repeated] = len(kinds) + repeat_of
+    return kind, kinds + tuple(replace(kinds[number], repeat=True) for number in some)
 
 
 @dataclass(frozen=True)
@@ -123,10 +286,10 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> RecordedKernels:
     Raises:
         BadInputError: If readings or timeline can't be used: kernels are missing, or in time with the sensor's samples.
     """
-    channel, found, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
+    channel, power, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
     assert channel is not None
-    assert found is not None
-    readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
+    assert power is not None
+    readings = _readings(power[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
     idle_w = IDLE_W if kinds.samples(channel) else readings.rest_w
     if rest.value is not None and rest.half_width is not None:
         idle_w = rest.value, rest.half_width / Z95
@@ -140,7 +303,7 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> RecordedKernels:
             f"kernels run from {activity.begin_s - since:.4g} to {activity.finish_s - since:.4g} s of a recording of "
             f"{until - since:.4g} s: a time of one is damaged"
         )
-    known, sampler = kinds.readings_of(channel), kinds.kind_of(channel).sampler
+    nominal, sampler = kinds.readings_of(channel), kinds.kind_of(channel).sampler
     kernels, used = len(times.start_ns), readings.take(explained(activity, readings))
     enough(activity, len(used), columns=False)
     early = check_traced(kernels, dropped), check_length(activity, used.time_s, LEAD_S)
@@ -150,11 +313,11 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> RecordedKernels:
         fit, failed = locked.fit, next((check for check in asked if not check.passed), None)
         if failed is None:
             used = readings.take(np.searchsorted(readings.time_s, fit.time_s))
-            return RecordedKernels(fit.activity, used, placed(fit, known), idle_w, fit)
-    if failed.code in REFUSED or not known.width_s:
+            return RecordedKernels(fit.activity, used, placed(fit, nominal), idle_w, fit)
+    if failed.code in REFUSED or not nominal.width_s:
         raise BadInputError(doubt([failed]))
     alike = sampler is None or failed.code not in OF_PLACE
-    return RecordedKernels(activity, used, known, idle_w, None, sampler, failed, alike)
+    return RecordedKernels(activity, used, nominal, idle_w, None, sampler, failed, alike)
 
 
 def _trust(checks: Sequence[Outcome]) -> None:
@@ -163,15 +326,17 @@ def _trust(checks: Sequence[Outcome]) -> None:
         raise BadInputError(why)
 
 
-def placed(fit: Fit, known: Response) -> Response:
+def placed(fit: Fit, nominal: Response) -> Response:
     """A sensor's response at its place in time."""
     observer = fit.observer
     if isinstance(observer, Sampled):
-        return Response.sampled(observer.sensor, known.period_s, observer.track.rate_hz)
+        return Response.sampled(observer.sensor, nominal.period_s, observer.track.rate_hz)
     assert isinstance(observer, Averaged)
     late_s = observer.delay_s + observer.sensor.window_s * (1 + observer.stretch) / 2
-    known = known.widened(1 + observer.stretch)
-    return replace(known, delay_s=late_s - known.middle_s, delay_sd_s=min(known.delay_sd_s, _NEAR * known.width_s))
+    nominal = nominal.widened(1 + observer.stretch)
+    return replace(
+        nominal, delay_s=late_s - nominal.middle_s, delay_sd_s=min(nominal.delay_sd_s, _NEAR * nominal.width_s)
+    )
 
 
 def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
@@ -197,7 +362,7 @@ class KernelPowers:
     Attributes:
         recorded: The recording.
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
-        place: Of each kind of the recording in them; those of unknown power are in none.
+        number: Of each kind of the recording in them; those of unknown power are in none.
         rests: Whether the GPU rested in the recording, without which the power of idle isn't known.
         pools: Names of operators whose energies are known together alone.
         possible: The check that the GPU can draw the powers.
@@ -205,7 +370,7 @@ class KernelPowers:
 
     recorded: RecordedKernels
     of_kinds: Powers
-    place: Mapping[int, int]
+    number: Mapping[int, int]
     rests: bool
     pools: Sequence[tuple[str, ...]]
     possible: Outcome
@@ -229,26 +394,26 @@ class KernelPowers:
                 recording = replace(recording, failed=averages, alike=True)
                 rows = recording.rows()
         _trust([check_rest(rows, rest_s)])
-        of_kinds, place = powers_of_kinds(recording, rows, times.total_s, most_w)
+        of_kinds, numbers = powers_of_kinds(recording, rows, times.total_s, most_w)
         groups: dict[str, Floats] = {}
-        for kind, where in place.items():
+        for kind, where in numbers.items():
             group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(of_kinds.watts)))
             group[where] = times.total_s[kind]
         operators = {kind.operator for kind in times.kinds}
-        found = pools(of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
-        several = [names for names in found if len(names) > 1]
-        return cls(recording, of_kinds, place, rest_s > 0, several, check_powers(rows, most_w))
+        pooled = pools(of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
+        several = [names for names in pooled if len(names) > 1]
+        return cls(recording, of_kinds, numbers, rest_s > 0, several, check_powers(rows, most_w))
 
     def numbers(self, kinds: Sequence[int]) -> list[int | None]:
         """Places of kinds in ``of_kinds``, then that of idle; None where the power isn't known."""
-        return [*map(self.place.get, kinds), len(self.of_kinds.watts) - 1 if self.rests else None]
+        return [*map(self.number.get, kinds), len(self.of_kinds.watts) - 1 if self.rests else None]
 
     def seconds(self, edges_s: Floats) -> Floats:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
         activity = self.recorded.activity
         columns = activity.timeline.seconds(edges_s)
         rest = np.diff(edges_s) - columns.sum(axis=1)
-        each = columns @ activity.shares[:, list(self.place)]
+        each = columns @ activity.shares[:, list(self.number)]
         return np.column_stack([each, rest]) / self.of_kinds.own
 
 
@@ -259,35 +424,37 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
-    run.warnings = [one for one in run.warnings if one.code not in CODES or one.where not in ("", times.device)]
+    run.warnings = [
+        warning for warning in run.warnings if warning.code not in CODES or warning.where not in ("", times.device)
+    ]
     name = times.about.get("name") if times.top != MODEL_UNIT else None
     whose = f" of {name}" if name else ""
     try:
-        found = KernelPowers.from_recorded(recorded(run, times, rest), times, most_w(run, times.device))
+        powers = KernelPowers.from_recorded(recorded(run, times, rest), times, most_w(run, times.device))
     except BadInputError as error:
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {error}", where)
         return "not_attributed"
-    _warn(run, found, times, whose)
-    return found
+    _warn(run, powers, times, whose)
+    return powers
 
 
-def _warn(run: Run, found: KernelPowers, times: KernelTimes, whose: str) -> None:
+def _warn(run: Run, powers: KernelPowers, times: KernelTimes, whose: str) -> None:
     """Say what rows of kernels can't state."""
-    if (failed := found.recorded.failed) is not None and found.recorded.alike:
+    if (failed := powers.recorded.failed) is not None and powers.recorded.alike:
         text = f"one kernel's power can't be read apart from another's ({says(failed)})"
         run.warn("kernels_alike", f"{text}: rows{whose} divide what all kernels draw together", times.device)
     elif failed is not None:
         text = f"the times of the sensor's samples aren't known ({says(failed)})"
         run.warn("samples_unplaced", f"{text}: rows{whose} are by readings as averages, and wider", times.device)
     others = times.total_s[times.kinds.index(OTHERS)] / times.total_s.sum() if OTHERS in times.kinds else 0.0
-    if others > SMALL and not found.recorded.alike:
+    if others > SMALL and not powers.recorded.alike:
         solved = sum(not kind.repeat and kind != OTHERS for kind in times.kinds)
         text = f"the {solved} kinds of kernels with the most time have energies{whose}"
         run.warn("too_many_kinds", f"{text}; the others take {others:.0%}", times.device)
-    if not found.possible.passed:
+    if not powers.possible.passed:
         marked = f"rows{whose} that would leave their ± at these limits are marked"
-        run.warn("powers_doubtful", f"{says(found.possible)}: {marked}", times.device)
+        run.warn("powers_doubtful", f"{says(powers.possible)}: {marked}", times.device)
 
 
 def pools(
@@ -378,7 +545,7 @@ def powers_of_kinds(
         causes={READINGS: white @ (left - sensor) @ white.T, RESPONSE: np.eye(len(watts))},
         gained=(PRIOR_SHARE**2 * prior - left) / np.outer(prior_w, prior_w),
     )
-    return powers, {kind: place for place, kind in enumerate(kinds)}
+    return powers, {kind: number for number, kind in enumerate(kinds)}
 
 
 def _root(covariance: Floats) -> Floats:

@@ -19,6 +19,9 @@ MAY_MISS = 0.05
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""
 
+FIRST_TOKEN = "first token"  # no secret
+"""Lane of those that end with the first token."""
+
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NONE = Estimate.null("no_iterations")
 
@@ -42,10 +45,10 @@ def distribution(run: Run) -> dict[str, float | None]:
     values = latencies_s(run) * 1e3
     figures: dict[str, float | None] = dict.fromkeys((*_QUANTILES, "iqr", "mean", "std", "min", "max"))
     if len(values):
-        known = percentiles(run)
-        figures |= {name: one.scaled(1e3).value for name, one in known.items()}
-        if known["p25"].value is not None and known["p75"].value is not None:
-            figures["iqr"] = (known["p75"].value - known["p25"].value) * 1e3
+        quantiles = percentiles(run)
+        figures |= {name: quantile.scaled(1e3).value for name, quantile in quantiles.items()}
+        if quantiles["p25"].value is not None and quantiles["p75"].value is not None:
+            figures["iqr"] = (quantiles["p75"].value - quantiles["p25"].value) * 1e3
         figures |= {"mean": float(np.mean(values)), "min": float(np.min(values)), "max": float(np.max(values))}
     if len(values) > 1:
         figures["std"] = float(np.std(values, ddof=1))
@@ -60,8 +63,8 @@ def percentiles(run: Run) -> dict[str, Estimate]:
 
 def _quartiles(values: Floats, wanted: Mapping[str, float]) -> dict[str, float]:
     """Quantiles by name, and the range between quartiles."""
-    found = dict(zip(wanted, np.quantile(values, list(wanted.values())).tolist(), strict=True))
-    return {**found, "iqr": found["p75"] - found["p25"]}
+    quantiles = dict(zip(wanted, np.quantile(values, list(wanted.values())).tolist(), strict=True))
+    return {**quantiles, "iqr": quantiles["p75"] - quantiles["p25"]}
 
 
 def block_means(run: Run, block: int = 100) -> dict[str, float | None]:

@@ -101,7 +101,8 @@ def _rest_and_work(power: Floats, sides: Sequence[Mask], used_pct: Floats | None
     if rated_w is not None:
         return max(rest_w) < _OF_RATED * rated_w
     return all(
-        one - from_w < _OF_WORK * (work_w - from_w) for one, from_w in zip(rest_w, (0.0, rest_w[0]), strict=False)
+        level_w - from_w < _OF_WORK * (work_w - from_w)
+        for level_w, from_w in zip(rest_w, (0.0, rest_w[0]), strict=False)
     )
 
 
@@ -165,8 +166,8 @@ def _settled(side: Mask, power: Floats, drop: int, gap: float = math.inf) -> Mas
     parts = [slice(first, last) for first, last in inner.tolist() if first < last]
     off = [np.abs(power[part] - np.median(power[part])) for part in parts]
     most = max(_RAMP * SD_OVER_MAD * float(np.median(np.concatenate(off))), _RAMP_W * gap) if off else 0.0
-    for part, own in zip(parts, off, strict=True):
-        settled = part.start + np.flatnonzero(own <= most)
+    for part, off_w in zip(parts, off, strict=True):
+        settled = part.start + np.flatnonzero(off_w <= most)
         if len(settled):
             kept[settled[0] if part.start else 0 : settled[-1] + 1 if part.stop < n else n] = True
     return kept

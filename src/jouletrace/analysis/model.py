@@ -14,8 +14,6 @@ from jouletrace.analysis import latency
 from jouletrace.analysis.between_runs import steady
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.iterations import (
-    Load,
-    Solved,
     by_run,
     fill,
     of_variant,
@@ -48,17 +46,13 @@ SETTLE_S = 0.3
 IDLE_PHASES = {"context_idle": ("context idle before", "context idle after"), "deep_idle": ("deep idle",)}
 
 
-def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
-    """Add the model's row: everything that a profile without further detail states.
-
-    Returns:
-        The energies of windows by load; none without a power record.
-    """
+def add_model(run: Run, figures: Figures) -> None:
+    """Add the model's row: everything that a profile without further detail states."""
     name = run.workload.get("name", "model")
     figures.model(name)
     device = run.devices[0].id if run.devices else ""
     idle = idle_energies(run, device)
-    found = fill(run, idle_level(run, idle, "context_idle").value or 0.0)
+    solved = fill(run, idle_level(run, idle, "context_idle").value or 0.0)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")
     if len(run.windows):
@@ -66,18 +60,31 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     items = run.workload.get("items") or 1
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
-    if not found:
+    tokens = run.workload.get("tokens") if run.workload.get("task") == "generate" else None
+    if tokens:
+        figures.add(MODEL_UNIT, "time_to_first_token_s", latency.median(run, latency.FIRST_TOKEN))
+        figures.add(MODEL_UNIT, "tokens_per_s", inverse(pace).scaled(tokens))
+    if not solved:
         watched = not len(run.windows) and power_record(run, device) is not None
         null = Estimate.null("not_measured" if watched else no_power_reason(run, device), METHOD)
-        for metric in ("energy_total_j", "power_w", *itertools.chain(*map(_of_idle, IDLE_PHASES)), "counter_ratio"):
+        of_tokens = ("energy_per_token_j",) if tokens else ()
+        for metric in (
+            "energy_total_j",
+            *of_tokens,
+            "power_w",
+            *itertools.chain(*map(_of_idle, IDLE_PHASES)),
+            "counter_ratio",
+        ):
             figures.add(MODEL_UNIT, metric, null)
-        return found
-    untouched = [found[load] for load in found if load[0] in ("untouched", "flush")]
-    flags = [*dict.fromkeys(flag for one in untouched for flag in one.flags), *_shortfall(run)]
+        return
+    untouched = [solved[load] for load in solved if load[0] in ("untouched", "flush")]
+    flags = [*dict.fromkeys(flag for load in untouched for flag in load.flags), *_shortfall(run)]
     relative = untouched[0].sources() if untouched else {}
     energy, power = _mean(run, "energy_j"), _power(run)
-    shared, of_power = ({name: u * abs(one.value or 0.0) for name, u in relative.items()} for one in (energy, power))
-    figures.add(MODEL_UNIT, "energy_total_j", _shared(energy, shared), flags)
+    shared, of_power = ({name: u * abs(load.value or 0.0) for name, u in relative.items()} for load in (energy, power))
+    figures.add(MODEL_UNIT, "energy_total_j", energy := _shared(energy, shared), flags)
+    if tokens:
+        figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), flags)
     figures.add(MODEL_UNIT, "power_w", _shared(power, of_power), flags)
     for kind in IDLE_PHASES:
         (level_w, active_j), level = _of_idle(kind), idle_level(run, idle, kind)
@@ -87,7 +94,6 @@ def add_model(run: Run, figures: Figures) -> dict[Load, Solved]:
     figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
-    return found
 
 
 def _of_idle(kind: str) -> tuple[str, str]:
@@ -110,7 +116,7 @@ def _mean_of(run: Run, values: Floats, block: Ints) -> Estimate:
     if len(values) == 0:
         return Estimate.null(_why_none(run), METHOD)
     if len(runs := by_run(values, block)) > 1:
-        return mean_estimate([one.mean() for one in runs], method="runs")
+        return mean_estimate([values.mean() for values in runs], method="runs")
     return two_stage_estimate(values, _first_stage(run, len(values)), METHOD)
 
 
@@ -152,12 +158,12 @@ def _above(run: Run, level: Estimate, excess_w: float) -> tuple[Estimate, float]
     return _mean_of(run, joules - level.value * seconds, block), idle_j
 
 
-def _shared(own: Estimate, shared: Mapping[str, float]) -> Estimate:
+def _shared(mean: Estimate, shared: Mapping[str, float]) -> Estimate:
     """A mean over windows with the interval of their spread and of what they share, by source."""
-    if own.value is None:
-        return own
-    budget = {BETWEEN if own.method == "runs" else SPREAD: standard_error(own)[0], **shared}
-    return replace(widened(own, Z95 * math.hypot(*shared.values())), budget=budget)
+    if mean.value is None:
+        return mean
+    budget = {BETWEEN if mean.method == "runs" else SPREAD: standard_error(mean)[0], **shared}
+    return replace(widened(mean, Z95 * math.hypot(*shared.values())), budget=budget)
 
 
 def inverse(time: Estimate) -> Estimate:
@@ -187,7 +193,9 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
         estimate = Estimate(within * share, None, None, len(values), METHOD)
         figures.add(MODEL_UNIT, f"{name}_spread_within_pct", estimate)
     if len(runs := by_run(values, block)) > 1:
-        between = Estimate(float(np.std([one.mean() for one in runs], ddof=1)) * share, None, None, len(runs), "runs")
+        between = Estimate(
+            float(np.std([values.mean() for values in runs], ddof=1)) * share, None, None, len(runs), "runs"
+        )
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
 
 
@@ -198,10 +206,10 @@ V100s under full load differ by up to 13 %. The interval has half of any differe
 
 def settled(run: Run, device: str) -> tuple[NDArray[np.str_], Ints, Ints]:
     """Names, starts and ends of idle phases without the time in which a device settles, each of shape (m,)."""
-    found, phases = readings(run, device), spans_of(run, "phase")
-    if found is None or not len(found[0]):
+    record_and_response, phases = readings(run, device), spans_of(run, "phase")
+    if record_and_response is None or not len(record_and_response[0]):
         return np.empty(0, str), np.empty(0, np.int64), np.empty(0, np.int64)
-    record, response = found
+    record, response = record_and_response
     settle_ns, last_ns = (round(s * 1e9) for s in (SETTLE_S + response.lasts_s, response.delay_s + response.middle_s))
     shown = np.clip(record.time_ns[[0, -1]] - last_ns, 0, None)
     rows = [
@@ -232,18 +240,18 @@ def idle_level(run: Run, idle: Idle, kind: str) -> Estimate:
         since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
         flagged "stored", or null.
     """
-    found, seconds, phase = idle
-    mine = np.isin(phase, IDLE_PHASES[kind]) & found.known
+    spans, seconds, phase = idle
+    mine = np.isin(phase, IDLE_PHASES[kind]) & spans.has_energy
     if not mine.any():
         return _stored(run) if kind == "deep_idle" else Estimate.null("not_measured", "idle")
     # Each phase counts alike, whatever its pauses are
     per_s = np.stack([mine * (phase == name) / seconds for name in np.unique(phase[mine])])
     per_s /= (per_s > 0).sum(axis=1, keepdims=True)
-    value, low, high = (float(end[0]) for end in found.sums(per_s.mean(axis=0)))
-    apart = float(np.ptp(found.sums(per_s)[0])) / 2
+    value, low, high = (float(end[0]) for end in spans.sums(per_s.mean(axis=0)))
+    apart = float(np.ptp(spans.sums(per_s)[0])) / 2
     half = math.hypot((high - low) / 2, apart)
     codes = {"baseline_drifted": 2 * apart > DRIFTED * value}
-    codes[IMPLAUSIBLE] = any(IMPLAUSIBLE in found.flags[i] for i in np.flatnonzero(mine))
+    codes[IMPLAUSIBLE] = any(IMPLAUSIBLE in spans.flags[i] for i in np.flatnonzero(mine))
     flags = tuple(code for code, holds in codes.items() if holds)
     return Estimate(value, value - half, value + half, int(mine.sum()), "idle", flags=flags)
 

@@ -61,11 +61,11 @@ def add_devices(run: Run, figures: Figures) -> None:
 def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo]) -> dict[str, int]:
     """Add a unit for each of some devices, and warn where one was watched for a shorter time; their ids by device."""
     labels, watched = device_labels(run.devices), dict[str, tuple[int, int]]()
-    units = {one.id: figures.units.add("device", labels[one.id], module=one.id) for one in devices}
+    units = {info.id: figures.units.add("device", labels[info.id], module=info.id) for info in devices}
     for device, unit in units.items():
-        found, missing = readings(run, device), _why_missing(run, device)
-        if found is not None and not missing:
-            watched[labels[device]] = _add_device(run, figures, unit, device, *found)
+        record_and_response, missing = readings(run, device), _why_missing(run, device)
+        if record_and_response is not None and not missing:
+            watched[labels[device]] = _add_device(run, figures, unit, device, *record_and_response)
             continue
         for metric in _LEVELS:
             figures.add(unit, metric, Estimate.null(missing, "record"))
@@ -87,7 +87,7 @@ def _add_device(
     run: Run, figures: Figures, unit: int, device: str, record: Readings, response: Response
 ) -> tuple[int, int]:
     """Add a device's levels, mean power and energy as figures of ``unit``; returns from when to when it was watched."""
-    rated = next((rated_w(one.name) for one in run.devices if one.id == device), None)
+    rated = next((rated_w(info.name) for info in run.devices if info.id == device), None)
     levels = idle_and_working_levels(record, response, _used_pct(run, device, record), rated)
     if levels.resting:
         lower, upper = levels.resting
@@ -124,13 +124,13 @@ def _used_pct(run: Run, device: str, record: Readings) -> Floats | None:
 
 def _why_missing(run: Run, device: str) -> str:
     """Why a device's power record supports no figure; "" where it may."""
-    found = power_record(run, device)
-    if found is None:
+    power = power_record(run, device)
+    if power is None:
         return no_power_reason(run, device)
-    if len(found[0]) < (_LEAST if run.kind == "import" else 2):
-        none = IMPLAUSIBLE if len(found[0].implausible_ns) else "no_samples"
-        return "too_few_values" if run.kind == "import" and len(found[0]) else none
-    return "" if found[0].value.any() else "power_all_zero"
+    if len(power[0]) < (_LEAST if run.kind == "import" else 2):
+        none = IMPLAUSIBLE if len(power[0].implausible_ns) else "no_samples"
+        return "too_few_values" if run.kind == "import" and len(power[0]) else none
+    return "" if power[0].value.any() else "power_all_zero"
 
 
 def _warn_of_shorter(run: Run, seconds: Mapping[str, float], watched: Mapping[str, tuple[int, int]]) -> None:
@@ -142,11 +142,15 @@ def _warn_of_shorter(run: Run, seconds: Mapping[str, float], watched: Mapping[st
     whole = float(edges[:, 1].max() - edges[:, 0].min()) / 1e9 if len(edges) else 0.0
     apart = max((channel.period_s or 0.0 for channel in run.channels if channel.name == POWER), default=0.0)
     longest, lacking = max(seconds.values()), dict[str, float]()
-    for label, own in seconds.items():
-        start, end = watched.get(label, (0, round(1e9 * own)))
+    for label, own_s in seconds.items():
+        start, end = watched.get(label, (0, round(1e9 * own_s)))
         beside = whole - (end - start) / 1e9
-        lacking[label] = max(longest - own, beside if beside > apart else 0.0)
-    said = [f"{seconds_text(one)} of {label}" for label, one in lacking.items() if one > _LACKING * longest]
+        lacking[label] = max(longest - own_s, beside if beside > apart else 0.0)
+    said = [
+        f"{seconds_text(lacking_s)} of {label}"
+        for label, lacking_s in lacking.items()
+        if lacking_s > _LACKING * longest
+    ]
     if said:
         text = f"of {seconds_text(max(longest, whole))} the power records lack {', '.join(said)}"
         common_s = float(edges[:, 1].min() - edges[:, 0].max()) / 1e9 if len(edges) == len(seconds) else longest
@@ -163,20 +167,20 @@ def _energy(
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     There is none between readings of which each is alone.
     """
-    found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
+    span, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
     method = "record" if sensor_known(run, device) else "samples"
-    flags = tuple("holes_bridged" if code == "hole_in_record" else code for code in found.flags[0])
-    if found.reason[0] == "hole_in_record" and record.issues.get("hole", 0) < len(record) - 1:
+    flags = tuple("holes_bridged" if code == "hole_in_record" else code for code in span.flags[0])
+    if span.reason[0] == "hole_in_record" and record.issues.get("hole", 0) < len(record) - 1:
         whole, edges = spliced(record, [start, end])
         # an end within the last hole lies behind all that the one reading after it speaks of
         edges = np.minimum(edges, whole.time_ns[-1] - int((response.delay_s + response.middle_s) * 1e9))
-        found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
+        span = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
         seconds = float(np.diff(edges)[0]) / 1e9
         flags = (*(code for code in flags if code != "holes_bridged"), "covered_alone")
-    energy = found.estimate(n=len(record), method=method)
+    energy = span.estimate(n=len(record), method=method)
     if energy.value is not None and too_short(response.period_s, start, end):
         energy = Estimate.null(TOO_SHORT, method)
-    fails = any(one.code == "power_zero" and one.where == device for one in run.warnings)
+    fails = any(warning.code == "power_zero" and warning.where == device for warning in run.warnings)
     if energy.value is None or (fails and np.mean(record.value == 0) > BLIND):
         # it is all that there is, however long
         slow = run.kind == "import" and energy.reason == TOO_SHORT

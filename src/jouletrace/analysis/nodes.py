@@ -62,11 +62,11 @@ def _add(figures: Figures, unit: int, seconds: Floats, total: Floats) -> None:
 
 def _seconds(spans: pa.Table, whole: pa.Table, units: list[int]) -> Floats:
     """Seconds of each unit in each iteration, shape (units, iterations)."""
-    found = np.zeros((len(units), len(whole)))
+    seconds = np.zeros((len(units), len(whole)))
     executed = spans.filter(pc.equal(spans["kind"], "op"))
-    place = {unit: i for i, unit in enumerate(units)}
+    number = {unit: i for i, unit in enumerate(units)}
     iteration = {id: k for k, id in enumerate(whole["id"].to_pylist())}
-    rows = [place[unit] for unit in executed["unit"].to_pylist()]
+    rows = [number[unit] for unit in executed["unit"].to_pylist()]
     columns = [iteration[parent] for parent in executed["parent"].to_pylist()]
-    np.add.at(found, (rows, columns), (executed["end_ns"].to_numpy() - executed["start_ns"].to_numpy()) / 1e9)
-    return found
+    np.add.at(seconds, (rows, columns), (executed["end_ns"].to_numpy() - executed["start_ns"].to_numpy()) / 1e9)
+    return seconds

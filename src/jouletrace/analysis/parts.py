@@ -1,4 +1,4 @@
-"""Figures of operators, kernels, layers and phases from a traced recording and the power record beside it.
+"""Figures of a program, and of operators, kernels, layers and phases, from a traced recording and its power record.
 
 Time comes from the trace. Power comes from one regression of the readings on the timeline (``attribution``); energies
 are power times time. All are per untouched iteration: repeats of an operator serve only to determine its power.
@@ -15,21 +15,21 @@ import numpy as np
 
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.efficiency import efficiency, formats_of, work_of
-from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import by_operator, kind_of, times_of
+from jouletrace.analysis.kernel_powers import KernelPowers, by_operator, kind_of, powers_of, recorded_units, times_of
+from jouletrace.analysis.power import window_estimate
 from jouletrace.analysis.waveform import table_of
 from jouletrace.arrays import Floats
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, tables
 from jouletrace.run.division import METHOD, Division, tables_of
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
 from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.layers import calls_of, layers_of
 from jouletrace.run.metrics import PROGRAM_TIME
-from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
-from jouletrace.stats.interval import Z95, difference, ratio
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME, SAMPLE_RATE, has_recording
+from jouletrace.stats.interval import Z95, difference, ratio, total
 
 Layer = tuple[str, str | None, bool]
 """A module, the name of one of its calls, and whether it is what it calls itself."""
@@ -73,9 +73,9 @@ class RecordedParts:
         units = self.times.units.values()
         self._work, self._formats = work_of(units), formats_of(units)
         self._best = run.calibration.get(self.times.device, {}).get("rates")
-        found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
-        self.powers: KernelPowers | None = None if isinstance(found, str) else found
-        self.reason = found if isinstance(found, str) else ""
+        powers = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
+        self.powers: KernelPowers | None = None if isinstance(powers, str) else powers
+        self.reason = powers if isinstance(powers, str) else ""
 
     def add(self, *, scaled: bool, whole: Estimate | None = None, whole_s: float | None = None) -> Estimate:
         """Add operators, kernels, phases, layers and checks; the model's own figures are there already.
@@ -159,8 +159,8 @@ class RecordedParts:
         inside = self.division.grouped([self._operator(unit)] for unit in self.division.column("unit"))
         self._pool(inside)
         for unit, seconds in inside.items():
-            known = not self._of(unit, "op") or self._of(unit, "parent") == self.top
-            self._add(unit, seconds, reason="" if known and unit not in self.pooled else "pooled")
+            resolved = not self._of(unit, "op") or self._of(unit, "parent") == self.top
+            self._add(unit, seconds, reason="" if resolved and unit not in self.pooled else "pooled")
 
     def _operator(self, unit: int) -> int:
         """The operator of a kernel, or the kernel itself where it has none."""
@@ -187,16 +187,16 @@ class RecordedParts:
             self._add(unit, seconds, reason="pooled" if self._of(unit, "parent") in self.pooled else "")
 
     def add_phases(self) -> None:
-        """Phases, where an iteration has more than one; those of a generation were measured as such."""
+        """Phases, where an iteration has more than one."""
         inside = self.division.grouped(filter(None, [self._of(unit, "phase")]) for unit in self.division.column("unit"))
-        if len(inside) < 2 or "generation" in self.run.workload:
+        if len(inside) < 2:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
             self._add(self.figures.units.add("phase", phase, self.top, count=1), inside[phase])
 
     def add_layers(self) -> None:
         """Modules and their calls with all that runs in them, and what those that contain others call themselves."""
-        by_phase, units = "generation" in self.run.workload, self.times.units
+        by_phase, units = self.run.workload.get("task") == "generate", self.times.units
         sites = {site: calls_of(units[site], by_phase) for site in self.division.column("site") if site is not None}
         inside = self.division.grouped(layers_of(sites.get(site, ())) for site in self.division.column("site"))
         numbers = defaultdict[str, dict[str, set[str]]](dict)
@@ -204,7 +204,7 @@ class RecordedParts:
             if number is not None and label is not None:
                 numbers[name].setdefault(label, set()).add(number)
         ids: dict[str, int] = {}
-        for name in [name for name, label, own in inside if label is None and not own]:
+        for name in [name for name, label, by_itself in inside if label is None and not by_itself]:
             contains = not np.array_equal(inside[name, None, False], inside.get((name, None, True), 0.0))
             calls = numbers[name]
             count = max(1, len(set[str]().union(*calls.values()) - {"0"}))
@@ -212,8 +212,10 @@ class RecordedParts:
                 "layer", name, ids.get(name.rpartition(".")[0], self.top), module=name, count=count
             )
             self._add_layer(ids[name], inside, (name, None), contains)
-            for label, own in calls.items() if 1 < len(calls) <= _MOST_CALLS else ():
-                unit = self.figures.units.add("layer", f"{name} ({label})", ids[name], module=name, count=len(own))
+            for label, numbers_of in calls.items() if 1 < len(calls) <= _MOST_CALLS else ():
+                unit = self.figures.units.add(
+                    "layer", f"{name} ({label})", ids[name], module=name, count=len(numbers_of)
+                )
                 self._add_layer(unit, inside, (name, label), contains)
 
     def _add_layer(
@@ -221,7 +223,7 @@ class RecordedParts:
     ) -> None:
         self._add(unit, inside[*layer, False])
         if contains and (*layer, True) in inside:
-            self._add(unit, inside[*layer, True], own=True)
+            self._add(unit, inside[*layer, True], by_itself=True)
 
     def add_checks(self, whole: Estimate, flags: list[str], tracing: float) -> Estimate:
         """Add how the parts make the whole, and how well the sensor is understood; returns the energy of the parts.
@@ -251,13 +253,13 @@ class RecordedParts:
             self.figures.add(self.top, name, Estimate(value, None, None, len(recorded.readings), METHOD))
         return parts
 
-    def _add(self, unit: int, seconds: Floats, *, reason: str = "", own: bool = False) -> None:
+    def _add(self, unit: int, seconds: Floats, *, reason: str = "", by_itself: bool = False) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         time = Estimate(float(seconds.sum()), None, None, self.times.about["iterations"], "trace")
         stated = Estimate.null(reason, METHOD) if reason else self.division.energy(seconds)
         # while several kernels run, they share the energy equally
         energy, flags = replace(stated, budget={}), stated.flags
-        if own:
+        if by_itself:
             self.figures.add(unit, "energy_own_j", energy, flags)
             self.figures.add(unit, "time_own_s", time)
             return
@@ -276,3 +278,74 @@ class RecordedParts:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
         elif self.reason and self.whole_time.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.whole_time.value), flags)
+
+
+def add_program(run: Run, figures: Figures) -> None:
+    """Add the figures of the program, of its devices where there are several, and of its parts."""
+    recordings = run.workload.get("recordings", [])
+    name = str(run.workload.get("name", "program"))
+    figures.model(name)
+    edges = run.spans.filter(np.array([kind == "phase" for kind in run.spans["kind"].to_pylist()], bool)).to_pylist()
+    span = next((row for row in edges if row["name"] == "program"), None)
+    if span is None:
+        return
+    begin, end = int(span["start_ns"]), int(span["end_ns"])
+    seconds = (end - begin) / 1e9
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
+    whole = [window_estimate(run, device.id, begin, end) for device in gpus]
+    energy = whole[0] if len(whole) == 1 else total(whole)
+    figures.add(MODEL_UNIT, PROGRAM_TIME, Estimate(seconds, None, None, 1, "clock"))
+    figures.add_energy(MODEL_UNIT, energy, seconds)
+    if (steps := run.workload.get("steps")) and steps["calls"] > 1:
+        figures.add(MODEL_UNIT, "energy_per_step_j", replace(energy, budget={}).scaled(1 / steps["calls"]))
+    device_units = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
+    figures.units.after(device_units.values())
+    for rows in recorded_units(run).values():
+        figures.units.keep(rows.values())
+
+    def add_device(device: DeviceInfo, name: str, energy: Estimate, whole: float | None) -> None:
+        unit = figures.units.add("device", name, id=device_units.get(device.id), module=device.id)
+        figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+        figures.add_energy(unit, energy, seconds, whole)
+
+    if len(gpus) > 1:
+        names = {recording["device"]: f"{recording['name']}: " for recording in recordings if "name" in recording}
+        for device, energy_of_device in zip(gpus, whole, strict=True):
+            add_device(device, f"{names.get(device.id, '')}{device.name}", energy_of_device, energy.value)
+    added = [_add_parts(run, figures, about, begin, end) for about in recordings] if has_recording(run) else []
+    if len(gpus) > 1 and added:
+        traced = {about.get("device") for about in recordings}
+        for device, energy_of_device in zip(gpus, whole, strict=True):
+            if device.id not in traced and energy_of_device.value and energy.value:
+                share = 100 * energy_of_device.value / energy.value
+                run.warn("kernels_not_recorded", f"no kernels were recorded of {share:.0f} % of the energy", device.id)
+        parts, wholes = (total(side) for side in zip(*added, strict=True))
+        figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, added[0][0].method), ["traced_whole"])
+    for device in run.devices if gpus is not run.devices else ():
+        if device.kind == "cpu":  # beside the GPUs, and in no sum
+            add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
+    if any(
+        "start_ns" not in recording for recording in recordings
+    ):  # an old Run without kernels: its phases are what is known
+        phases = {row["id"]: row for row in run.units.to_pylist() if row["level"] == "phase"}
+        figures.units.keep(phases.values())
+        figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
+
+
+def _add_parts(
+    run: Run, figures: Figures, about: RecordingFacts, begin_ns: int, end_ns: int
+) -> tuple[Estimate, Estimate]:
+    """Add what ran on a GPU from its first kernel on, and what was before it, when it draws less without a context.
+
+    Returns:
+        Energy of all parts from the first kernel on, and of the whole of that time, J.
+    """
+    first_ns = about.get("first_ns", about["start_ns"])
+    recorded = recorded_of(run, figures, about)
+    whole = window_estimate(run, recorded.times.device, first_ns, end_ns)
+    parts = recorded.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
+    before, seconds = window_estimate(run, recorded.times.device, begin_ns, first_ns), (first_ns - begin_ns) / 1e9
+    unit = figures.units.add("op", BEFORE, recorded.top, count=1)
+    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add_energy(unit, before, seconds, figures.get(MODEL_UNIT, "energy_total_j").value)
+    return parts, whole

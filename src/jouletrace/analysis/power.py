@@ -48,7 +48,7 @@ def no_power_reason(run: Run, device: str) -> str:
 
 def _about(run: Run, device: str) -> DeviceInfo:
     """The facts of a device; of an unknown one there are none."""
-    return next((one for one in run.devices if one.id == device), DeviceInfo(device, ""))
+    return next((info for info in run.devices if info.id == device), DeviceInfo(device, ""))
 
 
 def tail_s(channel: ChannelInfo) -> float:
@@ -111,14 +111,14 @@ def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
 
     Where the stamps of a sensor lie on a grid, each reading is at the time at which it was taken.
     """
-    channel, found = run.channel(device, POWER), power_record(run, device)
-    if channel is None or found is None:
+    channel, power = run.channel(device, POWER), power_record(run, device)
+    if channel is None or power is None:
         return None
-    record, known = found
-    response = replace(readings_of(channel, known_rate_hz(run, device)), period_s=known.period_s)
-    if not known.stamp_grid or len(record) < 2:
+    record, response_of_kind = power
+    response = replace(readings_of(channel, known_rate_hz(run, device)), period_s=response_of_kind.period_s)
+    if not response_of_kind.stamp_grid or len(record) < 2:
         return record, response
-    return at_slots(record, known.period_s, known.stamp_grid), response
+    return at_slots(record, response_of_kind.period_s, response_of_kind.stamp_grid), response
 
 
 def energies(
@@ -131,18 +131,18 @@ def energies(
     prior: Prior = Prior(),  # noqa: B008  # frozen
 ) -> SpanEnergies:
     """Energies of spans on one device, with arguments of ``span_energies``; none has one without a power record."""
-    found, known = readings(run, device), power_record(run, device)
-    if found is None or known is None:
+    record_and_response, power = readings(run, device), power_record(run, device)
+    if record_and_response is None or power is None:
         return SpanEnergies.none(np.size(start_ns), no_power_reason(run, device))
-    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
-    codes = sensor_flags(known[1])
+    each = span_energies(*record_and_response, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
+    codes = sensor_flags(power[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
 
 
 def sensor_flags(response: StepResponse) -> list[str]:
     """Codes that qualify every energy of a sensor."""
-    own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
-    return [code for code, holds in own.items() if holds]
+    codes = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
+    return [code for code, holds in codes.items() if holds]
 
 
 def most_w(run: Run, device: str) -> float:
@@ -165,10 +165,14 @@ def _oversampled(stamps: Ints, period_s: float) -> bool:
 
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
     """Energy of one block of code in joules; null with the reason where the sensor can't support it."""
-    known, found = readings(run, device), energies(run, device, [start_ns], [end_ns])
-    if known is not None and found.known.all() and too_short(known[1].period_s, start_ns, end_ns):
+    record_and_response, span = readings(run, device), energies(run, device, [start_ns], [end_ns])
+    if (
+        record_and_response is not None
+        and span.has_energy.all()
+        and too_short(record_and_response[1].period_s, start_ns, end_ns)
+    ):
         return Estimate.null(TOO_SHORT, "window")
-    return replace(found.estimate(method="window"), flags=())
+    return replace(span.estimate(method="window"), flags=())
 
 
 def too_short(period_s: float, start_ns: int, end_ns: int) -> bool:

@@ -63,8 +63,8 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
         of_all = Estimate(seconds, seconds, seconds, each.n, each.method)
         figures.add_each(unit, dict(zip(_TIMES, (of_all, _alike(each)), strict=True)), flags)
         energy = _of_devices(energies.get(path, []))
-        known = path in aliased and energy.each.value is not None
-        flags += [*energy.each.flags, *([ALIASED] if known else [])]
+        is_aliased = path in aliased and energy.each.value is not None
+        flags += [*energy.each.flags, *([ALIASED] if is_aliased else [])]
         both = (replace(energy.total, flags=()), _alike(replace(energy.each, flags=())))
         figures.add_each(unit, dict(zip(_ENERGIES, both, strict=True)), flags)
     return units
@@ -108,15 +108,15 @@ def _marked(run: Run) -> list[PathSpans]:
     # By path, and in each by start.
     order = np.lexsort((start, which))
     edges = np.searchsorted(which[order], np.arange(len(paths) + 1))
-    found, first = [], dict[Path, int]()
+    ranges, first = [], dict[Path, int]()
     for number, path in enumerate(paths):
         rows = order[edges[number] : edges[number + 1]]
         first[path] = int(start[rows[0]])
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
-        own = vars(marked.take(rows))
-        found.append(PathSpans(**own, path=path, steps=bool(steps[number]), crossed=bool(crossed[number])))
-    ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
-    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), first[spans.path]))
+        columns = vars(marked.take(rows))
+        ranges.append(PathSpans(**columns, path=path, steps=bool(steps[number]), crossed=bool(crossed[number])))
+    ranks = {member["name"]: rank for rank, member in enumerate(run.settings.get("ranks", ()))}
+    return sorted(ranges, key=lambda spans: (ranks.get(spans.path[0], -1), first[spans.path]))
 
 
 def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, Indices]:
@@ -133,8 +133,8 @@ def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, Indices]:
         outer = np.where(above[here] < 0, -1, which[above[here]])
         distinct, number = np.unique((outer + 1) * len(labels) + label[here] % len(labels), return_inverse=True)
         which[here] = len(paths) + number.reshape(-1)
-        for around, own in zip(*(part.tolist() for part in np.divmod(distinct, len(labels))), strict=True):
-            paths.append((*(paths[around - 1] if around else ()), labels[own]))
+        for around, label_of in zip(*(part.tolist() for part in np.divmod(distinct, len(labels))), strict=True):
+            paths.append((*(paths[around - 1] if around else ()), labels[label_of]))
         first = np.searchsorted(above[inner], here, side="left")
         last = np.searchsorted(above[inner], here, side="right")
         here = inner[_ranges_of(first, last)]
@@ -170,19 +170,19 @@ def _time(spans: PathSpans) -> Estimate:
 
 def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Energy]]:
     """Energies by path, of each of its devices. Where readings lack some, all are as many times the mean of others."""
-    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Energy]]()
+    of, of_path = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Energy]]()
     for device in dict.fromkeys(device for devices in of.values() for device in devices):
         mine = [spans for spans in marked if device in of[spans.path]]
         steps, around = [spans.steps for spans in mine], [spans.path[:-1] for spans in mine]
         for spans, energy in zip(mine, energies_by_name(run, device, mine, steps, around), strict=True):
             of_all = energy.each.scaled(len(spans)) if energy.total.value is None else energy.total
-            found.setdefault(spans.path, []).append(energy._replace(total=of_all))
-    return found
+            of_path.setdefault(spans.path, []).append(energy._replace(total=of_all))
+    return of_path
 
 
 def _of_devices(energies: Sequence[Energy]) -> Energy:
     """The sum over devices."""
-    return energies[0] if len(energies) == 1 else Energy(*(total([one[k] for one in energies]) for k in range(2)))
+    return energies[0] if len(energies) == 1 else Energy(*(total([energy[k] for energy in energies]) for k in range(2)))
 
 
 def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
@@ -202,13 +202,13 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> No
     together: dict[Path, RangeUnit] = {}
     for path in paths:
         of = [units[name, *path] for name in names]
-        counts = {one.spans for one in of}
+        counts = {range_unit.spans for range_unit in of}
         unit = _unit(figures, together, path, max(counts), "all ranks")
-        found = {
-            metric: total([figures.get(one.id, metric) for one in of], method=OF_RANKS)
+        figures_of = {
+            metric: total([figures.get(range_unit.id, metric) for range_unit in of], method=OF_RANKS)
             for metric in (*_TIMES, *_ENERGIES)
         }
-        flags = [*found[_ENERGIES[1]].flags, *(["counts_differ"] if len(counts) > 1 else [])]
-        found |= {metric: found[metric].scaled(1 / len(of)) for metric in _TIMES}
-        found |= dict.fromkeys(_ENERGIES, Estimate.null("ranks_share_device", OF_RANKS)) if shared else {}
-        figures.add_each(unit, found, flags)
+        flags = [*figures_of[_ENERGIES[1]].flags, *(["counts_differ"] if len(counts) > 1 else [])]
+        figures_of |= {metric: figures_of[metric].scaled(1 / len(of)) for metric in _TIMES}
+        figures_of |= dict.fromkeys(_ENERGIES, Estimate.null("ranks_share_device", OF_RANKS)) if shared else {}
+        figures.add_each(unit, figures_of, flags)

@@ -1,6 +1,6 @@
 """The check that each code of a Run (of a warning, a flag, a missing figure) fails, and how much that counts.
 
-Words for codes, and what to do about them, are in ``report.reasons``.
+Words for codes, and what to do about them, are in ``words.reasons``.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def says(outcome: Outcome) -> str:
 
 def doubt(outcomes: Sequence[Outcome]) -> str:
     """Why rows of kernels can't be trusted, after what to do: of the first check that failed; "" if none did."""
-    failed = next((one for one in outcomes if not one.passed), None)
+    failed = next((outcome for outcome in outcomes if not outcome.passed), None)
     return f"{_worded(failed, ATTRIBUTION[failed.code].advice)}: {says(failed)}" if failed else ""
 
 

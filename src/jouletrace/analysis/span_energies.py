@@ -58,7 +58,7 @@ class Energy(NamedTuple):
 
     def flagged(self, codes: Iterable[str]) -> Energy:
         """The same with more flags."""
-        return Energy(*(replace(one, flags=(*one.flags, *codes)) for one in self))
+        return Energy(*(replace(estimate, flags=(*estimate.flags, *codes)) for estimate in self))
 
 
 def _none(reason: str) -> Energy:
@@ -77,10 +77,10 @@ def energies_by_name(
         steps: Whether those of a name are steps, which may follow one another without a gap.
         siblings: Of each name, equal for those that run in turns, such as ranges in the same one.
     """
-    found = readings(run, device)
-    if found is None or len(found[0]) < 2:
+    record_and_response = readings(run, device)
+    if record_and_response is None or len(record_and_response[0]) < 2:
         return [_none(str(energies(run, device, [0], [1]).reason[0]))] * len(names)
-    period_s = found[1].period_s
+    period_s = record_and_response[1].period_s
     order = np.argsort([-float(spans.seconds.sum()) for spans in names], kind="stable").tolist()
     given = dict.fromkeys(order[_MOST_NAMES:], _none("too_many_names"))
     pieces, repeating = {}, dict[Hashable, list[int]]()
@@ -127,8 +127,8 @@ class _Pieces(NamedTuple):
         rows_ns = np.stack([spans.start_ns[first], spans.end_ns[last - 1]], axis=1)
         length_ns, since_ns = np.diff(rows_ns)[:, 0], (spans.start_ns + spans.end_ns) / 2 - rows_ns[row, 0]
         many = np.maximum(length_ns / 1e9 // max(_LONG * period_s, float(spans.seconds.sum()) / _BLOCKS), 1)
-        place = (since_ns / length_ns[row] * many[row]).astype(np.int64)
-        begins = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(place, prepend=-1) != 0))
+        block = (since_ns / length_ns[row] * many[row]).astype(np.int64)
+        begins = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(block, prepend=-1) != 0))
         ends = np.append(begins[1:], len(spans))
         return cls(spans.start_ns[begins], spans.end_ns[ends - 1], ends - begins, rows_ns, len(spans))
 
@@ -154,48 +154,53 @@ def _follow(spans: Spans) -> Mask:
 
 
 def _record(run: Run, device: str) -> tuple[Readings, Response]:
-    found = readings(run, device)
-    assert found is not None
-    return found
+    record_and_response = readings(run, device)
+    assert record_and_response is not None
+    return record_and_response
 
 
 def _followed(run: Run, device: str, pieces: Sequence[_Pieces]) -> Iterator[Energy]:
     """Energies of what the sensor follows, by one solve."""
     record, response = _record(run, device)
-    windows = [*pieces, *(one.rows for one in pieces)]
-    of = np.repeat(np.arange(len(windows)), [len(one.each) for one in windows])
+    windows = [*pieces, *(piece.rows for piece in pieces)]
+    of = np.repeat(np.arange(len(windows)), [len(window.each) for window in windows])
     start, end, count = (
         np.concatenate(column) for column in zip(*((p.start_ns, p.end_ns, p.each) for p in windows), strict=True)
     )
     # Shorter than an update, whatever the readings around it say, could be lost in one of them
-    long, plain = end - start >= response.period_s * 1e9, all(len(one.bursts_ns) == len(one.each) for one in pieces)
+    long, plain = (
+        end - start >= response.period_s * 1e9,
+        all(len(piece.bursts_ns) == len(piece.each) for piece in pieces),
+    )
     away = (start < record.time_ns[0]) | (end > record.time_ns[-1])
     reasons = np.where(away, "outside_record", "sensor_too_slow").astype(object)
-    bursts_ns = None if plain else np.concatenate([one.bursts_ns for one in pieces])
-    found = energies(run, device, start[long], end[long], bursts_ns)
-    reasons[long] = found.reason
-    for number, one in enumerate(pieces):
+    bursts_ns = None if plain else np.concatenate([piece.bursts_ns for piece in pieces])
+    solved = energies(run, device, start[long], end[long], bursts_ns)
+    reasons[long] = solved.reason
+    for number, piece in enumerate(pieces):
         mine = of == number
         why = [reason for reason in reasons[mine] if reason]
-        if len(why) == len(one.each) or 2 * sum(reason not in _BLIND for reason in why) >= len(one.each):
+        if len(why) == len(piece.each) or 2 * sum(reason not in _BLIND for reason in why) >= len(piece.each):
             yield _none(max(sorted(set(why)), key=why.count))  # most aren't like the others
             continue
-        known = mine[long] & found.known
-        ones = count[long][known].astype(np.float64)
-        together = replace(found.estimate(known / ones.sum(), 1, TOGETHER if len(ones) > 1 else "windows"), budget={})
+        solved_here = mine[long] & solved.has_energy
+        ones = count[long][solved_here].astype(np.float64)
+        together = replace(
+            solved.estimate(solved_here / ones.sum(), 1, TOGETHER if len(ones) > 1 else "windows"), budget={}
+        )
         each = together
         if len(ones) >= LEAST_OF_MEAN:
             sd_j = (together.half_width or 0.0) / Z95
-            each = mean_estimate(found.energy_j[known] / ones, ones, correlated=True, common_sd=sd_j)
+            each = mean_estimate(solved.energy_j[solved_here] / ones, ones, correlated=True, common_sd=sd_j)
         if why:  # a sum that leaves some out would be a quiet wrong number
             yield Energy(_none(max(sorted(set(why)), key=why.count)).total, each).flagged(
                 [*together.flags, "windows_left_out"]
             )
         else:
-            whole = (together if count[mine].sum() == one.of else each).scaled(one.of)
+            whole = (together if count[mine].sum() == piece.of else each).scaled(piece.of)
             rows = of == number + len(pieces)
             if rows.any() and all(reason is None for reason in reasons[rows]):
-                whole = replace(found.estimate(rows[long].astype(float), 1), budget={})
+                whole = replace(solved.estimate(rows[long].astype(float), 1), budget={})
             total = replace(whole, method=METHOD)
             yield Energy(replace(total, flags=()), replace(each, flags=())).flagged(together.flags)
 
@@ -215,10 +220,10 @@ def _repeated(run: Run, device: str, names: Sequence[Spans]) -> Iterator[Energy]
         kind = np.searchsorted(there, code[inside])
         from jouletrace.attribution.short_spans import short_span_energies  # scipy takes half a second to import
 
-        found = short_span_energies(record, response, start[inside], end[inside], kind)
-        means |= zip(there.tolist(), found, strict=True)
-    known = power_record(run, device)
-    flags = [*(sensor_flags(known[1]) if known else []), *record.flags]
+        estimates = short_span_energies(record, response, start[inside], end[inside], kind)
+        means |= zip(there.tolist(), estimates, strict=True)
+    power = power_record(run, device)
+    flags = [*(sensor_flags(power[1]) if power else []), *record.flags]
     if record.hole_seconds(start.min(), end.max()) > 0:
         flags.append("hole_in_record")
     for number, spans in enumerate(names):
@@ -238,12 +243,12 @@ def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:
     powered = [info for info in run.devices if power_record(run, info.id) is not None]
     if any(info.id == device for info in powered):
         return device, []
-    own = next((info for info in run.devices if info.id == device), None)
-    if own is not None:
+    wanted = next((info for info in run.devices if info.id == device), None)
+    if wanted is not None:
         for info in powered:
-            if own.pci_bus and info.pci_bus and own.pci_bus.lower()[-12:] == info.pci_bus.lower()[-12:]:
+            if wanted.pci_bus and info.pci_bus and wanted.pci_bus.lower()[-12:] == info.pci_bus.lower()[-12:]:
                 return info.id, []
-        alike = [info for info in powered if own.index is not None and info.index == own.index]
+        alike = [info for info in powered if wanted.index is not None and info.index == wanted.index]
         if len(alike) == 1:
             return alike[0].id, []
     if len(powered) == 1 and run.remember("spans", "devices", _count_devices) <= 1:
@@ -265,8 +270,8 @@ def add_energies(run: Run, figures: Figures, units: Mapping[Named, int], spans: 
         source, flags = power_device(run, device or None)
         kinds = [kind for kind, _, _ in names]
         steps = [kind == "iteration" for kind in kinds]
-        found = energies_by_name(run, source or device, list(names.values()), steps, kinds)
-        for named, energy in zip(names, found, strict=True):
+        energies_of = energies_by_name(run, source or device, list(names.values()), steps, kinds)
+        for named, energy in zip(names, energies_of, strict=True):
             total, each = energy.flagged(flags)
             figures.add(units[named], "energy_total_j", total)
             figures.add(units[named], "energy_each_j", each)
@@ -281,8 +286,8 @@ def by_name(spans: Spans, kinds: Collection[str]) -> dict[Named, Ints]:
     order = order[spans.those("kind", kinds)[order]]
     groups = np.split(order, np.flatnonzero((np.diff(keys[:, order]) != 0).any(axis=0)) + 1) if len(order) else []
     columns = [(getattr(spans, column), [*spans.texts[column], ""]) for column in ("kind", "name", "device")]
-    found = dict[Named, Ints]()
+    places_of = dict[Named, Ints]()
     for rows in groups:
         kind, named, device = (words[codes[rows[0]]] for codes, words in columns)
-        found[kind, named, device] = rows
-    return found
+        places_of[kind, named, device] = rows
+    return places_of

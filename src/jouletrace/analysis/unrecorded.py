@@ -64,10 +64,10 @@ def launches_of(spans: pa.Table, kind: str = "kernel") -> Launches:
     calls, work = (spans.filter(pick(spans["kind"], "launch")) for pick in (pc.equal, pc.not_equal))
     (name, names), (lane, lanes) = tables.decoded(calls["name"]), tables.decoded(calls["lane"])
     start, end, id = (pc.fill_null(calls[column], -1).to_numpy() for column in ("start_ns", "end_ns", "correlation"))
-    own = pc.filter(work["correlation"], pc.equal(work["kind"], kind))
+    of_work = pc.filter(work["correlation"], pc.equal(work["kind"], kind))
     launching = np.array([bool(_CALLS[kind].search(text)) for text in names], bool)[name]
     launching &= (kind == "kernel") | (end - start >= _SUBMITS_NS)
-    row = np.flatnonzero(launching & ((id > 0) | (len(own) == 0)))
+    row = np.flatnonzero(launching & ((id > 0) | (len(of_work) == 0)))
     if not len(row):
         return Launches(0, 0, at_ends=False)
     keys, key = tables.distinct(np.where(id > 0, id, -1 - np.arange(len(id)))[row])
@@ -80,7 +80,7 @@ def launches_of(spans: pa.Table, kind: str = "kernel") -> Launches:
     first[key[::-1]] = start[row[::-1]]
     captured = lost * _in_capture(first, start, name, names)
     lost -= captured
-    missing = max(int(lost.sum()) - own.null_count, 0)
+    missing = max(int(lost.sum()) - of_work.null_count, 0)
     edge = _END * np.ptp(first)
     inside = (first > first.min() + edge) & (first < first.max() - edge)
     return Launches(int(launches.sum() - captured.sum()), missing, at_ends=not (lost[inside] > 0).any())

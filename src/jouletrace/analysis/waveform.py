@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.kernel_powers import KernelPowers
-from jouletrace.analysis.kernel_times import untouched
+from jouletrace.analysis.kernel_powers import KernelPowers, untouched
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.run import Run, tables
 
@@ -36,14 +35,14 @@ class Waveform:
     kernels: pa.Table  # rows of ``Run.activity`` that begin in the iteration, by start, with their columns
 
     @property
-    def known(self) -> Mask:
+    def has_power(self) -> Mask:
         """Which bins have a power; shape (n,)."""
         return np.asarray(np.abs([self.power_w, self.low_w, self.high_w]).max(axis=0) < MOST_W)
 
     @property
     def energy_j(self) -> float:
         """Energy of the bins whose power is known."""
-        return float(np.where(self.known, self.power_w, 0.0) @ np.diff(self.edges_ns) / 1e9)
+        return float(np.where(self.has_power, self.power_w, 0.0) @ np.diff(self.edges_ns) / 1e9)
 
 
 def waveform_of(run: Run) -> Waveform | None:
@@ -64,18 +63,18 @@ def table_of(run: Run, powers: KernelPowers, iterations: int) -> pa.Table:
     A bin's power is known where the readings determine that of its kernels, or the GPU rests: what it draws then is
     known beforehand.
     """
-    found = typical(run, iterations)
-    if found is None:
+    edges_ns = typical(run, iterations)
+    if edges_ns is None:
         return tables.empty("waveform")
-    edges = edges_of(*found)
+    edges = edges_of(*edges_ns)
     start, end = edges[:-1], edges[1:]
     energies = powers.recorded.rows(np.stack([start, end], axis=1)).energies
     bins = np.eye(energies.mean_j.shape[1])[1 : len(edges)]
     watts = [joules / ((end - start) / 1e9) for joules in energies.interval(bins)]
     seconds = powers.seconds((edges - powers.recorded.readings.origin_ns) / 1e9)
-    known = [bool(busy[:-1].sum() < REST * busy.sum()) or powers.of_kinds.resolves(busy) for busy in seconds]
+    resolved = [bool(busy[:-1].sum() < REST * busy.sum()) or powers.of_kinds.resolves(busy) for busy in seconds]
     columns = dict(zip(("power_w", "low_w", "high_w"), watts, strict=True))
-    stated = {name: pa.array(values, mask=~np.array(known)) for name, values in columns.items()}
+    stated = {name: pa.array(values, mask=~np.array(resolved)) for name, values in columns.items()}
     return tables.conform(pa.table({"start_ns": start, "end_ns": end, **stated}), "waveform")
 
 
@@ -89,14 +88,14 @@ def typical(run: Run, iterations: int) -> tuple[int, int] | None:
     start, unit = activity["start_ns"].to_numpy(), activity["unit"].to_numpy()
     site = pc.fill_null(activity["site"], -1).to_numpy()
     plain = untouched(activity)
-    own = np.flatnonzero(plain)
-    _, call = tables.distinct(unit[own] * (int(site.max(initial=0)) + 2) + site[own] + 1)
+    plain_rows = np.flatnonzero(plain)
+    _, call = tables.distinct(unit[plain_rows] * (int(site.max(initial=0)) + 2) + site[plain_rows] + 1)
     count = np.bincount(call)
     regular = np.flatnonzero((count > 0) & (count % max(iterations, 1) == 0))
     if not len(regular):
         return None
     leading = call[np.argmax(np.isin(call, regular))]
-    begins = own[call == leading][:: int(count[leading]) // max(iterations, 1)]
+    begins = plain_rows[call == leading][:: int(count[leading]) // max(iterations, 1)]
     repeated = np.append(0, np.cumsum(~plain))
     whole = [(int(start[a]), int(start[b])) for a, b in pairwise(begins.tolist()) if repeated[a] == repeated[b]]
     whole = sorted((edges for edges in whole if edges[1] > edges[0]), key=lambda edges: edges[1] - edges[0])

@@ -82,10 +82,10 @@ def _add_whole(figures: Figures, blocks: _Blocks, drawn: Sequence[Estimate], sha
     work, seconds = float(blocks.done.sum()), float(blocks.end_ns[-1] - blocks.start_ns[0]) / 1e9
     figures.add(MODEL_UNIT, "work_done", _exact(work), flags)
     figures.add(MODEL_UNIT, "work_per_s", Estimate(work / seconds, n=len(drawn), method=METHOD), flags)
-    kept = np.array([one.value is not None for one in drawn])
+    kept = np.array([energy.value is not None for energy in drawn])
     per = Estimate.null(drawn[0].reason or "no_value", METHOD)
     if kept.any():
-        energy = np.array([one.value for one in drawn if one.value is not None])
+        energy = np.array([figure.value for figure in drawn if figure.value is not None])
         per = ratio_of_sums(energy, blocks.done[kept], float(np.sum(shared_sd[kept])))
         flags += [] if kept.all() else ["windows_left_out"]
     few = ["few_windows"] if per.value is not None and per.low is None else []
@@ -132,8 +132,8 @@ def _blocks(run: Run) -> _Blocks | str:
     if len(at) < 2:
         return "work_read_once"
     # Rows that a crash cut off lack what came last; a reading's rows have one stamp.
-    known = (dict(zip(*(part.tolist() for part in run.series(device, name)), strict=True)) for name in _BESIDE)
-    resets, took = (np.array([one.get(stamp, 0.0) for stamp in time[at].tolist()]) for one in known)
+    beside = (dict(zip(*(part.tolist() for part in run.series(device, name)), strict=True)) for name in _BESIDE)
+    resets, took = (np.array([values.get(stamp, 0.0) for stamp in time[at].tolist()]) for values in beside)
     edge = np.hypot(took[:-1], took[1:]) / math.sqrt(12)
     return _Blocks(time[at[:-1]], time[at[1:]], np.diff(done[at]), edge, np.diff(resets) > 0)
 
@@ -151,16 +151,18 @@ def _energies(run: Run, blocks: _Blocks) -> tuple[list[Estimate], Floats]:
     Inner edges cancel in a sum of blocks: of their lengths the ends alone are left open.
     """
     k = len(blocks.done)
-    found = [energies(run, device.id, blocks.start_ns, blocks.end_ns) for device in run.devices]
-    each = [total([one.estimate(np.arange(k) == i) for one in found], method=METHOD) for i in range(k)]
-    edge_j = np.array([one.value or 0.0 for one in each]) / np.maximum(blocks.seconds, 1e-9) * blocks.edge_s
+    spans = [energies(run, device.id, blocks.start_ns, blocks.end_ns) for device in run.devices]
+    each = [total([span.estimate(np.arange(k) == i) for span in spans], method=METHOD) for i in range(k)]
+    edge_j = np.array([figure.value or 0.0 for figure in each]) / np.maximum(blocks.seconds, 1e-9) * blocks.edge_s
     shared = [edge_j * np.isin(np.arange(k), [0, k - 1])]
-    for one in found:
-        whole = one.estimate(one.known)  # of which a block has its share by energy
+    for span in spans:
+        whole = span.estimate(span.has_energy)  # of which a block has its share by energy
         if whole.value:
-            shared.append((whole.half_width or 0.0) / Z95 / whole.value * one.energy_j)
-    own = (replace(one, flags=(), budget={}) for one in each)
-    return [widened(one, Z95 * float(u)) for one, u in zip(own, edge_j, strict=True)], np.linalg.norm(shared, axis=0)
+            shared.append((whole.half_width or 0.0) / Z95 / whole.value * span.energy_j)
+    bare = (replace(figure, flags=(), budget={}) for figure in each)
+    return [widened(figure, Z95 * float(u)) for figure, u in zip(bare, edge_j, strict=True)], np.linalg.norm(
+        shared, axis=0
+    )
 
 
 def _exact(value: float) -> Estimate:

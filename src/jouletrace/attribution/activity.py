@@ -67,16 +67,16 @@ class Activity:
     @cached_property
     def shares(self) -> Floats:
         """Share of each kind in the energy of each column, shape (members, kinds): kernels at once share equally."""
-        found = np.zeros((len(self.members), len(self.kinds)))
+        shares = np.zeros((len(self.members), len(self.kinds)))
         for column, members in enumerate(self.members):
-            np.add.at(found[column], list(members), 1 / len(members))  # a kind may overlap itself
-        return found
+            np.add.at(shares[column], list(members), 1 / len(members))  # a kind may overlap itself
+        return shares
 
     @cached_property
     def originals(self) -> tuple[tuple[int, ...], ...]:
         """``members`` with kernels in place of their repeats."""
-        own = {kind: place for place, kind in enumerate(self.kinds) if not kind.repeat}
-        like = [own.get(replace(kind, repeat=False), place) for place, kind in enumerate(self.kinds)]
+        numbers = {kind: number for number, kind in enumerate(self.kinds) if not kind.repeat}
+        like = [numbers.get(replace(kind, repeat=False), number) for number, kind in enumerate(self.kinds)]
         return tuple(tuple(sorted(like[kind] for kind in members)) for members in self.members)
 
     @cached_property
@@ -122,8 +122,8 @@ class Activity:
         )
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
-        place = np.repeat(row * width, count) + self.column[which]
-        table = np.bincount(place, weight * np.repeat(factor, count), rows * width).reshape(rows, width)
+        cell = np.repeat(row * width, count) + self.column[which]
+        table = np.bincount(cell, weight * np.repeat(factor, count), rows * width).reshape(rows, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         return table.astype(float), total, slope
 
@@ -134,7 +134,7 @@ class Activity:
             One for each of these, then other columns, idle, and ``slowness`` while busy.
         """
         numbers: dict[tuple[tuple[int, ...], int], int] = {}
-        like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.originals, self.part, strict=True)])
+        like = np.array([numbers.setdefault(key, len(numbers)) for key in zip(self.originals, self.part, strict=True)])
         column = like[self.column]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
         *shares, slow = self.power(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
@@ -168,7 +168,7 @@ class Activity:
         """Mean over each bin of a regular grid of values, given per interval and 0 between them; each of shape (m,)."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
-        return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
+        return [np.asarray(np.diff(upto) / (edges_s[1] - edges_s[0])) for upto in sums]
 
     def integral(self, at_s: Floats, value: Floats) -> Floats:
         """Integral up to each time of ``value``, given per interval and 0 between them."""
@@ -181,7 +181,7 @@ def _integrals(at: Floats, start: Floats, end: Floats, *values: Floats | Mask) -
         return [np.zeros(len(at)) for _ in values]
     edges = np.column_stack([start, end]).ravel()
     sums = (np.append(0.0, np.cumsum(value * (end - start))) for value in values)
-    return [np.asarray(np.interp(at, edges, np.repeat(one, 2)[1:-1])) for one in sums]
+    return [np.asarray(np.interp(at, edges, np.repeat(total, 2)[1:-1])) for total in sums]
 
 
 def slowness_of(start: Floats, end: Floats, kind: Ints) -> Floats:
@@ -315,15 +315,15 @@ def _disjoint(
     _, seen, which = np.unique(code[several], return_index=True, return_inverse=True)
     most = np.argsort(-np.bincount(which, (right - left)[several]), kind="stable")[:MOST_SETS]
     number = np.full(len(seen), -1)
-    for place in np.sort(most).tolist():
-        middle = ((left + right) / 2)[several][seen[place]]
-        number[place] = len(members)
+    for rank in np.sort(most).tolist():
+        middle = ((left + right) / 2)[several][seen[rank]]
+        number[rank] = len(members)
         members.append(tuple(sorted(kind[(start < middle) & (end > middle)].tolist())))
     column[several] = number[which]
     rare = column < 0
     turns = _in_turns(left[rare], right[rare], size[rare], start, end, kind)
     left, right, column = (
-        np.concatenate([one[~rare], own]) for one, own in zip((left, right, column), turns, strict=True)
+        np.concatenate([whole[~rare], turn]) for whole, turn in zip((left, right, column), turns, strict=True)
     )
     order = np.argsort(left, kind="stable")
     return left[order], right[order], column[order], tuple(members), beside_s

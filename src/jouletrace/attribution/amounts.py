@@ -103,16 +103,16 @@ def attribute_amounts(
     # Its segments have the energy of idle power alone, not that of the swings
     k, energy = chain.energy.shape[1] // 2, np.zeros_like(chain.energy)
     energy[:, [k - 2, 2 * k - 2]] = cuts.h[:, None] / 2
-    chain = replace(chain, energy=energy, own=np.zeros_like(chain.own))
-    found = solve(chain, problem)
-    around = found.left_out()
-    for slope_w in slopes(times_s, timeline, found.unknowns, response).T:
+    chain = replace(chain, energy=energy, own_variance=np.zeros_like(chain.own_variance))
+    solution = solve(chain, problem)
+    around = solution.left_out()
+    for slope_w in slopes(times_s, timeline, solution.unknowns, response).T:
         moved = solve(chain, replace(problem, values_w=slope_w)).unknowns
         around += np.outer(moved, moved)
-    value = _positive(found.mean_j + base_w * rows @ cuts.h, found.covariance)
+    value = _positive(solution.mean_j + base_w * rows @ cuts.h, solution.covariance)
     every = np.column_stack([np.ones(len(shown)), shown])
     residual_w = float(np.sqrt(np.mean((values_w - every @ value) ** 2)))
-    return AmountEnergies(value, found.around(around), every, residual_w)
+    return AmountEnergies(value, solution.around(around), every, residual_w)
 
 
 def _size(columns: Floats) -> Floats:
@@ -129,7 +129,10 @@ def of_known(amounts: Floats, energies_j: Floats) -> tuple[Floats, Floats]:
     size, block = _size(amounts), np.arange(len(amounts)) * BLOCKS // len(amounts)
     scaled = amounts / size
     inverse: Floats = np.asarray(np.linalg.inv(scaled.T @ scaled), np.float64)
-    every = [np.linalg.lstsq(scaled[block != one], energies_j[block != one], rcond=None)[0] for one in range(BLOCKS)]
+    every = [
+        np.linalg.lstsq(scaled[block != left_out], energies_j[block != left_out], rcond=None)[0]
+        for left_out in range(BLOCKS)
+    ]
     away = (np.stack(every) - inverse @ (scaled.T @ energies_j)) / size * jackknife_width(BLOCKS)
     return _positive(inverse @ (scaled.T @ energies_j), inverse) / size, away.T @ away
 

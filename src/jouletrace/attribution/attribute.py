@@ -50,7 +50,7 @@ def attribute(
     prior: Prior = Prior(),  # noqa: B008  # frozen
     period_s: float | None = None,
     times_sd_s: Floats | None = None,
-    known: KnownSegments | None = None,
+    far: KnownSegments | None = None,
 ) -> Energies:
     """Energies of spans from the readings of any sensor.
 
@@ -64,7 +64,7 @@ def attribute(
         prior: What is believed of power.
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
         times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
-        known: Segments far from all edges, whose readings are left out.
+        far: Segments far from all edges, whose readings are left out.
     """
     refuse_unordered(times_s, values_w)
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
@@ -73,17 +73,17 @@ def attribute(
     bursts = spans if bursts is None else np.asarray(bursts, np.float64).reshape(-1, 2)
     refuse_overlapping(bursts)
     if response.windows:  # by their prior alone: power that changes within spans looks like another window
-        more = partial(attribute, bursts=bursts, prior=prior, period_s=period_s, times_sd_s=times_sd_s, known=known)
-        each = [more(times_s, values_w, spans, response=one) for one in response.windows]
-        return joined([replace(one, log_evidence=0.0) for one in each], np.ones(len(each)))
+        more = partial(attribute, bursts=bursts, prior=prior, period_s=period_s, times_sd_s=times_sd_s, far=far)
+        each = [more(times_s, values_w, spans, response=window) for window in response.windows]
+        return joined([replace(energies, log_evidence=0.0) for energies in each], np.ones(len(each)))
     some = slice(None, None, response.stride)
     response = replace(response, period_s=response.period_s * response.stride)
     unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s
     delays = response.delays(float(np.median(np.diff(bursts))))
-    known = known or KnownSegments(np.empty((0, 2)), np.empty(0), np.empty(0))
+    far = far or KnownSegments(np.empty((0, 2)), np.empty(0), np.empty(0))
     readings = times_s[some], values_w[some], unsure_s[some]
-    cases = [_Case.from_readings(readings, spans, bursts, known, one, prior) for one, _ in delays]
-    seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
+    cases = [_Case.from_readings(readings, spans, bursts, far, delayed, prior) for delayed, _ in delays]
+    seem = np.array([case.look.log_evidence for case in cases]) + np.log([weight for _, weight in delays])
     likely = [i for i in np.argsort(-seem).tolist() if seem[i] > seem.max() - _UNLIKELY]
     best = cases[likely[0]].energies(period_s)
     # A delay changes little of what is believed of swings and slow change
@@ -101,8 +101,8 @@ class _Case:
     problem: Problem  # readings and spans, above the base
     base_w: float
     seconds: Floats  # shape (spans,), without what is known
-    known: KnownSegments
-    holds: Floats  # shape (spans, known): 1 where a span holds a known segment
+    far: KnownSegments
+    holds: Floats  # shape (spans, far): 1 where a span holds a known segment
     unsure_s: Floats  # shape (readings,)
     look: Look
 
@@ -112,7 +112,7 @@ class _Case:
         readings: tuple[Floats, Floats, Floats],
         spans: Floats,
         bursts: Floats,
-        known: KnownSegments,
+        far: KnownSegments,
         response: Response,
         prior: Prior,
     ) -> _Case:
@@ -121,12 +121,12 @@ class _Case:
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
         begin_s = met(response.begins(read_s), read_s)
-        spans, bursts, far_s = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts, known.segments_s))
-        known = known._replace(segments_s=far_s)
-        cuts = Cuts.from_readings(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
-        open_, shut = known.segments_s.T
+        spans, bursts, far_s = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts, far.segments_s))
+        far = far._replace(segments_s=far_s)
+        cuts = Cuts.from_readings(read_s, begin_s, np.vstack([spans, far.segments_s]), bursts, step_s)
+        open_, shut = far.segments_s.T
         holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
-        base_w, left = prior.base_w(values_w), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1
+        base_w, left = prior.base_w(values_w), 1 - share_of(cuts.time_s, far.segments_s).sum(axis=0).A1
         cover = csr_matrix(share_of(cuts.time_s, spans).multiply(left))
         # Half of the variance of bursts' levels is in common: what some show counts for those that no window meets
         every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))
@@ -138,7 +138,7 @@ class _Case:
         for _ in range(_SHAPES if response.shape else 0):
             problem = replace(problem, values_w=read_w - unlike(cuts, look.level_w, response))
             look = first_look(cuts, problem, response, prior)
-        return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, known, holds, unsure_s, look)
+        return cls(cuts, response, prior, problem, base_w, cover @ cuts.h, far, holds, unsure_s, look)
 
     def energies(self, period_s: float | None, some: Indices | None = None) -> Energies:
         """Energies under all sizes of swing and slow change, or ``some`` of them."""
@@ -168,8 +168,8 @@ class _Case:
         unseen = replace(unseen, sizes=unseen.sizes[taken])
         tried = [solve(look.chain(self.prior.densities_s[d], slow, local), problem) for d, slow, local, _ in grid]
         result = mixture(tried, np.array([weight for *_, weight in grid]), unseen)
-        more_j = self.base_w * self.seconds + self.holds @ self.known.energies_j
-        covariance = result.covariance + (self.holds * self.known.variance) @ self.holds.T
+        more_j = self.base_w * self.seconds + self.holds @ self.far.energies_j
+        covariance = result.covariance + (self.holds * self.far.variance) @ self.holds.T
         return replace(result, mean_j=result.mean_j + more_j, covariance=covariance)
 
     def _swings(self, swung_w: Floats, period_s: float | None) -> tuple[Floats, Unseen]:
@@ -177,7 +177,7 @@ class _Case:
 
         ``swung_w`` is the power of each burst that may swing, shape (b,). Known segments count to the burst before.
         """
-        cuts, (begin, end) = self.cuts, self.known.segments_s.T
+        cuts, (begin, end) = self.cuts, self.far.segments_s.T
         before = np.maximum(np.searchsorted(cuts.bursts[:, 0], begin, side="right") - 1, 0)
         far = csr_matrix((end - begin, (np.arange(len(begin)), before)), (len(begin), len(cuts.bursts)))
         near = self.problem.spans.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T

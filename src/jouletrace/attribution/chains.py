@@ -36,7 +36,7 @@ class Chain:
     band: Floats  # shape (2k, (n + 1) k): precision of all states, in LAPACK's lower bands
     log_det: float  # logarithm of its determinant
     energy: Floats  # shape (n, 2k): mean energy of a segment by the states beside it, in J per unit of a state
-    own: Floats  # shape (n,): variance of a segment's energy given the states, in J²
+    own_variance: Floats  # shape (n,): variance of a segment's energy given the states, in J²
     seen: Indices  # shape (readings,), distinct: of all states' numbers the one that each reading shows
 
 
@@ -138,8 +138,8 @@ def share_of(time_s: Floats, spans: Floats) -> csr_matrix:
     first, last = (np.minimum(np.searchsorted(time_s, edge), len(time_s) - 1) for edge in spans.T)
     count = np.maximum(last - first, 0)
     start = np.append(0, np.cumsum(count))
-    place = np.arange(start[-1]) - np.repeat(start[:-1] - first, count)
-    return csr_matrix((np.ones(len(place)), place, start), shape=(len(spans), len(time_s) - 1))
+    segment = np.arange(start[-1]) - np.repeat(start[:-1] - first, count)
+    return csr_matrix((np.ones(len(segment)), segment, start), shape=(len(spans), len(time_s) - 1))
 
 
 Equation = tuple[Mapping[int, float | Floats], Floats]
@@ -158,10 +158,10 @@ def precision(first: Floats, *equations: Equation) -> tuple[Floats, float]:
     band[0, :k] = 1 / first
     log_det = -float(np.log(first).sum())
     for coefficients, variance in equations:
-        for i, one in coefficients.items():
+        for i, coefficient in coefficients.items():
             for j, other in coefficients.items():
                 if i >= j:
-                    band[i - j, j : j + n * k : k] += one * other / variance
+                    band[i - j, j : j + n * k : k] += coefficient * other / variance
         log_det -= float(np.log(variance).sum())
     return band, log_det
 

@@ -78,10 +78,10 @@ def trusted(
     or lacks kernels is refused at any rate, and searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Outcome]]] = []
-    known, ranges = Attempts(), list(sensors)
+    earlier, ranges = Attempts(), list(sensors)
     while ranges:
         sensor = ranges.pop(0)
-        for locked in attempts(activity, sensor, readings, known):
+        for locked in attempts(activity, sensor, readings, earlier):
             asked = checks(locked, readings, kernels, dropped)
             passed = all(check.passed for check in asked)
             evidence = locked.search.evidence if locked.search is not None else SURE_EVIDENCE
@@ -91,25 +91,25 @@ def trusted(
             if not all(check.passed for check in asked if check.code in OF_RECORDING):
                 return locked, asked
         if tried[-1][0]:
-            ranges, found = [], locked.search
-            if isinstance(sensor, Sensor) and found and not sensor.aliased and evidence < SURE_EVIDENCE:
-                ranges = [sensor.around(found.rate_hz, aliased=True)]
-    best = max(tried, key=lambda one: one[:2])
+            ranges, searched = [], locked.search
+            if isinstance(sensor, Sensor) and searched and not sensor.aliased and evidence < SURE_EVIDENCE:
+                ranges = [sensor.around(searched.rate_hz, aliased=True)]
+    best = max(tried, key=lambda attempt: attempt[:2])
     return best[2], best[3]
 
 
 def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Attempts | None = None
+    activity: Activity, sensor: Sensor | Means, readings: Readings, earlier: Attempts | None = None
 ) -> Iterator[Lock]:
     """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
 
-    None begins where one did that is ``known``. Args, Raises: As for ``lock``.
+    None begins where one did that is ``earlier``. Args, Raises: As for ``lock``.
     """
-    known = known or Attempts()
+    earlier = earlier or Attempts()
     for inner in (False, True):
-        before = list(known.locks)
-        locked = lock(activity, sensor, readings, inner, known)
-        if any(locked.fit is one.fit for one in before):
+        before = list(earlier.locks)
+        locked = lock(activity, sensor, readings, inner, earlier)
+        if any(locked.fit is old.fit for old in before):
             continue
         yield locked
         if locked.search is None:
@@ -138,10 +138,12 @@ def check_traced(kernels: int, dropped: int) -> Outcome:
 
 def check_lock(lock: Lock) -> Outcome:
     """The check that one sample rate alone fits, by its evidence."""
-    found = lock.search
-    assert found is not None
-    beside = {"residual_w": found.residual_w, "rate_hz": found.rate_hz, "runner_up_w": found.runner_up_w}
-    return Outcome.without_interval("sample_rate", found.evidence >= EVIDENCE, found.evidence, least=EVIDENCE, **beside)
+    searched = lock.search
+    assert searched is not None
+    beside = {"residual_w": searched.residual_w, "rate_hz": searched.rate_hz, "runner_up_w": searched.runner_up_w}
+    return Outcome.without_interval(
+        "sample_rate", searched.evidence >= EVIDENCE, searched.evidence, least=EVIDENCE, **beside
+    )
 
 
 def check_seen(fitted: Fit) -> Outcome:
@@ -214,7 +216,7 @@ def resolved(rows: ProgramEnergies, amounts: ArrayLike) -> Mask:
     """
     amounts = np.atleast_2d(np.asarray(amounts, np.float64))
     mean, low, high = rows.energies.interval(rows.together(amounts))
-    before, after = (((amounts @ one) * amounts).sum(axis=1) for one in (rows.before, rows.after))
+    before, after = (((amounts @ covariance) * amounts).sum(axis=1) for covariance in (rows.before, rows.after))
     return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))
 
 
@@ -301,6 +303,6 @@ def check_powers(rows: ProgramEnergies, most_w: float) -> Outcome:
         return Outcome("powers", True, estimate, 1.0, beside)
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
-    found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
-    probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
+    nearest = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
+    probability = float(chdtrc(max(np.count_nonzero(nearest.active_mask), 1), 2 * nearest.cost))
     return Outcome("powers", probability >= IMPROBABLE, estimate, probability, beside)

@@ -102,26 +102,26 @@ def fit(
     seen = replace(seen, value=above_w * seen.value, shift=above_w * seen.shift)
     drift, noise_w = drift_of(time), float(np.std(watts))
     powers = powers.beside(LinearPrior.independent(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_W)))
-    found, moved = None, observer
+    fitted, moved = None, observer
     for round_ in range(rounds):
-        before, observer = found, moved
+        before, observer = fitted, moved
         if before is not None:
             steady_w, above_w = before.steady_w() * activity.slowness, before.above_w()
             seen = observer.observe(activity, time, steady_w, above_w, fit_response)
-        place, known = observer.unknowns(fit_response) if fit_place else NOWHERE
-        shift = seen.shift[:, : len(place)]
+        unknowns, prior = observer.unknowns(fit_response) if fit_place else NOWHERE
+        shift = seen.shift[:, : len(unknowns)]
         design = np.column_stack([seen.shares, seen.value, drift, shift])
-        target = watts + shift @ place  # linearised about the present place
-        x = solve(design, target, powers.beside(known), noise_w)
+        target = watts + shift @ unknowns  # linearised about the present place
+        x = solve(design, target, powers.beside(prior), noise_w)
         power_w, (exponent, *_), slow, there = np.split(x, np.cumsum([seen.shares.shape[1], 1, drift.shape[1]]))
         left, shares = target - design @ x, seen.shares.mean(axis=0)
-        found = Fit(activity, observer, time, watts, power_w, float(exponent), shares, drift @ slow, left)
+        fitted = Fit(activity, observer, time, watts, power_w, float(exponent), shares, drift @ slow, left)
         noise_w = equivalent_noise(left)
-        moved = observer.moved(place + np.clip(there - place, -STEP, STEP)) if fit_place else observer
+        moved = observer.moved(unknowns + np.clip(there - unknowns, -STEP, STEP)) if fit_place else observer
         if round_ >= 2 and before is not None and np.std(left) > GAINED * np.std(before.residual_w):
             break
-    assert found is not None
-    return found
+    assert fitted is not None
+    return fitted
 
 
 def explained(activity: Activity, readings: Readings, reach_s: float = 0.0) -> Mask:

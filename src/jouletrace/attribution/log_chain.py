@@ -68,10 +68,10 @@ def fluctuation_chain(time_s: Floats, seen: Indices, variance: float, memory_s: 
     f, reach = np.exp(-h / memory_s), memory_s * np.tanh(h / (2 * memory_s))
     moved = variance * -np.expm1(-2 * h / memory_s) + 1e-9
     band, log_det = precision(np.array([variance]), ({0: -f, 1: 1.0}, moved))
-    own = 2 * variance * memory_s * (h - 2 * reach)
+    own_variance = 2 * variance * memory_s * (h - 2 * reach)
     if hidden_s:
-        own, reach = variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h, 0 * reach
-    return Chain(band, log_det, np.stack([reach, reach], axis=1), own, seen)
+        own_variance, reach = variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h, 0 * reach
+    return Chain(band, log_det, np.stack([reach, reach], axis=1), own_variance, seen)
 
 
 def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5) -> Energies:
@@ -97,16 +97,19 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
     step_s, hole_j = np.diff(times_s), _hole_j(times_s, values_w)
     # One change lies anywhere between two readings. Where power stands still, it may also come and go there
     changed = np.diff(values_w) ** 2 * np.where(moves, 1 / 12, 1 / 2)
-    own = part.multiply((changed + noise_w**2) * step_s**2 * (still & (hole_j == 0))) @ part.T
-    found = jobs.pop(0) if jobs else _alike(0.0, len(spans))
-    moments = [one.moments(np.eye(len(spans))) for one in jobs]
-    own_j, own = own_j + sum(mean for mean, _ in moments), own.toarray() + sum(joint for _, joint in moments)
+    still_covariance = part.multiply((changed + noise_w**2) * step_s**2 * (still & (hole_j == 0))) @ part.T
+    energies = jobs.pop(0) if jobs else _alike(0.0, len(spans))
+    moments = [job.moments(np.eye(len(spans))) for job in jobs]
+    own_j, still_covariance = (
+        own_j + sum(mean for mean, _ in moments),
+        still_covariance.toarray() + sum(joint for _, joint in moments),
+    )
     holes = np.flatnonzero(hole_j)
-    size = np.ones((len(found.weight), 1, len(spans)))
+    size = np.ones((len(energies.weight), 1, len(spans)))
     return replace(
-        found,
-        mean_j=found.mean_j + own_j,
-        covariance=found.covariance + own,
+        energies,
+        mean_j=energies.mean_j + own_j,
+        covariance=energies.covariance + still_covariance,
         unseen=Unseen(part[:, holes].multiply(hole_j[holes]).tocsr(), size, np.ones(1), HOLES) if len(holes) else None,
         reason=ALIASED_LOG if few else "",
     )
@@ -153,12 +156,12 @@ def _hole_j(times_s: Floats, values_w: Floats) -> Floats:
     reaches as far.
     """
     step_s, low_w, high_w = np.diff(times_s), values_w.min(), values_w.max()
-    found = np.zeros(len(step_s))
+    unsure_j = np.zeros(len(step_s))
     for i in np.flatnonzero(step_s > HOLE_PERIODS * np.median(step_s)).tolist():
         around = values_w[max(i + 1 - _LEAST, 0) : i + 1], values_w[i + 1 : i + 1 + _LEAST]
-        beside_w = sum(float(one.mean()) for one in around) / 2
-        found[i] = max(high_w - beside_w, beside_w - low_w) * step_s[i] / Z95
-    return found
+        beside_w = sum(float(side.mean()) for side in around) / 2
+        unsure_j[i] = max(high_w - beside_w, beside_w - low_w) * step_s[i] / Z95
+    return unsure_j
 
 
 def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: float) -> Energies:
@@ -169,7 +172,7 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
     noise_w = max(noise_w, _LEAST_W)
     step_s, level_w = float(np.median(np.diff(times_s))), float(values_w.mean())
     scatter = max(float(values_w.var()), noise_w**2)
-    points = [one for one in product((0.0, step_s), MEMORIES, SIZES) if not one[0] or one[1] < _HIDDEN_MEMORY]
+    points = [point for point in product((0.0, step_s), MEMORIES, SIZES) if not point[0] or point[1] < _HIDDEN_MEMORY]
     odds = max(_partial(values_w), -500.0)  # of cycles: the exponential is still above zero
 
     def solved(some: slice | Indices, wanted: Floats) -> list[Solution]:
@@ -186,14 +189,16 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
     if len(times_s) > _ENOUGH:
         first = np.linspace(0, len(times_s) - _ENOUGH // _BLOCKS, _BLOCKS).astype(np.intp)
         tried = solved((first[:, None] + np.arange(_ENOUGH // _BLOCKS)).ravel(), times_s[None, [0, -1]])
-        evidence = [one.log_evidence + odds * (point[0] > 0) for one, point in zip(tried, points, strict=True)]
-        points = [point for one, point in zip(evidence, points, strict=True) if one > max(evidence) - 12]
-    found = mixture(solved(slice(None), spans), np.exp([odds * (point[0] > 0) for point in points]))
+        evidence = [
+            solution.log_evidence + odds * (point[0] > 0) for solution, point in zip(tried, points, strict=True)
+        ]
+        points = [point for likely, point in zip(evidence, points, strict=True) if likely > max(evidence) - 12]
+    energies = mixture(solved(slice(None), spans), np.exp([odds * (point[0] > 0) for point in points]))
     lasts_s, phases = np.diff(spans)[:, 0], _phases(values_w) if len(_changes(values_w, noise_w)) else 0
     # An edge of each cycle lies anywhere between the same two phases
     alike_j = lasts_s * np.ptp(values_w) / (phases * np.sqrt(6)) if phases else 0 * lasts_s
-    covariance = found.covariance + np.outer(alike_j, alike_j)
-    return replace(found, mean_j=found.mean_j + level_w * lasts_s, covariance=covariance)
+    covariance = energies.covariance + np.outer(alike_j, alike_j)
+    return replace(energies, mean_j=energies.mean_j + level_w * lasts_s, covariance=covariance)
 
 
 def _changes(values_w: Floats, noise_w: float) -> Indices:
@@ -228,7 +233,7 @@ def _phases(values_w: Floats) -> int:
     if not len(free) or not off.any():
         return 0
     phases = (np.arange(n) % count for count in free + 1)
-    explained = np.array([(np.bincount(one, off) ** 2 / np.bincount(one)).sum() for one in phases]) / (off @ off)
+    explained = np.array([(np.bincount(phase, off) ** 2 / np.bincount(phase)).sum() for phase in phases]) / (off @ off)
     chance = (4 * np.sqrt(2 * free) + 8) / n
     beyond = np.where(explained > np.maximum(_RHYTHM, free / n + chance), explained - free / n, 0.0)
     return int(free[beyond > beyond.max() / 2][0]) + 1 if beyond.any() else 0
@@ -243,6 +248,6 @@ def _partial(values_w: Floats) -> float:
     d = values_w - values_w.mean()
     if not d.any():
         return 0.0
-    one, two = (float(d[k:] @ d[:-k] / (d @ d)) for k in (1, 2))
-    partial = (two - one**2) / (1 - one**2)
+    first, second = (float(d[k:] @ d[:-k] / (d @ d)) for k in (1, 2))
+    partial = (second - first**2) / (1 - first**2)
     return -0.5 * min(partial, 0.0) ** 2 * len(values_w)

@@ -143,8 +143,8 @@ def _beside(cuts: Cuts, moves: Floats, idle_w: Floats, reach_s: float, least_w: 
     for i in np.flatnonzero(np.abs(step_w) > least_w).tolist():
         rises = step_w[i] > 0
         moves[slice(before[i], first[i]) if rises else slice(after[i], behind[i])] = 0.0
-        place = after[i] - 1 if rises else first[i] - 1  # a segment's power is that of the state before it
-        moves[place] += step_w[i] ** 2 / cuts.h[place]
+        segment = after[i] - 1 if rises else first[i] - 1  # a segment's power is that of the state before it
+        moves[segment] += step_w[i] ** 2 / cuts.h[segment]
     return moves
 
 
@@ -169,8 +169,8 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     if not response.weight:
         return np.zeros(len(cuts.h))
     part_s, n = response.sample_s / _PARTS, len(cuts.h)
-    place, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
-    step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
+    part, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
+    step, middle_s = np.bincount(group, step_w), (part + 0.5) * part_s
     segment = np.clip(np.searchsorted(cuts.time_s, middle_s, side="right") - 1, 0, n - 1)
     left = np.exp(-2 * np.maximum(cuts.time_s[segment + 1] - middle_s, 0.0) / response.rise_s)
     return np.asarray(np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n), np.float64)
@@ -198,8 +198,8 @@ def timing(cuts: Cuts, level_w: Floats, response: Response, unsure_s: Floats) ->
     moment_s = cuts.time_s[cuts.seen]
 
     def moved(late_s: Floats | float, by: float = 1.0) -> Floats:
-        one = response.widened(by)
-        return averaged(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
+        altered = response.widened(by)
+        return averaged(moment_s + response.delay_s - altered.delay_s - late_s, cuts.time_s, level_w, altered)
 
     usual, slopes, left = moved(0.0), [], np.zeros(len(moment_s))
     for size, tried in (

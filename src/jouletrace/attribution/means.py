@@ -41,7 +41,7 @@ def mean_energies(record: Readings, response: Response, spans: Floats) -> Energi
     # At some times more windows overlap than at others
     aged += _white(value, response) * step_s**2 * overlap * (1 - overlap) / 2 * np.diff(value) ** 2
     joints = np.append(0.0, np.cumsum(aged + (response.noise_w * np.diff(end_s)) ** 2))
-    at_w, joined = (np.diff(np.interp(spans, end_s - response.middle_s, one))[:, 0] for one in (value, joints))
+    at_w, joined = (np.diff(np.interp(spans, end_s - response.middle_s, values))[:, 0] for values in (value, joints))
     moved_j = at_w * response.delay_sd_s
     covariance = np.diag(joined + ends[..., 1].sum(axis=1)) + np.outer(moved_j, moved_j)
     return Energies(np.ones(1), energy_j[None], covariance[None])
@@ -60,8 +60,8 @@ def _moves(late_s: float, width_s: float) -> Floats:
 
 def _white(value: Floats, response: Response) -> float:
     """Share of the mean square change from reading to reading that a white power makes; a walk makes the rest."""
-    one, two = (_moves(k * response.period_s, response.window_s) for k in (1, 2))
-    walk, white = two / one
+    once, twice = (_moves(k * response.period_s, response.window_s) for k in (1, 2))
+    walk, white = twice / once
     grows = np.square(value[2:] - value[:-2]).sum() / max(np.square(np.diff(value)).sum(), 1e-9)
     return float(np.clip((walk - grows) / (walk - white), 0.0, 1.0))
 
@@ -96,9 +96,9 @@ def _up_to(edge_s: float, end_s: Floats, value: Floats, response: Response) -> t
     white = _white(near, response)
     pace, density = change * np.array([1 - white, white]) / _moves(step_s, width_s)
     power = pace * np.minimum.outer(since_s, since_s) + np.diag(density / h) + ANY
-    own = response.noise_w**2 + response.jitter_s**2 * change / step_s**2
+    noise_variance = response.noise_w**2 + response.jitter_s**2 * change / step_s**2
     seen = power @ share.T
-    solved = np.linalg.solve(share @ seen + own * np.eye(len(share)), seen.T)
+    solved = np.linalg.solve(share @ seen + noise_variance * np.eye(len(share)), seen.T)
     base_w, moved_w = shown_w.mean(), np.abs(near[lag:] - near[:-lag])
     above_w = (
         shown_w[np.abs(ends_s - width_s / 2 - edge_s) < width_s + step_s / 2].max(initial=value.min()) - value.min()

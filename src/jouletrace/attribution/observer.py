@@ -60,8 +60,8 @@ class Sampled:
             edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
             bins = np.diff(activity.integral(edges, watts).reshape(len(at), len(BINS_S)), axis=1)[:, ::-1]
             others.append(bins / BIN_S)
-        entered = np.hstack([readout.sums(one) for one in others])
-        read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
+        entered = np.hstack([readout.sums(columns) for columns in others])
+        read = readout.readings(entered, np.hstack([columns[readout.last] for columns in others]))
         return Observed(readout.readings(sums, last), read[:, 0], read[:, 1:])
 
     def unknowns(self, shape: bool = False) -> tuple[Floats, LinearPrior]:
@@ -72,18 +72,18 @@ class Sampled:
         their prior takes what powers inside kernels do to the readings of a few kernels in fixed order, and powers
         become negative; half as wide, intervals of simulated sensors with other responses miss.
         """
-        place = self.track.shift_s / TRACK_UNIT_S
-        slow = _zero(_bends(len(place)) * TRACK_BEND, 1e-3 * np.eye(len(place)))  # the identity keeps it regular
+        shifts = self.track.shift_s / TRACK_UNIT_S
+        slow = _zero(_bends(len(shifts)) * TRACK_BEND, 1e-3 * np.eye(len(shifts)))  # the identity keeps it regular
         if not shape:
-            return place, slow
+            return shifts, slow
         bins = len(self.change)
         near = _zero(np.eye(bins) / 0.015, _bends(bins) / 0.006, np.full((1, bins), 1e5))
-        return np.append(place, self.change), slow.beside(near)
+        return np.append(shifts, self.change), slow.beside(near)
 
     def moved(self, unknowns: Floats) -> Sampled:
         """The observer at others of its ``unknowns``."""
-        place, change = np.split(unknowns, [len(self.track.shift_s)])
-        track = replace(self.track, shift_s=place * TRACK_UNIT_S)
+        shifts, change = np.split(unknowns, [len(self.track.shift_s)])
+        track = replace(self.track, shift_s=shifts * TRACK_UNIT_S)
         return replace(self, track=track, change=change if len(change) else self.change)
 
     @property

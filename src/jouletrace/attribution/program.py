@@ -80,9 +80,9 @@ def attribute_program(
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if sampled is not None:  # samples from all that the first reading shows to the last reading
         track = sampled.track.over(float(times_s[0]) - 10 * response.rise_s, float(times_s[-1]))
-        sampled, known = replace(sampled, track=track), sampled.sensor
-        own = Response.sampled(known, response.period_s, sampled.track.rate_hz)
-        response = replace(response, rise_s=own.rise_s, weight=own.weight, delay_s=own.delay_s)
+        sampled, nominal = replace(sampled, track=track), sampled.sensor
+        at_rate = Response.sampled(nominal, response.period_s, sampled.track.rate_hz)
+        response = replace(response, rise_s=at_rate.rise_s, weight=at_rate.weight, delay_s=at_rate.delay_s)
     moment_s = times_s - response.delay_s
     whole = np.array([[activity.begin_s, activity.finish_s]])
     # Kernels show what is faster than readings
@@ -120,15 +120,15 @@ def attribute_program(
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
     sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
     likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
-    found = mixture(*likely, blocks=BLOCKS)
+    energies = mixture(*likely, blocks=BLOCKS)
     shift = base_w * np.asarray(cover @ cuts.h)
     # If delay or response, and the rise, were known, which sensors of a kind may have in common
     kinds, shared = powers.wanted[len(spans) :], 2 if sampled is None else len(sampled.change) + 1
     by = seen.inverse[:, -shared:]
     settled = seen.inverse - by @ np.linalg.solve(by[-shared:], by.T)
-    after, apart = (one[len(spans) :, len(spans) :] for one in (seen.covariance, seen.around(settled)))
+    after, apart = (covariance[len(spans) :, len(spans) :] for covariance in (seen.covariance, seen.around(settled)))
     return ProgramEnergies(
-        energies=replace(found, mean_j=found.mean_j + shift),
+        energies=replace(energies, mean_j=energies.mean_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
@@ -157,13 +157,13 @@ class Columns:
         """
         ends_w, repeats_w, others_w = np.asarray(apart_w, np.float64).tolist()
         count = len(activity.members)
-        together = {one: place for place, one in enumerate(dict.fromkeys(activity.originals))}
+        together = {kinds: unknown for unknown, kinds in enumerate(dict.fromkeys(activity.originals))}
         apart = np.where(np.array(activity.part) > 0, ends_w, np.where(activity.repeated, repeats_w, others_w))
         some, (mean_w, sd_w) = apart > 0, power_w
-        own = np.array([together[one] for one in activity.originals])
-        like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
+        common = np.array([together[kinds] for kinds in activity.originals])
+        like = np.where(activity.repeated, common, len(together) + np.cumsum(some) - 1)[some]
         return cls(
-            made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),
+            made=np.hstack([np.eye(len(together))[common], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
             sd_w=np.append(np.full(len(together), sd_w), apart[some]),
             like=np.append(np.arange(len(together)), like),

@@ -76,8 +76,8 @@ def short_span_energies(
     # Readings that see spans and what follows on them alone
     begins = np.append(True, start[1:] > until[:-1])
     first, last = start[begins], until[np.append(begins[1:], True)]
-    place = np.searchsorted(first, moment_s - response.lasts_s, side="right") - 1
-    seen = np.flatnonzero((place >= 0) & (moment_s <= last[place]))
+    stretch = np.searchsorted(first, moment_s - response.lasts_s, side="right") - 1
+    seen = np.flatnonzero((stretch >= 0) & (moment_s <= last[stretch]))
     if len(seen) < LEAST:
         return [Estimate.null("no_samples", REPEATED) for _ in kinds]
     tried = len(response.delays(float(np.median(end - start))))
@@ -90,18 +90,18 @@ def short_span_energies(
             near = (until > moment_s[some[0]] - response.lasts_s) & (start < moment_s[some[-1]])
         return _means(record.take(some), response, start[near], end[near], until[near], kind[near])
 
-    found = means(max((len(seen) - most) // 2, 0))
-    for one in np.unique(kind).tolist():
-        if one not in found and len(seen) > most:  # it came before or after
-            found = means(int(np.searchsorted(moment_s[seen], start[kind == one][0]))) | found
-    return [found.get(one, Estimate.null("too_few_windows", REPEATED)) for one in kinds]
+    estimates = means(max((len(seen) - most) // 2, 0))
+    for number in np.unique(kind).tolist():
+        if number not in estimates and len(seen) > most:  # it came before or after
+            estimates = means(int(np.searchsorted(moment_s[seen], start[kind == number][0]))) | estimates
+    return [estimates.get(number, Estimate.null("too_few_windows", REPEATED)) for number in kinds]
 
 
 def _until(start: Floats, end: Floats, kind: Ints, response: Response) -> Floats:
     """When what follows on each span ends, shape (m,): as the next one begins, or with the span if a pause follows."""
     gap, usual = start[1:] - end[:-1], np.zeros(int(kind.max()) + 1)
-    for one in np.unique(kind[:-1]).tolist():
-        usual[one] = np.median(gap[kind[:-1] == one])
+    for number in np.unique(kind[:-1]).tolist():
+        usual[number] = np.median(gap[kind[:-1] == number])
     goes_on = np.append(gap <= np.maximum(_PAUSE * usual[kind[:-1]], response.lasts_s), False)
     return np.where(goes_on, np.append(start[1:], 0.0), end)
 
@@ -111,34 +111,34 @@ def _means(
 ) -> dict[int, Estimate]:
     """Mean energy by number of the kinds that have enough of these spans."""
     number, time_s = np.bincount(kind), np.bincount(kind, end - start)
-    own = np.argsort(-time_s, kind="stable")[:_MOST_KINDS]
-    many = time_s[own].sum() < (1 - _OTHERS) * time_s.sum()
+    solved = np.argsort(-time_s, kind="stable")[:_MOST_KINDS]
+    many = time_s[solved].sum() < (1 - _OTHERS) * time_s.sum()
     null = Estimate.null("too_many_names" if many else "sensor_too_slow", REPEATED)
-    found = dict.fromkeys(np.flatnonzero(number >= LEAST).tolist(), null)
+    estimates = dict.fromkeys(np.flatnonzero(number >= LEAST).tolist(), null)
     if many:
-        return found
-    code = np.full(len(number), len(own))
-    code[own] = np.arange(len(own))
+        return estimates
+    code = np.full(len(number), len(solved))
+    code[solved] = np.arange(len(solved))
     edges = np.stack([start, end, end, until], axis=1).reshape(-1, 2)
     which = np.stack([2 * code[kind], 2 * code[kind] + 1], axis=1).ravel()
     activity, names = _activity(edges, which, _PART * response.width_s)
-    each = (names == 2 * np.arange(len(own))[:, None]) / np.maximum(number[own], 1)[:, None]
+    each = (names == 2 * np.arange(len(solved))[:, None]) / np.maximum(number[solved], 1)[:, None]
     cases = response.delays(float(np.median(end - start)))
     more = partial(attribute_program, activity=activity, prior=_PRIOR, times_sd_s=record.unsure_s)
-    rows = [more(record.time_s, record.value, np.empty((0, 2)), response=one) for one, _ in cases]
+    rows = [more(record.time_s, record.value, np.empty((0, 2)), response=delayed) for delayed, _ in cases]
     # By their prior alone: power that changes within spans looks like another delay
-    tried = [replace(one.energies, log_evidence=0.0) for one in rows]
+    tried = [replace(row.energies, log_evidence=0.0) for row in rows]
     energies = joined(tried, np.array([weight for _, weight in cases]))
-    known = resolved(replace(rows[0], energies=energies), each)
-    for place, ends in enumerate(zip(*energies.interval(rows[0].together(each)), strict=True)):
-        if int(own[place]) not in found:
+    resolves = resolved(replace(rows[0], energies=energies), each)
+    for column, ends in enumerate(zip(*energies.interval(rows[0].together(each)), strict=True)):
+        if int(solved[column]) not in estimates:
             continue
-        mean, low, high = (float(one) for one in ends)
-        if known[place]:
-            found[int(own[place])] = Estimate(mean, low, high, int(number[own[place]]), REPEATED)
+        mean, low, high = (float(end) for end in ends)
+        if resolves[column]:
+            estimates[int(solved[column])] = Estimate(mean, low, high, int(number[solved[column]]), REPEATED)
         elif high - low <= 2 * WIDTH * abs(mean):
-            found[int(own[place])] = Estimate.null("phases_not_spread", REPEATED)
-    return found
+            estimates[int(solved[column])] = Estimate.null("phases_not_spread", REPEATED)
+    return estimates
 
 
 def _activity(edges: Floats, which: Ints, longest_s: float) -> tuple[Activity, Ints]:
@@ -164,7 +164,7 @@ def _activity(edges: Floats, which: Ints, longest_s: float) -> tuple[Activity, I
         end_s=cuts_s[:, 1],
         column=column.reshape(-1),
         kinds=tuple(Kind(str(name)) for name in names.tolist()),
-        members=tuple((one,) for one in columns[:, 0].tolist()),
+        members=tuple((kind_number,) for kind_number in columns[:, 0].tolist()),
         part=tuple(columns[:, 1].tolist()),
         begin_s=float(cuts_s[0, 0]),
         finish_s=float(cuts_s[-1, 1]),

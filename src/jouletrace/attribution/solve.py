@@ -76,8 +76,8 @@ class Solution:
 
     def around(self, unknowns: Floats) -> Floats:
         """``covariance`` with another one of the unknowns, (c, c)."""
-        own, link = self._parts
-        return np.asarray(own + link @ unknowns @ link.T)
+        settled, link = self._parts
+        return np.asarray(settled + link @ unknowns @ link.T)
 
     @cached_property
     def _parts(self) -> tuple[Floats, Floats]:
@@ -87,8 +87,8 @@ class Solution:
         rows = np.arange(0, n * two + 1, two)
         energy = csr_matrix((chain.energy.ravel(), _places(n, two).ravel(), rows), shape=(n, len(self._moved)))
         lever = (spans @ energy).tocsr()
-        own = (spans.multiply(chain.own) @ spans.T).toarray() + _quadratic(self._factor, lever, two // 2)
-        return own, self.problem.unknowns.wanted - lever @ self._moved
+        settled = (spans.multiply(chain.own_variance) @ spans.T).toarray() + _quadratic(self._factor, lever, two // 2)
+        return settled, self.problem.unknowns.wanted - lever @ self._moved
 
     def left_out(self, blocks: int = BLOCKS) -> Floats:
         """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
@@ -107,11 +107,11 @@ class Solution:
             unit = np.zeros((end - begin, len(mine)), order="F")
             unit[at[mine] - begin, np.arange(len(mine))] = weight[mine]
             half = dtbtrs(self._factor[:, begin:end], unit, uplo="L", overwrite_b=1)[0]
-            own = np.diag(weight[mine]) - half.T @ half - shown[mine] @ self.inverse @ shown[mine].T
+            block_precision = np.diag(weight[mine]) - half.T @ half - shown[mine] @ self.inverse @ shown[mine].T
             if end < len(self._moved):  # what the states behind the block take of it
                 behind = self._link(end, len(half)) @ half[-len(self._factor) + 1 :]
-                own -= behind.T @ self._behind(end, len(behind)) @ behind
-            away.append(self.inverse @ shown[mine].T @ np.linalg.solve(own, left[mine]))
+                block_precision -= behind.T @ self._behind(end, len(behind)) @ behind
+            away.append(self.inverse @ shown[mine].T @ np.linalg.solve(block_precision, left[mine]))
         spread = np.stack(away) * jackknife_width(blocks)
         return np.asarray(spread.T @ spread + self.inverse / self.problem.unknowns.variance @ self.inverse)
 
@@ -289,9 +289,9 @@ def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
         links.append((rows, weigh[:k, k:], weigh[k:, k:]))
         after = weigh[:k, :k]
     joint, earlier, carried = np.zeros((spans, spans)), np.zeros((spans, spans)), np.zeros((k, spans))
-    for (rows, link, own), (_, _, left) in zip(reversed(links), blocks, strict=True):
+    for (rows, link, gram), (_, _, left) in zip(reversed(links), blocks, strict=True):
         earlier[rows] += link.T @ carried
-        joint[np.ix_(rows, rows)] += own
+        joint[np.ix_(rows, rows)] += gram
         carried = left[:, :k] @ carried
         carried[:, rows] += left[:, k:]
     return np.asarray(joint + earlier + earlier.T)
@@ -305,10 +305,10 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
         (k, k + r).
     """
     begin, end = columns.indptr[a * k], columns.indptr[b * k]
-    place = np.repeat(np.arange((b - a) * k), np.diff(columns.indptr[a * k : b * k + 1]))
+    row = np.repeat(np.arange((b - a) * k), np.diff(columns.indptr[a * k : b * k + 1]))
     rows, which = np.unique(columns.indices[begin:end], return_inverse=True)
     right = np.zeros(((b - a) * k, k + len(rows)), order="F")
-    right[place, k + which] = columns.data[begin:end]
+    right[row, k + which] = columns.data[begin:end]
     if a > 0:
         for j in range(k):  # what the state before the block enters with
             right[:k, j] = -factor[k - j : 2 * k - j, (a - 1) * k + j]
@@ -325,15 +325,15 @@ def mixture(tried: Sequence[Solution], prior: Floats, unseen: Unseen | None = No
         unseen: What no reading shows, with sizes for all grid points.
         blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
-    weight, together = _weighed(np.array([one.log_evidence for one in tried]), prior)
+    weight, together = _weighed(np.array([solution.log_evidence for solution in tried]), prior)
     kept = np.flatnonzero(weight > KEPT)
     some, weight, around = [tried[g] for g in kept.tolist()], weight[kept] / weight[kept].sum(), None
     if blocks:
         around = some[int(np.argmax(weight))].left_out(blocks)
     return Energies(
         weight=weight,
-        mean_j=np.array([one.mean_j for one in some]),
-        covariance=np.array([one.covariance if around is None else one.around(around) for one in some]),
+        mean_j=np.array([solution.mean_j for solution in some]),
+        covariance=np.array([solution.covariance if around is None else solution.around(around) for solution in some]),
         kept=kept,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
         log_evidence=together,
@@ -353,19 +353,19 @@ def apart(parts: Sequence[tuple[Indices, Energies]]) -> Energies:
     """
     if len(parts) == 1:
         return parts[0][1]
-    size = sum(len(place) for place, _ in parts)
+    size = sum(len(numbers) for numbers, _ in parts)
     mean, covariance = np.zeros((_RANKS, size)), np.zeros((_RANKS, size, size))
     edges = np.linspace(0, 1, _RANKS + 1)
-    for place, one in parts:
-        weight, means, joint = one.components()
+    for numbers, energies in parts:
+        weight, means, joint = energies.components()
         order = np.argsort(np.trace(joint, axis1=1, axis2=2), kind="stable")
         upto = np.append(0.0, np.cumsum(weight[order])) / weight.sum()
         within = np.minimum.outer(edges[1:], upto[1:]) - np.maximum.outer(edges[:-1], upto[:-1])
         share = np.maximum(within, 0.0) * _RANKS
-        mean[:, place] = share @ means[order]
-        off = means[order] - mean[:, None, place]
+        mean[:, numbers] = share @ means[order]
+        off = means[order] - mean[:, None, numbers]
         spread = np.einsum("rg,rgi,rgj->rij", share, off, off)
-        covariance[:, place[:, None], place] = np.tensordot(share, joint[order], 1) + spread
+        covariance[:, numbers[:, None], numbers] = np.tensordot(share, joint[order], 1) + spread
     return Energies(np.full(_RANKS, 1 / _RANKS), mean, covariance)
 
 
@@ -373,15 +373,17 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     """Energies over cases that exclude each other, such as delays of a sensor, by prior and evidence."""
     if len(parts) == 1:
         return parts[0]
-    weight, together = _weighed(np.array([one.log_evidence for one in parts]), prior)
-    unseen, hidden = None, [one.unseen for one in parts if one.unseen is not None]
+    weight, together = _weighed(np.array([case.log_evidence for case in parts]), prior)
+    unseen, hidden = None, [case.unseen for case in parts if case.unseen is not None]
     if hidden:
-        share = sum(w * one.share for w, one in zip(weight, hidden, strict=True))  # they differ by how high bursts seem
-        unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)
+        share = sum(
+            w * source.share for w, source in zip(weight, hidden, strict=True)
+        )  # they differ by how high bursts seem
+        unseen = Unseen(csr_matrix(share), np.concatenate([source.sizes for source in hidden]), hidden[0].chances)
     return Energies(
-        weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
-        mean_j=np.concatenate([one.mean_j for one in parts]),
-        covariance=np.concatenate([one.covariance for one in parts]),
+        weight=np.concatenate([w * case.weight for w, case in zip(weight, parts, strict=True)]),
+        mean_j=np.concatenate([case.mean_j for case in parts]),
+        covariance=np.concatenate([case.covariance for case in parts]),
         log_evidence=together,
         unseen=unseen,
     )

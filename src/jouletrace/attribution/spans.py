@@ -42,7 +42,7 @@ class SpanEnergies:
     """Energies of m spans, with their joint distribution."""
 
     energies: Energies | None  # of those that have one; None if none has
-    place: Indices  # shape (m,): the number of each span in ``energies``, -1 without one
+    number: Indices  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
     # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
     # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
@@ -63,18 +63,18 @@ class SpanEnergies:
         return cls(None, np.full(count, -1, np.intp), [reason] * count, [()] * count, None, nan, nan, nan)
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.number)
 
     @property
-    def known(self) -> Mask:
+    def has_energy(self) -> Mask:
         """True for the spans that have an energy, shape (m,)."""
-        return self.place >= 0
+        return self.number >= 0
 
     def some(self, which: Indices) -> SpanEnergies:
         """Those of some spans, by number."""
-        reason, flags = ([one[i] for i in which.tolist()] for one in (self.reason, self.flags))
-        mean, low, high = (one[which] for one in (self.energy_j, self.low_j, self.high_j))
-        return SpanEnergies(self.energies, self.place[which], reason, flags, self.period_s, mean, low, high)
+        reason, flags = ([facts[i] for i in which.tolist()] for facts in (self.reason, self.flags))
+        mean, low, high = (values[which] for values in (self.energy_j, self.low_j, self.high_j))
+        return SpanEnergies(self.energies, self.number[which], reason, flags, self.period_s, mean, low, high)
 
     def sums(self, weights: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of weighted sums of energies that are known, in J, each of shape (r,).
@@ -120,7 +120,7 @@ class SpanEnergies:
         weights = np.asarray(weights, np.float64)
         if self.period_s is None:
             return 0.0
-        if self.energies is None or not np.any(weights[self.known]):
+        if self.energies is None or not np.any(weights[self.has_energy]):
             return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
         rows = self._rows(weights[None])
         (mean,), _ = self.energies.moments(rows)
@@ -128,9 +128,9 @@ class SpanEnergies:
 
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
-        known = self.known
+        has_energy = self.has_energy
         rows = np.zeros((len(weights), self.energies.mean_j.shape[1]))
-        rows[:, self.place[known]] = weights[:, known]
+        rows[:, self.number[has_energy]] = weights[:, has_energy]
         return rows
 
 
@@ -168,13 +168,13 @@ def span_energies(
     response = response.momentary if unknown and response.sparse else response
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
-    place, each = np.full(m, -1, np.intp), np.full((3, m), np.nan)
-    ok, energies = np.flatnonzero([one is None for one in reason]), None
+    number, each = np.full(m, -1, np.intp), np.full((3, m), np.nan)
+    ok, energies = np.flatnonzero([code is None for code in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
-        known, bursts, near = _far(record, response, spans, bursts)
-        if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
+        far, bursts, near = _far(record, response, spans, bursts)
+        if len(far.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
         from jouletrace.attribution.attribute import attribute  # scipy takes half a second to import
         from jouletrace.attribution.means import mean_energies
@@ -195,7 +195,7 @@ def span_energies(
                     period_s=period_s,
                     times_sd_s=record.unsure_s[near],
                     prior=prior,
-                    known=known,
+                    far=far,
                 )
                 parts.append((rest, solved))
             energies = apart(parts)
@@ -207,15 +207,15 @@ def span_energies(
             hidden = bool(by) and by[SWINGS] > by[READINGS]
             reason[ok[i]] = none or (ALIASED if hidden else "sensor_too_slow")
         good = np.array([reason[i] is None for i in ok.tolist()])
-        place[ok[good]] = np.flatnonzero(good)
+        number[ok[good]] = np.flatnonzero(good)
         each[:, ok[good]] = np.stack([mean, low, high])[:, good]
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    equal = (place >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
+    equal = (number >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
     stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, period_s, *each)
+    return SpanEnergies(energies, number, reason, flags, period_s, *each)
 
 
 def _judged(record: Readings, response: Response, start: Ints, end: Ints, missing: Floats) -> list[str | None]:
@@ -319,12 +319,12 @@ def _by_own(record: Readings, response: Response, spans: Floats, prior: Prior) -
 
     if not response.sparse or response.period_s < _LOG * prior.periods_s[1]:
         return []
-    log, found = response.momentary, []
+    log, by_span = response.momentary, []
     read_s = record.time_s - log.delay_s
     beside_s = response.middle_s * (1 + 2 * response.width_sd) + 2 * (response.jitter_s + response.delay_sd_s)
     inside = spans + np.array([beside_s, -beside_s])
     for i, (first, last) in enumerate(np.searchsorted(read_s, inside).tolist()):
         if last - first >= _OWN:
-            own = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
-            found.append((np.array([i]), own))
-    return found
+            energies = job_energies(read_s[first:last], record.value[first:last], spans[[i]], log.noise_w)
+            by_span.append((np.array([i]), energies))
+    return by_span

@@ -77,7 +77,9 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
     response = replace(response, delay_s=0.0, noise_w=0.0, jitter_s=0.0)  # by which it doesn't go
     most_s = _LONGEST[period_s is not None] * response.period_s
     lengths_s = np.minimum(np.maximum.accumulate(lengths_s, axis=1), most_s)
-    each = [[float(f"{one:.2g}") for one in both] for both in lengths_s.tolist()]  # alike in the next call, too
+    each = [
+        [float(f"{length_s:.2g}") for length_s in both] for both in lengths_s.tolist()
+    ]  # alike in the next call, too
     period_s = None if period_s is None else float(f"{period_s:.4g}")
     tables = [_of_length(*both, response, prior, period_s) for both in each]
     return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
@@ -90,9 +92,9 @@ def _of_length(
     """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of spans and bursts of a length."""
     sizes = prior.swing * ndtri((np.arange(_SIZES) + _SIZES + 0.5) / (2 * _SIZES))  # a half-normal's equal shares
     generator, draws = np.random.default_rng(0), _DRAWS[period_s is not None]
-    place = (np.arange(draws) + generator.random(draws)) / draws
+    share = (np.arange(draws) + generator.random(draws)) / draws
     low, high = prior.periods_s if period_s is None else (period_s, period_s)
-    frequency_hz = _HARMONICS / (low * (high / low) ** place)[:, None]
+    frequency_hz = _HARMONICS / (low * (high / low) ** share)[:, None]
     real, imaginary = generator.standard_normal((2, draws, len(_HARMONICS)))
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
@@ -100,24 +102,24 @@ def _of_length(
     return _table(taken, np.sqrt(excess) / span_s, prior)
 
 
-def _table(place: Indices, offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
+def _table(density: Indices, offset: Floats, prior: Prior) -> tuple[Floats, Floats]:
     """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of draws of equal weight.
 
     ``place`` and ``offset`` are the number of each draw's density and its offset, shape (draws,).
     """
     steady, count = prior.steady, len(prior.densities_s)
-    one = (1 - steady) / len(place)
+    weight_each = (1 - steady) / len(density)
     weights, offsets = np.zeros(count), np.zeros((count, len(CHANCES)))
     for d in range(count):
-        values = np.sort(offset[place == d])
+        values = np.sort(offset[density == d])
         none = steady if d == 0 else 0.0  # loads without swing have the least density and no offset
-        weights[d] = none + one * len(values)
+        weights[d] = none + weight_each * len(values)
         if weights[d] < _LEAST:
             weights[d], offsets[d] = _LEAST, offsets[d - 1]
             continue
         # Each value's part of each chance, by where its weight lies among all of this density
-        upto = np.concatenate([[0.0], none + one * np.arange(len(values) + 1)]) / weights[d]
-        squares = np.concatenate([[0.0, 0.0], np.cumsum(values**2) * one]) / weights[d]
+        upto = np.concatenate([[0.0], none + weight_each * np.arange(len(values) + 1)]) / weights[d]
+        squares = np.concatenate([[0.0, 0.0], np.cumsum(values**2) * weight_each]) / weights[d]
         limits = np.append(0.0, np.cumsum(CHANCES))
         offsets[d] = np.sqrt(np.maximum(np.diff(np.interp(limits, upto, squares)), 0.0) / CHANCES)
     return weights / weights.sum(), offsets
@@ -166,14 +168,14 @@ def _taken(
     taken, excess = [], []
     for phase in _PHASES if burst_s < _SHORT * response.period_s else _PHASES[1:2]:
         t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s + 1) * response.period_s
-        a, white, c, walk, walk_j, known = _covariances(t, begin, span_s, burst_s, response)
+        a, white, c, walk, walk_j, by_sensor = _covariances(t, begin, span_s, burst_s, response)
         shown = size[..., None] * seen(t, 0.0, burst_s, response, alias[..., None])
         y = np.sqrt(2) * np.einsum("dht,dh->td", shown, wave, optimize=True).real
         fits, estimates, claims = [], [], []
         for slow in walks:
             moved, moved_j = slow * walk, slow * walk_j
             for density in prior.densities_s:
-                covariance = density * white + moved @ moved.T + known
+                covariance = density * white + moved @ moved.T + by_sensor
                 solved = np.linalg.solve(covariance, np.stack([a, density * c + moved @ moved_j], axis=1))
                 level = solved[:, 0] / max(float(a @ solved[:, 0]), _BLIND)
                 weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
@@ -234,6 +236,6 @@ def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, respons
     if response.weight:  # edges fall anywhere between two samples
         edges = np.exp(-t / response.rise_s), np.where(t >= burst_s, np.exp(-(t - burst_s) / response.rise_s), 0.0)
         unknown = np.hstack([unknown, response.weight / np.sqrt(12) * np.stack(edges, axis=1)])
-    known = unknown @ unknown.T + _NOISE * np.eye(len(t))
-    found = a, both_seen(t, burst_s, response), c, pace * walk, pace * walk_j, known
-    return tuple(np.asarray(one, np.float64) for one in found)
+    by_sensor = unknown @ unknown.T + _NOISE * np.eye(len(t))
+    terms = a, both_seen(t, burst_s, response), c, pace * walk, pace * walk_j, by_sensor
+    return tuple(np.asarray(term, np.float64) for term in terms)

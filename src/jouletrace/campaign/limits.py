@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jouletrace.analysis.generation import FIRST_TOKEN
-from jouletrace.analysis.latency import LANE, MAY_MISS, latencies_s
+from jouletrace.analysis.latency import FIRST_TOKEN, LANE, MAY_MISS, latencies_s
 from jouletrace.arrays import Floats
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
@@ -28,6 +27,9 @@ from jouletrace.stats.quantiles import student
 SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "time": None, "ttft": MAY_MISS, "tpot": None}
 """Quantities of a profile that may be limited, with the share of iterations that may exceed it; None of a mean. A first
 token is in time for 95 %, as under an SLO."""
+
+OF_TOKENS = ("ttft", "tpot")
+"""Those of the tokens that a profile generates."""
 
 BLOCKS = 20
 """Blocks that iterations are counted in: with 19 degrees of freedom the overdispersion widens by 7 % for being an
@@ -124,7 +126,7 @@ def only(limits: Sequence[Limit], *, timed: bool) -> Limit | None:
     """
     limit = limits[0] if limits else None
     said = f"--limit {','.join(map(str, limits))}"
-    if len(limits) > 1 or (limit is not None and limit.quantity in ("ttft", "tpot")):
+    if len(limits) > 1 or (limit is not None and limit.quantity in OF_TOKENS):
         raise BadInputError(f"{said}: one limit, on p50, p90, p95, p99 (latency of an iteration) or time")
     if limit is not None and limit.share is None and not limit.relative:
         raise BadInputError(f"{said}: a mean time is limited relative to the reference: time<+3%, or p50<…")
@@ -247,8 +249,7 @@ def _time_s(run: Run, limit: Limit) -> Estimate:
         time = run.result("iteration_time_s")
         time = time if time.value is not None else run.result("latency_s")
         return time.scaled(1 / (run.workload.get("items") or 1))
-    made = run.workload.get("generation")
-    after_first = 0.0 if made is None else made["tokens"] / (run.workload.get("items") or 1) - 1
+    after_first = (run.workload.get("new_tokens") or 1) - 1
     if after_first <= 0:
         return Estimate.null("no_iterations")
     return difference(run.result("latency_s"), run.result("time_to_first_token_s")).scaled(1 / after_first)

@@ -30,11 +30,11 @@ from jouletrace.profiler.passes import LEAST_WINDOW_S
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.headline import ENERGY
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import Setting, SettingRow
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.masking import masked, masked_arguments
 from jouletrace.run.parts import Parts
+from jouletrace.words.reasons import reason
 from jouletrace.workloads import resolve
 
 _FIELDS: Final = {"batch": int, "threads": int, "streams": int, "mode": str, "dtype": str, "backend": str, "hint": str}
@@ -183,9 +183,11 @@ class MoreTargets(Protocol):
 
     Attributes:
         SHARES: Quantities that may be limited, with the share that may exceed it, as of ``limits``.
+        RequestOptions: Dataclass of what visits send, whose fields (``option.option``) are options of ``tune``.
     """
 
     SHARES: Mapping[str, float | None]
+    RequestOptions: type
 
     def takes(self, words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
         """True if words name a target of this module; ``over`` has what varies."""
@@ -198,7 +200,7 @@ class MoreTargets(Protocol):
         limit_s: float,
         requests: Mapping[str, Any],
     ) -> Target:
-        """The target; ``requests`` are options of ``tune`` of what visits send."""
+        """The target; ``requests`` are values of fields of ``RequestOptions``."""
 
 
 class WorkloadTarget:
@@ -209,6 +211,7 @@ class WorkloadTarget:
         settings: The options of all profiles.
         limit_s: Seconds after which a visit is ended.
         long: Whether a visit times iterations for all of its seconds: of these a percentile is limited.
+        first_token: Whether a visit times the first token, too: a limit on tokens needs it.
         start: Starts a child process.
     """
 
@@ -221,9 +224,11 @@ class WorkloadTarget:
         limit_s: float,
         *,
         long: bool = False,
+        first_token: bool = False,
         start: Callable[[str], Worker] = Worker,
     ) -> None:
-        self._workload, self._settings, self._limit_s, self._long = workload, settings, limit_s, long
+        self._workload, self._settings, self._limit_s = workload, settings, limit_s
+        self._long, self._first_token = long, first_token
         self._start = start
         self._worker: Worker | None = None
         self._ready: list[Worker] = []
@@ -266,6 +271,7 @@ class WorkloadTarget:
         settings = replace(
             settings,
             detail="model",
+            first_token=self._first_token,
             first_stage=min(max(4, math.ceil(seconds / LEAST_WINDOW_S)), MOST_WINDOWS),
             target_ci=0.5,  # one stage: the race decides what needs more
             warmup_s=min(settings.warmup_s, WARM_S),

@@ -24,7 +24,7 @@ import numpy as np
 from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.latency import of_requests
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import SHARES, Joint, Limit, counts, parse_limits, share_over
+from jouletrace.campaign.limits import OF_TOKENS, SHARES, Joint, Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import RESULT, Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
 from jouletrace.campaign.targets import (
@@ -82,14 +82,16 @@ class _Campaign:
         ended_by: What broke it off; None if nothing did.
     """
 
-    def __init__(self, target: Target, gpu: GpuSettings, folder: Path, limit: Limit | None, objective: str) -> None:
+    def __init__(
+        self, target: Target, gpu: GpuSettings, folder: Path, limit: Limit | None, objective: str, budget_s: float
+    ) -> None:
         self._target, self._gpu, self._folder = target, gpu, folder
         self._limit, self._objective = limit, objective
         self._settings: list[Setting] = []
         self._read: dict[PlannedVisit, tuple[Run, VisitFigures]] = {}
         self._failed: dict[int, PointOutcome[PlannedVisit]] = {}
         self._reference = 0
-        self._began_s, self._stopped = time.monotonic(), ""
+        self._began_s, self._budget_s, self._stopped = time.monotonic(), budget_s, ""
         self._raced: Race | None = None
         self._differ: list[float | None] = []
         self._why_not = ""
@@ -99,9 +101,7 @@ class _Campaign:
     def _spent_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def race(
-        self, reference: Setting, combined: list[Setting], budget_s: float, watch: PointObserver[PlannedVisit]
-    ) -> None:
+    def race(self, reference: Setting, combined: list[Setting], watch: PointObserver[PlannedVisit]) -> None:
         """Visit the reference, then what the race plans.
 
         Raises:
@@ -121,10 +121,7 @@ class _Campaign:
             race.fail(number)
         for process in itertools.count():
             plan = race.plan()
-            if not plan:
-                return
-            if self._spent_s > budget_s:
-                self._stopped = f"the budget of {budget_s:.0f} s is spent"
+            if not plan or self._is_spent():
                 return
             if process:
                 self._target.end_process()
@@ -148,6 +145,12 @@ class _Campaign:
             if self.ended_by is not None:
                 self._stopped = "interrupted" if isinstance(self.ended_by, KeyboardInterrupt) else str(self.ended_by)
                 return
+
+    def _is_spent(self) -> bool:
+        """True once the budget is spent, which then is why the campaign stopped."""
+        if self._spent_s > self._budget_s:
+            self._stopped = f"the budget of {self._budget_s:.0f} s is spent"
+        return bool(self._stopped)
 
     def _visit_reference(self, reference: Setting, watch: PointObserver[PlannedVisit]) -> PlannedVisit:
         """Visit the reference alone.
@@ -187,6 +190,8 @@ class _Campaign:
 
         def measure(group: Sequence[PlannedVisit], note: Note[PlannedVisit]) -> None:
             (visit,) = group
+            if visit.order and self._is_spent():
+                return
             if visit.number in self._failed:
                 note(self._failed[visit.number])
                 return
@@ -410,7 +415,7 @@ def run_tune(
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
     ``folder`` holds the settings in ``tune.json``, a Run per visit under ``visits/PROCESS/``, and the result, which is
-    None if it was broken off before the reference was measured; a folder with this campaign is resumed. No process
+    None if it was broken off before the reference was measured; a folder with this campaign is resumed. No visit
     begins after ``budget_s`` seconds.
 
     Raises:
@@ -436,11 +441,11 @@ def run_tune(
     said |= {"objective": objective, "limit": str(limit) if limit else ""}
     with GpuSettings(target.device, of_gpu) as gpu:
         gpu.check_permitted(permitted)
-        campaign = _Campaign(target, gpu, folder, limit, objective)
+        campaign = _Campaign(target, gpu, folder, limit, objective, budget_s)
         with claimed(folder / CLAIM, "tune", said):
             with gpu.changing():
                 try:
-                    campaign.race(reference, combined, budget_s, PointObserver(progress, "visit"))
+                    campaign.race(reference, combined, PointObserver(progress, "visit"))
                 finally:
                     target.close()
                     if not any((folder / VISITS).rglob(RUN_JSON)):  # another command may have the folder
@@ -488,7 +493,11 @@ def target_of(
         if shutil.which(words[0]) is None:
             raise
         return ProgramTarget(words, settings.device, limit_s)
-    return WorkloadTarget(words[0], settings, limit_s, long=any(limit.share is not None for limit in limits))
+    long, first_token = (
+        any(limit.share is not None for limit in limits),
+        any(limit.quantity in OF_TOKENS for limit in limits),
+    )
+    return WorkloadTarget(words[0], settings, limit_s, long=long, first_token=first_token)
 
 
 def tune(

@@ -73,21 +73,21 @@ def ab(
         said = re.sub(r"^--(batch|mode|dtype) ", r"--\1-b ", str(error))  # the only options of B alone
         raise BadInputError(f"B: {said}") from None
     with quiet_output():
-        one, other = resolve(a), resolve(b)
-    with Destination(output, f"{one.name}-vs-{other.name}") as place:
+        first, other = resolve(a), resolve(b)
+    with Destination(output, f"{first.name}-vs-{other.name}") as destination:
         with ProgressLine() as progress, quiet_output():
             run, comparison = run_ab(
-                one,
+                first,
                 other,
                 settings,
                 how,
                 settings_b=settings_b,
                 fail_if=fail_if or [],
-                folder=place.folder,
+                folder=destination.folder,
                 command=command_line(),
                 progress=progress,
             )
-        place.done(run, more=form == "table" and not verbose)
+        destination.done(run, more=form == "table" and not verbose)
     conclude(comparison, form=form, top=10, strict=strict, verbose=verbose)
 
 

@@ -58,8 +58,8 @@ def invoke(arguments: list[str]) -> int:
     """
     with catch_warnings(record=True, action="always", category=RuntimeWarning) as left_out:
         wings()
-    for one in left_out:
-        complain(str(one.message))
+    for warning in left_out:
+        complain(str(warning.message))
     try:
         code = _tree(*arguments[:1])(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
     except _WRONG_USE as error:
@@ -90,8 +90,8 @@ def _tree(name: str = "") -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for one in [name] if name in commands() else commands():
-        _add(app, one, import_module(commands()[one]).COMMAND)
+    for command_name in [name] if name in commands() else commands():
+        _add(app, command_name, import_module(commands()[command_name]).COMMAND)
     return typer.main.get_command(app)
 
 
@@ -120,8 +120,8 @@ def _add(to: typer.Typer, name: str, command: Command) -> None:
     """Add a command, or a group with its commands."""
     if command.call is None:
         group = typer.Typer(name=name, help=command.about, rich_markup_mode=None)
-        for part, one in command.parts.items():
-            _add(group, part, one)
+        for part, part_command in command.parts.items():
+            _add(group, part, part_command)
         to.add_typer(group, cls=helped(GroupHelp, command), short_help=command.summary, no_args_is_help=True)
         return
     settings = {"allow_interspersed_args": False} if command.ends_options else {}

@@ -33,12 +33,12 @@ def calibrate(
     form = check_form(form, json)
     if not 10 <= seconds <= 600:
         raise BadInputError(f"--seconds {seconds:g}: must be between 10 and 600 s")
-    with Destination(output, "calibration") as place:
+    with Destination(output, "calibration") as destination:
         with ProgressLine() as progress:
             run = run_calibration(
-                device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress
+                device, seconds=seconds, folder=destination.folder, command=command_line(), progress=progress
             )
-        place.done(run, more=form == "table" and not verbose)
+        destination.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, verbose=verbose)
 
 

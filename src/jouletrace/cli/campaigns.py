@@ -40,7 +40,7 @@ def conclude(tally: Tally[Any], folder: Path, what: str = "points", *, answer: s
     if tally.ended_by is not None:
         say(f"{total - len(missing)} of {total} {what} are measured; {again} goes on")
         raise tally.ended_by
-    lost = [found for found in missing if found.reason != answer]
+    lost = [point for point in missing if point.reason != answer]
     if lost:
-        reasons = "; ".join(list(dict.fromkeys(found.text for found in lost))[:3])
+        reasons = "; ".join(list(dict.fromkeys(point.text for point in lost))[:3])
         raise NotPossibleError(f"{len(lost)} of {total} {what} could not be measured: {reasons}; {again} tries again")

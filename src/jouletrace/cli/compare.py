@@ -53,12 +53,12 @@ def compare(
     relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
     sides = open_runs(_listed(a)), open_runs(_listed(b))
-    found = compare_runs(*sides, relative, fail_if=fail_if or [])
+    comparison = compare_runs(*sides, relative, fail_if=fail_if or [])
     if report is not None:
         from jouletrace.report import html
 
-        say(f"wrote {html.write([run for side in sides for run, _ in side], report, [found])}")
-    conclude(found, form=form, top=top, strict=strict, verbose=verbose, advice=advised)
+        say(f"wrote {html.write([run for side in sides for run, _ in side], report, [comparison])}")
+    conclude(comparison, form=form, top=top, strict=strict, verbose=verbose, advice=advised)
 
 
 def check_expressions(texts: list[str]) -> None:
@@ -74,7 +74,7 @@ def check_expressions(texts: list[str]) -> None:
 
 
 def conclude(
-    found: Comparison, *, form: str, top: int, strict: bool, verbose: bool = False, advice: bool = True
+    comparison: Comparison, *, form: str, top: int, strict: bool, verbose: bool = False, advice: bool = True
 ) -> None:
     """Print a comparison and the outcome of its checks.
 
@@ -87,26 +87,26 @@ def conclude(
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison_words import note, says
 
-    text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty(), advice=advice)
+    text = render(comparison, form, top=top, verbose=verbose, colour=sys.stdout.isatty(), advice=advice)
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
-    if form == "table" and not found.checks and not found.shared and (ends := limits(found)):
+    if form == "table" and not comparison.checks and not comparison.shared and (ends := limits(comparison)):
         fails, passes = ends
         shown = "a rise beyond it" if fails is None else f"'energy>{fails}%'"
         say(f"as a gate: --fail-if 'energy>{passes}%' passes with these figures, {shown} fails (exit code 1)")
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
-    for check in found.checks:
+    for check in comparison.checks:
         if check.outcome == INCONCLUSIVE and not strict:
             why = f"{says(check)}; " if form == "csv" else ""  # all others have it in what is printed
             say(f"jouletrace: --fail-if '{check.text}' is inconclusive: {why}exit code 0, with --strict 1")
-    if strict and found.shared:
-        raise CheckFailedError(f"--strict: {note(found.shared)}")
-    if found.checks and found.checks[0].outcome == UNJUDGED:
-        raise NotPossibleError(f"--fail-if is not judged: {says(found.checks[0])}")
-    bad = [one for one in found.checks if one.outcome in (*failing, UNMEASURED)]
+    if strict and comparison.shared:
+        raise CheckFailedError(f"--strict: {note(comparison.shared)}")
+    if comparison.checks and comparison.checks[0].outcome == UNJUDGED:
+        raise NotPossibleError(f"--fail-if is not judged: {says(comparison.checks[0])}")
+    bad = [judged for judged in comparison.checks if judged.outcome in (*failing, UNMEASURED)]
     if bad:
-        error = CheckFailedError if any(one.outcome in failing for one in bad) else NotPossibleError
-        raise error("--fail-if " + "; ".join(f"'{one.text}' {one.outcome}: {says(one)}" for one in bad))
+        error = CheckFailedError if any(judged.outcome in failing for judged in bad) else NotPossibleError
+        raise error("--fail-if " + "; ".join(f"'{judged.text}' {judged.outcome}: {says(judged)}" for judged in bad))
 
 
 def _listed(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from jouletrace.cli import options
 from jouletrace.cli.command import Command
 from jouletrace.cli.output import put_json
 from jouletrace.errors import WITHOUT_GPU
-from jouletrace.report.document import printable
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,40 +37,48 @@ def doctor(
     from jouletrace.profiler.doctor import diagnose
     from jouletrace.report.console import open_console
 
-    found = diagnose(device)
+    diagnosis = diagnose(device)
     if json:
-        put_json(found.to_dict())
+        put_json(diagnosis.to_dict())
         return
     console = open_console(highlight=False)
-    for line in _verdict(found, device):
+    for line in _verdict(diagnosis, device):
         _item(console, line, indent=0)
     console.print()
-    for one in found.devices:
-        _print_device(console, one)
-    if found.no_gpu is not None:
-        _item(console, f"no NVIDIA GPU: {found.no_gpu}", _BAD, indent=0)
+    for device_found in diagnosis.devices:
+        _print_device(console, device_found)
+    if diagnosis.no_gpu is not None:
+        _item(console, f"no NVIDIA GPU: {diagnosis.no_gpu}", _BAD, indent=0)
         _item(console, WITHOUT_GPU, indent=2)
         console.print()
     console.print(Text("Libraries and tools", style="bold"))
-    for name, extra in found.extras.items():
+    for name, extra in diagnosis.extras.items():
         _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
 
 
-def _verdict(found: Diagnosis, device: str | None) -> list[str]:
+def _verdict(diagnosis: Diagnosis, device: str | None) -> list[str]:
     """Print what can be measured here, what can be run, and what to do next: a line each."""
-    gpus = [one for one in found.devices if one.info.kind in ("gpu", "mig") and not one.problem]
-    powered = [one for one in found.devices if any(_of_power(one_can) for one_can in one.capabilities)]
-    names = ", ".join(dict.fromkeys(one.info.name for one in powered))
+    gpus = [
+        device_there
+        for device_there in diagnosis.devices
+        if device_there.info.kind in ("gpu", "mig") and not device_there.problem
+    ]
+    powered = [
+        device_there
+        for device_there in diagnosis.devices
+        if any(_of_power(one_can) for one_can in device_there.capabilities)
+    ]
+    names = ", ".join(dict.fromkeys(device_there.info.name for device_there in powered))
     energy = f"energy: yes, of {names}" if powered else "energy: no, no device here reports its power; time alone"
-    missing = [name for name in ("torch", "transformers") if not found.extras.get(name, {}).get("available")]
-    meters = bool(found.devices) and all(one.info.kind == "meter" for one in found.devices)
+    missing = [name for name in ("torch", "transformers") if not diagnosis.extras.get(name, {}).get("available")]
+    meters = bool(diagnosis.devices) and all(device_there.info.kind == "meter" for device_there in diagnosis.devices)
     if meters:
         models = "models: no, a meter runs none"
     else:
         models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
     here = "" if device is None else f" --device {shlex.quote(device)}"
-    busy = [process for one in gpus for process in one.processes]
-    uncalibrated = next((one for one in gpus if one.calibrated_days_ago is None), None)
+    busy = [process for device_there in gpus for process in device_there.processes]
+    uncalibrated = next((device_there for device_there in gpus if device_there.calibrated_days_ago is None), None)
     if busy:
         what = f"wait until pid {busy[0].pid} ends, or end it: other processes spoil figures"
     elif uncalibrated is not None:
@@ -107,28 +115,28 @@ def _item(console: Console, text: str, mark: str = "", *, name: str = "", indent
     console.print(shown, soft_wrap=True)
 
 
-def _print_device(console: Console, one: DeviceDiagnosis) -> None:
+def _print_device(console: Console, diagnosed: DeviceDiagnosis) -> None:
     from rich.text import Text
 
-    info = one.info
+    info = diagnosed.info
     mark = "  SIMULATED" if info.simulated else ""
     console.print(Text.assemble((printable(info.name), "bold"), f"  {printable(info.id)}{mark}"), soft_wrap=True)
-    if one.problem:
-        _item(console, one.problem, _BAD)
+    if diagnosed.problem:
+        _item(console, diagnosed.problem, _BAD)
     if facts := _facts(info):
         _item(console, "; ".join(facts))
-    for capability in one.capabilities:
+    for capability in diagnosed.capabilities:
         _item(console, _line(capability), _GOOD if capability.available else _BAD)
     if info.kind != "cpu":
-        if one.calibrated_days_ago is None:
+        if diagnosed.calibrated_days_ago is None:
             _item(console, "not calibrated: run jouletrace calibrate (under a minute)", _NOTE)
         else:
-            _item(console, f"calibrated {_ago(one.calibrated_days_ago)}", _GOOD)
-            for name, response in one.calibration.items():
+            _item(console, f"calibrated {_ago(diagnosed.calibrated_days_ago)}", _GOOD)
+            for name, response in diagnosed.calibration.items():
                 _item(console, _response(response), name=f"{name}: ", indent=6)
-    for fact in one.remembered.values():
+    for fact in diagnosed.remembered.values():
         _item(console, f"{fact['text']}; measured {_ago(fact['days_ago'])}", _GOOD)
-    for process in one.processes:
+    for process in diagnosed.processes:
         used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
         who = f"{process.name or 'a process'} (pid {process.pid}{used})"
         _item(console, f"in use by {who}; to end it: kill {process.pid}", _NOTE)

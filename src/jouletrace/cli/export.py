@@ -32,12 +32,12 @@ def export(
 
 def _beside(run: Path, form: str) -> Path:
     """The default path next to the Run: RUN-csv, RUN-parquet, or RUN with the ending of a file of that format."""
-    place = run.parent if run.name == "run.json" else run
-    stem = place.name.removesuffix(".zip") or place.resolve().name
+    folder = run.parent if run.name == "run.json" else run
+    stem = folder.name.removesuffix(".zip") or folder.resolve().name
     endings = {"zip": "", "chrome": ".json", "kernels": ".kernels.csv", "svg": ".svg"}
     endings |= {"collapsed": ".collapsed.txt", "speedscope": ".speedscope.json"}
     ending = endings.get(form, f"-{form}")
-    return place.resolve().with_name(stem + ending)
+    return folder.resolve().with_name(stem + ending)
 
 
 COMMAND = Command(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.option import GONE
 
 INTERRUPTED = 130
 UNWRITTEN = 120
@@ -75,16 +76,22 @@ def usage_error(error: Any) -> str:
     of older versions, and of other errors, are unchanged.
     """
     param, cause = getattr(error, "param", None), error.__cause__
+    asked = error.format_message()
+    for gone, instead in GONE.items():
+        group, _, name = gone.partition(" ")
+        missing = name and asked == f"No such command {name!r}." and error.ctx.info_name == group
+        if missing or gone == getattr(error, "option_name", None):
+            return f"{gone} is gone: {instead}"
     if getattr(error.ctx, "info_name", None) == "compare" and "extra argument" in error.format_message():
         said = "several Runs of a side are joined by commas: compare A1,A2 B1,B2; show lists all in one table"
         return f"{error.format_message()}: {said}"
     if param is None or not callable(getattr(cause, "errors", None)):
         return str(error.format_message())
-    found: Mapping[str, Any] = cause.errors()[0]
-    code, name = found["type"], max(param.opts, key=len)
+    problem: Mapping[str, Any] = cause.errors()[0]
+    code, name = problem["type"], max(param.opts, key=len)
     if code in _BOUNDS:
         key, words = _BOUNDS[code]
-        return f"{name} {found['input']}: must be {words} {found['ctx'][key]:g}"
+        return f"{name} {problem['input']}: must be {words} {problem['ctx'][key]:g}"
     if code not in _KINDS:
         return str(error.format_message())
     allowed = _KINDS[code]
@@ -93,14 +100,14 @@ def usage_error(error: Any) -> str:
         if bound is not None:
             allowed += f", {words} {bound:g}"
     about = (getattr(param, "help", None) or "").partition(" [default")[0].rstrip(".")
-    value = found["input"] if str(found["input"]).strip() else repr(found["input"])
+    value = problem["input"] if str(problem["input"]).strip() else repr(problem["input"])
     several = "; jouletrace sweep takes several" if "," in str(value) and name in _SWEPT else ""
     return f"{name} {value}: must be {allowed}" + (f" ({about})" if about else "") + several
 
 
 def complain(text: str) -> None:
     """Print one line on stderr if possible; control characters from servers or files are escaped."""
-    from jouletrace.report.document import printable
+    from jouletrace.words.text import printable
 
     with suppress(OSError):
         print(f"jouletrace: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)

@@ -17,7 +17,6 @@ _WORKLOAD = (
         "batch",
         "seq-len",
         "max-new-tokens",
-        "context",
         "dtype",
         "dtype-b",
         "mode",
@@ -47,14 +46,14 @@ class CommandHelp(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options; in groups if there are many."""
-        params = [one for one in self.get_params(ctx) if one.get_help_record(ctx) is not None]
-        options = [one for one in params if one.param_type_name == "option"]
-        if len(options) < _MANY or not any("--device" in one.opts for one in options):
+        params = [param for param in self.get_params(ctx) if param.get_help_record(ctx) is not None]
+        options = [param for param in params if param.param_type_name == "option"]
+        if len(options) < _MANY or not any("--device" in param.opts for param in options):
             super().format_options(ctx, formatter)
             return
         groups: dict[str, list[Any]] = {"Arguments": [], "Workload": [], "Measurement": [], "Output": []}
-        for one in params:
-            groups["Arguments" if one not in options else _group(one)].append(one.get_help_record(ctx))
+        for param in params:
+            groups["Arguments" if param not in options else _group(param)].append(param.get_help_record(ctx))
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
@@ -85,8 +84,8 @@ class RootHelp(TyperGroup):
         width = max(len(name) for name in self.commands)
         titled: dict[str, list[tuple[str, str]]] = {}
         shown: dict[str, Any] = dict(self.commands)
-        for name, one in sorted(shown.items(), key=lambda item: self.order.index(item[0])):
-            titled.setdefault(one.of.title, []).append((name.ljust(width), one.of.summary))
+        for name, shown_command in sorted(shown.items(), key=lambda item: self.order.index(item[0])):
+            titled.setdefault(shown_command.of.title, []).append((name.ljust(width), shown_command.of.summary))
         for title, rows in titled.items():
             with formatter.section(title):
                 formatter.write_dl(rows)

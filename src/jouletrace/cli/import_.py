@@ -97,19 +97,19 @@ def _import(
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     target = output if output is not None else fresh_folder("runs", files[0].stem)
     try:
-        place = save(run, target)
+        saved = save(run, target)
     except BadInputError:
         remove_own(target)
         raise
     asked = chosen["latency_s"] is not None or has_recording(run)
-    facts = {"schema": 1, "run": str(place), **_facts(run)}
+    facts = {"schema": 1, "run": str(saved), **_facts(run)}
     if json:
         report = {"report": to_json_object(run, tariff=given)} if asked or given is not None else {}
         put_json({**facts, **report})
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
         print_runs([run], form="table", verbose=verbose, tariff=given)
-    say(f"saved {place} · more: jouletrace show {quoted(place)} -v")
+    say(f"saved {saved} · more: jouletrace show {quoted(saved)} -v")
 
 
 def _seconds(text: str) -> float:
@@ -152,14 +152,14 @@ def _facts(run: Run) -> dict[str, Any]:
     seconds = (whole.end_ns - whole.start_ns) / 1e9 if whole.start_ns is not None and whole.end_ns is not None else None
     return {
         "files": run.settings["imported"],
-        "devices": [{"id": one.id, "name": one.name} for one in run.devices],
-        "spans": {str(one["values"]): one["counts"] for one in sorted(kinds, key=lambda one: -one["counts"])},
+        "devices": [{"id": device.id, "name": device.name} for device in run.devices],
+        "spans": {str(kind["values"]): kind["counts"] for kind in sorted(kinds, key=lambda kind: -kind["counts"])},
         "samples": len(run.samples),
         "counters": len(run.counters),
         "figures": len(run.results),
         "start_ns": whole.start_ns,
         "time_s": seconds,
-        "warnings": [one.to_dict() for one in run.warnings],
+        "warnings": [warning.to_dict() for warning in run.warnings],
     }
 
 
@@ -176,9 +176,9 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     from jouletrace.run.recording_names import has_recording, recording_of
 
     lines = []
-    for one in facts["files"]:
-        lines.append(f"{one['path']}: {one['format']}; {one['aligned']}")
-        joins, match = one.get("joins"), one.get("match")
+    for file in facts["files"]:
+        lines.append(f"{file['path']}: {file['format']}; {file['aligned']}")
+        joins, match = file.get("joins"), file.get("match")
         if joins and joins["device_spans"]:
             lines.append(
                 f"  {joins['with_launch']} of {joins['device_spans']} kernels and copies have their launch, "
@@ -192,10 +192,10 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
                 f"  {match['matched']} of {match['launches']} launches matched ({match['rate']:.1%}), "
                 f"{match['ambiguous']} ambiguous, {match['unknown']} not in the timeline"
             )
-        if one.get("not_read"):
-            lines.append("  not read: " + ", ".join(f"{table} ({n} rows)" for table, n in one["not_read"].items()))
+        if file.get("not_read"):
+            lines.append("  not read: " + ", ".join(f"{table} ({n} rows)" for table, n in file["not_read"].items()))
     lines.append(_counted(facts))
-    lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
+    lines += [f"device {device['id']}: {device['name']}" for device in facts["devices"]]
     if has_recording(run):
         about = recording_of(run)
         by = about["iterations_by"]
@@ -203,7 +203,9 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"powers of kernels from the record of samples; figures are {each}{'' if by else ' of iterations'}"
         )
-    return lines + [f"! {one['where']}{': ' * bool(one['where'])}{one['message']}" for one in facts["warnings"]]
+    return lines + [
+        f"! {warning['where']}{': ' * bool(warning['where'])}{warning['message']}" for warning in facts["warnings"]
+    ]
 
 
 _SEVERAL = {"memcpy": "copies", "launch": "launches"}

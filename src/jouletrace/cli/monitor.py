@@ -17,9 +17,9 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.failures import CLOSED
 from jouletrace.cli.output import Destination, check_form, launched, print_runs, say
 from jouletrace.errors import BadInputError
-from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 from jouletrace.wing import registered
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.watch import Display, LiveWork, Publisher, Reading
@@ -114,7 +114,7 @@ def monitor(
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
-        place = stack.enter_context(Destination(output, "monitor"))
+        destination = stack.enter_context(Destination(output, "monitor"))
         with ExitStack() as drawing:
             if streaming:
                 try:
@@ -134,11 +134,11 @@ def monitor(
                 launcher=launcher,
                 stdout=None if form == "table" else STDERR,
                 counter=counter,
-                folder=place.folder,
+                folder=destination.folder,
                 typed=command_line(),
                 displays=displays,
             )
-        place.done(run, more=form == "table" and not verbose)
+        destination.done(run, more=form == "table" and not verbose)
         # The CSV stream on stdout stays parsable: the summary goes to stderr.
         print_runs(
             [run],

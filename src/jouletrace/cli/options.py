@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,8 +15,9 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
-from jouletrace.option import flag_of, number, whole
+from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
+from jouletrace.wing import registered
 
 Value = TypeVar("Value", int, float, str)
 
@@ -66,67 +68,87 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
         **defaults: Defaults that differ from those of the dataclass.
     """
     chosen = [one for one in fields(kind) if (one.name in names if names else one.metadata["shown"])]
+    return lambda command: _with_options(command, "settings", chosen, lambda values: kind(**values), defaults)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "settings"]
-        arguments = [one for one in own if isinstance(one.annotation.__metadata__[0], ArgumentInfo)]
-        options = [_parameter(one, defaults.get(one.name, MISSING)) for one in chosen]
-        shown = [*arguments, *options, *(one for one in own if one not in arguments)]
-        shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
 
-        usual = {one.name: one.default for one in options}
+def from_targets(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: builds ``requests``, values by name, from the options of the targets of wings (``Wing.targets``)."""
+    chosen = [one for home in registered("targets").values() for one in fields(import_module(home).RequestOptions)]
+    return _with_options(command, "requests", chosen, dict, {}, last=True)
 
-        def run_command(*args: Any, **given: Any) -> None:
-            given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
-            values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
-            command(settings=kind(**values), **given)
 
-        run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
-        run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        run_command.__annotations__ = {one.name: one.annotation for one in shown}
-        return run_command
+def _with_options(
+    command: Callable[..., None],
+    into: str,
+    chosen: Sequence[Field[Any]],
+    made: Callable[[dict[str, Any]], Any],
+    defaults: Mapping[str, Any],
+    *,
+    last: bool = False,
+) -> Callable[..., None]:
+    """The command with an option for each chosen field; what is ``made`` of their values is its parameter ``into``.
 
-    return decorate
+    They stand before its own, or ``last``.
+    """
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != into]
+    arguments = [one for one in own if isinstance(_typer_info(one), ArgumentInfo)]
+    options = [_parameter(one, defaults.get(one.name, MISSING)) for one in chosen]
+    others = [one for one in own if one not in arguments]
+    shown = [*arguments, *(() if last else options), *others, *(options if last else ())]
+    shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
+
+    usual = {one.name: one.default for one in options}
+
+    def run_command(*args: Any, **given: Any) -> None:
+        given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
+        values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
+        command(**{into: made(values)}, **given)
+
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {one.name: one.annotation for one in shown}
+    return run_command
+
+
+def _typer_info(one: inspect.Parameter) -> object:
+    """What typer is given about a parameter; None of one that another decorator builds."""
+    return next(iter(getattr(one.annotation, "__metadata__", ())), None)
 
 
 def all_but(kind: type, *names: str) -> list[str]:
     """Names of all shown fields of a dataclass but some: what a campaign takes of the options of its points."""
-    return [one.name for one in fields(kind) if one.metadata["shown"] and one.name not in names]
+    return [setting.name for setting in fields(kind) if setting.metadata["shown"] and setting.name not in names]
 
 
-def _named(one: Field[Any]) -> str:
+def _named(setting: Field[Any]) -> str:
     """Name of a field on the command line, without the unit."""
-    return one.name.removesuffix("_s")
+    return setting.name.removesuffix("_s")
 
 
-def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
+def _parameter(setting: Field[Any], default: Any) -> inspect.Parameter:
     """The parameter of a field for typer."""
-    how = one.metadata
+    how = setting.metadata
     if default is MISSING:
-        default = one.default if one.default is not MISSING else None
-    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(one.type).removesuffix(" | None"))
-    flags = how["flags"] or (flag_of(one),)
-    annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
+        default = setting.default if setting.default is not MISSING else None
+    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(setting.type).removesuffix(" | None"))
+    flags = how["flags"] or (flag_of(setting),)
+    annotation: Any = kind if not str(setting.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
-    if how["numbers"]:
-        annotation, default = str | None, None
     if how["pairs"]:
         annotation = list[str] | None
     shown = typer.Option(*flags, help=how["help"], metavar=how["metavar"])
     return inspect.Parameter(
-        _named(one), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, shown]
+        _named(setting), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, shown]
     )
 
 
-def _value(one: Field[Any], given: Any) -> Any:
+def _value(setting: Field[Any], given: Any) -> Any:
     """The value of a field from its text on the command line."""
-    name = flag_of(one)
-    if one.metadata["percent"]:
+    name = flag_of(setting)
+    if setting.metadata["percent"]:
         return parse_percent(given, name)
-    if one.metadata["numbers"]:
-        return parse_values(given, name, whole)
-    return parse_pairs(given or [], name) if one.metadata["pairs"] else given
+    return parse_pairs(given or [], name) if setting.metadata["pairs"] else given
 
 
 def is_advised(word: str) -> bool:
@@ -176,14 +198,14 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
     Raises:
         BadInputError: If one has no "=", or two have the same key.
     """
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise BadInputError(f"{option} {pair!r}: write KEY=VALUE")
-        if found.setdefault(key, value) != value:
-            raise BadInputError(f"{option} gives {key!r} two values, {found[key]!r} and {value!r}: give one")
-    return found
+        if by_key.setdefault(key, value) != value:
+            raise BadInputError(f"{option} gives {key!r} two values, {by_key[key]!r} and {value!r}: give one")
+    return by_key
 
 
 def parse_duration(text: str, option: str) -> float:
@@ -210,12 +232,12 @@ def parse_values(text: str | None, option: str, kind: Callable[[str], Value]) ->
     """
     if text is None:
         return ()
-    found = []
+    values = []
     for part in text.split(","):
         try:
-            found.append(kind(part.strip()))
+            values.append(kind(part.strip()))
         except ValueError:
             raise BadInputError(f"{option} {text!r}: {part.strip()!r} is not a number; write 1,8,64") from None
         if not part.strip():
             raise BadInputError(f"{option} {text!r}: a value is missing between commas")
-    return tuple(found)
+    return tuple(values)

@@ -23,7 +23,8 @@ from jouletrace.errors import (
     TimedOutError,
     check_format,
 )
-from jouletrace.report.document import FORMATS, printable
+from jouletrace.report.document import FORMATS
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.profiler.program.command import ProgramCommand
@@ -49,7 +50,6 @@ def print_runs(
     verbose: bool = False,
     more: str = "",
     tariff: Tariff | None = None,
-    schema: int = 3,
     advice: bool = True,
     files: Sequence[str] = (),
 ) -> None:
@@ -67,7 +67,6 @@ def print_runs(
         verbose: Everything in a table; else the verdict and one table.
         more: The command that shows more, which stands below a verdict.
         tariff: What a kWh costs and emits.
-        schema: Of JSON.
         advice: Say what could save energy.
         files: Name of each Run's file.
 
@@ -87,7 +86,6 @@ def print_runs(
         verbose=verbose,
         colour=sink.isatty(),
         tariff=tariff,
-        schema=schema,
         advice=advice,
         files=files,
     )

@@ -49,29 +49,29 @@ def profile(
     form, advised = check_form(form, json), options.is_advised(advice)
     if settings.backend in (engines := registered("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
-        with Destination(output, workload.rpartition("/")[2]) as place:
-            run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
-            place.done(run, more=form == "table" and not verbose)
+        with Destination(output, workload.rpartition("/")[2]) as destination:
+            run = profile_engine(workload, settings, destination.folder, typed=command_line(), say=say)
+            destination.done(run, more=form == "table" and not verbose)
             print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
         return
     with quiet_output():
-        found = resolve(workload)
-    if isinstance(found, BuiltInModel):  # no one else's code
+        resolved = resolve(workload)
+    if isinstance(resolved, BuiltInModel):  # no one else's code
         hide_pandas_from_pyarrow()
-    name = f"{found.name}-b{settings.batch}" if settings.batch else found.name
+    name = f"{resolved.name}-b{settings.batch}" if settings.batch else resolved.name
     resumes = repeats > 1 and output is not None and can_resume(output)
-    with Destination(output, name, resumes=resumes) as place:
+    with Destination(output, name, resumes=resumes) as destination:
         tally = None
         with ProgressLine() as progress, quiet_output():
-            folder, typed = place.folder, command_line()
+            folder, typed = destination.folder, command_line()
             if repeats > 1:
                 run, tally = profile_repeats(
                     workload, settings, repeats, folder=folder, command=typed, progress=progress
                 )
             else:
-                run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
+                run = profile_workload(resolved, settings, folder=folder, command=typed, progress=progress)
         if tally is None or tally.ended_by is None:
-            place.done(run, more=form == "table" and not verbose)
+            destination.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
     if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
         conclude(tally, folder, "runs")

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from jouletrace.profiler.progress import Lines, Progress, switched_off
-from jouletrace.report.document import printable
+from jouletrace.words.text import printable
 
 
 def quiet_output() -> redirect_stdout[TextIO]:

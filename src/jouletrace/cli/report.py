@@ -38,13 +38,13 @@ def report(
     from jouletrace.report.cost import tariff
 
     given = tariff(price, carbon)
-    found = [load(path) for path in runs]
-    others = [path for run, path in zip(found, runs, strict=True) if run.kind != "ab"]
+    loaded = [load(path) for path in runs]
+    others = [path for run, path in zip(loaded, runs, strict=True) if run.kind != "ab"]
     comparisons, notes = against_first([open_runs(path) for path in others if len(others) > 1])
-    place = html.write(found, output, comparisons, notes, given)
-    say(f"wrote {place}")
+    page = html.write(loaded, output, comparisons, notes, given)
+    say(f"wrote {page}")
     if _has_display() if show is None else show:
-        _open(place)
+        _open(page)
 
 
 def _has_display() -> bool:
@@ -54,10 +54,10 @@ def _has_display() -> bool:
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _open(place: Path) -> None:
+def _open(page: Path) -> None:
     import webbrowser
 
-    if not webbrowser.open(place.resolve().as_uri()):
+    if not webbrowser.open(page.resolve().as_uri()):
         say("no browser could be opened")
 
 

@@ -61,16 +61,16 @@ def run(
     from jouletrace.profiler.program.program import run_program
 
     traced = _duty(duty)
-    with launched(chosen) as launcher, Destination(output, chosen.name.removesuffix(".py")) as place:
+    with launched(chosen) as launcher, Destination(output, chosen.name.removesuffix(".py")) as destination:
         made = run_program(
             launcher,
             device=device or ["visible"],
             operators=operators,
             duty=traced,
             live=live,
-            folder=place.folder,
+            folder=destination.folder,
         )
-        place.done(made, more=form == "table" and not verbose)
+        destination.done(made, more=form == "table" and not verbose)
         print_runs([made], form=form, top=top, verbose=verbose, advice=advised)
 
 

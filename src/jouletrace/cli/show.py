@@ -56,7 +56,6 @@ def show(
     advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
-    schema: Annotated[int, typer.Option(metavar="N", min=2, max=3, help="Of the JSON; 2 for one release.")] = 3,
 ) -> None:
     """Print the figures of a Run, or of several in one table, a row each with the settings that differ.
 
@@ -72,8 +71,6 @@ def show(
     from jouletrace.run.parts import Parts
 
     form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
-    if schema != 3 and (form != "json" or by is not None or budget):
-        raise BadInputError("--schema 2: of --json alone, without --by and --budget")
     sources = [context.get_parameter_source(name) for name in ("price", "carbon")]  # not those of the environment
     priced = any(source is not None and source.name == "COMMANDLINE" for source in sources)
     of_runs = len(runs) > 1 or detail or top or verbose or by or budget or priced
@@ -82,20 +79,22 @@ def show(
         say(f"its Runs: jouletrace show {quoted(result[1])}")
         return
     more = shlex.join(["jouletrace", "show", *runs])
-    places = [place for path in runs for place in runs_in(path)]
+    places = [run_path for path in runs for run_path in runs_in(path)]
     runs = list(map(str, places))
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
         run = load(runs[0])
-        if own := _of_kernels(run, runs[0]):
-            raise BadInputError(f"--by {by}: the kernels of a recording are a Run of their own: {own} --by {by}")
+        if kernels_command := _of_kernels(run, runs[0]):
+            raise BadInputError(
+                f"--by {by}: the kernels of a recording are a Run of their own: {kernels_command} --by {by}"
+            )
         _print_by(run, _levels(by), form, top)
         return
     if budget:
         shown = [load(path) for path in runs]
-        known = [(run, parts := Parts(run), facts_of(run, parts)) for run in shown]
-        costs = [line for one in known for line in cost_line(*one, given)] if form == "table" else []
+        with_facts = [(run, parts := Parts(run), facts_of(run, parts)) for run in shown]
+        costs = [line for run_facts in with_facts for line in cost_line(*run_facts, given)] if form == "table" else []
         printed: list[str] = []
         try:
             for run in shown:
@@ -105,7 +104,7 @@ def show(
                 put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
     shown = [load(path) for path in runs]
-    names = [place.stem if place.suffix == ".zip" else place.name for place in places]
+    names = [run_path.stem if run_path.suffix == ".zip" else run_path.name for run_path in places]
     print_runs(
         shown,
         form=form,
@@ -114,13 +113,12 @@ def show(
         verbose=verbose,
         more=more,
         tariff=given,
-        schema=schema,
         advice=advised,
         files=names if len(set(names)) == len(names) else runs,
     )
     for run, path in zip(shown, runs, strict=True):
-        if own := _of_kernels(run, path):
-            say(f"where its energy went: {own}")
+        if kernels_command := _of_kernels(run, path):
+            say(f"where its energy went: {kernels_command}")
 
 
 def _of_kernels(run: Run, path: str) -> str:
@@ -155,8 +153,8 @@ def _print_by(run: Run, levels: Sequence[str], form: str, top: int | None) -> No
 
     if len(run.activity) and not len(run.divided):
         say(f"an older version made this Run and stored no division: {_SOLVED}")
-    found = divided(run, levels, 20 if top is None and form == "table" else top)
-    put(render(run, found, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
+    rows = divided(run, levels, 20 if top is None and form == "table" else top)
+    put(render(run, rows, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:
@@ -169,10 +167,10 @@ def _budgets(run: Run, form: str, top: int | None) -> str:
     rows = [row for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted((row for row in rows if row["unit"] != MODEL_UNIT), key=lambda row: -row["value"])
     parts = [row["unit"] for row in largest[: top or 0]]
-    found = budgets(run, parts)
-    if found and not are_stored(Parts(run)):
+    of_parts = budgets(run, parts)
+    if of_parts and not are_stored(Parts(run)):
         say(f"an older version made this Run and stored no budgets: {_SOLVED}")
-    return budget.render(str(run.workload.get("name", run.kind)), found, form)
+    return budget.render(str(run.workload.get("name", run.kind)), of_parts, form)
 
 
 COMMAND = Command(

@@ -65,7 +65,7 @@ def sweep(
     from jouletrace.run.files import quoted
 
     if restore:
-        said = [f"the {one}" for one in restored(settings.device)]
+        said = [f"the {restored_value}" for restored_value in restored(settings.device)]
         say(" and ".join(said) or "jouletrace has left no setting changed")
         return
     form, limits = check_form(form, json), parse_limits(limit)
@@ -84,7 +84,7 @@ def sweep(
     say_plan(settings.device, grid.of_gpu())
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
-            found, tally = run_sweep(
+            points, tally = run_sweep(
                 grid,
                 settings,
                 folder,
@@ -94,9 +94,9 @@ def sweep(
                 permitted=yes,
                 progress=progress,
             )
-        if any(entry.run is not None for entry in found):
+        if any(entry.run is not None for entry in points):
             say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.write(render(points, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
         conclude(tally, folder, "points" if repeats == 1 else "runs", answer=OUT_OF_MEMORY)
 

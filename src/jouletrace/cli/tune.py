@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -19,8 +20,10 @@ from jouletrace.profiler.settings import ProfileSettings
 @options.from_settings(
     ProfileSettings, *options.all_but(ProfileSettings, "detail", "detail_time_s", "target_ci", "max_time_s")
 )
+@options.from_targets
 def tune(
     settings: ProfileSettings,
+    requests: Mapping[str, Any],
     what: Annotated[
         list[str],
         typer.Argument(
@@ -56,12 +59,8 @@ def tune(
         typer.Option(metavar="NAME=VALUE,...", help="The reference. [default: the options given, else the defaults]"),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin no process after that time: 5min, 300s. [default: none]")
+        str | None, typer.Option(metavar="TIME", help="Begin no visit after that time: 5min, 300s. [default: none]")
     ] = None,
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each load of a server.")] = 30.0,
-    input_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of a server's prompts.")] = "512",
-    output_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of its answers.")] = "128",
-    model: Annotated[str, typer.Option(help="Name of its model. [default: the only one served]")] = "",
     yes: Annotated[
         bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
     ] = False,
@@ -85,12 +84,11 @@ def tune(
 
     form, dimensions = check_form(form, json), parse_over(over or [])
     limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
-    requests = {"duration_s": duration, "input_tokens": input_tokens, "output_tokens": output_tokens, "model": model}
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
             target = target_of(what, settings, limits, point_limit, dimensions, requests)
             say_plan(target.device, dimensions)
-            found, ended_by = run_tune(
+            result, ended_by = run_tune(
                 target,
                 dimensions,
                 folder,
@@ -101,14 +99,14 @@ def tune(
                 permitted=yes,
                 progress=progress,
             )
-        if found is None:
+        if result is None:
             say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")
         else:
-            sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
+            sys.stdout.write(render(result, form, colour=sys.stdout.isatty()))
             sys.stdout.flush()
-            keep(folder / "settings.csv", render(found, "csv"))
+            keep(folder / "settings.csv", render(result, "csv"))
             try:
-                write_page(found, folder / "tune.html")
+                write_page(result, folder / "tune.html")
                 pictured = "; tune.html has the front"
             except NotPossibleError:  # plotly is an extra
                 pictured = ""

@@ -21,15 +21,18 @@ def verify(
     """Compare the files of Runs with their saved checksums; differences are listed, with exit code 1."""
     from jouletrace.run.loading import verify
 
-    found = [one for run in runs for one in verify(run)]
-    for one in [] if json else found:
-        put(f"{one.place}: " + (f"whole ({one.files} files)" if one.whole else "not whole"))
-        for name, problem in one.problems.items():
+    verified = [checked_run for run in runs for checked_run in verify(run)]
+    for checked_run in [] if json else verified:
+        put(f"{checked_run.place}: " + (f"whole ({checked_run.files} files)" if checked_run.whole else "not whole"))
+        for name, problem in checked_run.problems.items():
             put(f"  {name}: {problem}")
     if json:
-        rows = [{"run": str(one.place), "whole": one.whole, "problems": one.problems} for one in found]
+        rows = [
+            {"run": str(checked_run.place), "whole": checked_run.whole, "problems": checked_run.problems}
+            for checked_run in verified
+        ]
         put_json({"schema": 1, "runs": rows})
-    broken = [one for one in found if not one.whole]
+    broken = [checked_run for checked_run in verified if not checked_run.whole]
     if broken:
         names = ", ".join(broken[0].problems)
         more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""

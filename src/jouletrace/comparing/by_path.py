@@ -36,18 +36,25 @@ def matched(a: Side, b: Side) -> tuple[list[Pair], Side, Side]:
     left_a, left_b = list(of_a), list(of_b)
     for reduced, flags in _WAYS:
         short_a, short_b = _by(left_a, reduced), _by(left_b, reduced)
-        for key, own in short_a.items():
-            if len(own) == len(short_b.get(key, ())) == 1:
-                pairs[short_b[key][0]] = own[0], flags
-        done = {own for own, _ in pairs.values()}
-        left_a, left_b = [own for own in left_a if own not in done], [own for own in left_b if own not in pairs]
-    both = [Pair(own[0], (of_a[pairs[own][0]], parts), pairs[own][1]) for own, parts in of_b.items() if own in pairs]
+        for key, ident in short_a.items():
+            if len(ident) == len(short_b.get(key, ())) == 1:
+                pairs[short_b[key][0]] = ident[0], flags
+        done = {ident for ident, _ in pairs.values()}
+        left_a, left_b = (
+            [ident for ident in left_a if ident not in done],
+            [ident for ident in left_b if ident not in pairs],
+        )
+    both = [
+        Pair(ident[0], (of_a[pairs[ident][0]], parts), pairs[ident][1])
+        for ident, parts in of_b.items()
+        if ident in pairs
+    ]
     return both, _with(a, of_a, left_a), _with(b, of_b, left_b)
 
 
 def _parts(side: Side) -> dict[Ident, list[Part | None]]:
     """The parts that have figures to compare, each as every run of the side has it; None in runs that lack it."""
-    found: dict[Ident, list[Part | None]] = {}
+    parts_of: dict[Ident, list[Part | None]] = {}
     for i, source in enumerate(side.sources):
         parts = Parts(source.run)
         for level in LEVELS:
@@ -59,16 +66,16 @@ def _parts(side: Side) -> dict[Ident, list[Part | None]]:
                 if level == "phase" and part.shapes:  # the lengths of a phase distinguish it, too
                     path = (*path, PathStep("shapes", part.shapes))
                 elif path and path[-1].kind == "pool":  # as do the members of a pool, which is named by their number
-                    inside = sorted(one.path for one in parts.all() if one.parent == part.id)
-                    path = (*path, *(step for one in inside for step in one))
-                found.setdefault((level, path, seen[path]), [None] * side.count)[i] = part
+                    inside = sorted(child.path for child in parts.all() if child.parent == part.id)
+                    path = (*path, *(step for child_path in inside for step in child_path))
+                parts_of.setdefault((level, path, seen[path]), [None] * side.count)[i] = part
                 seen[path] += 1
-    return found
+    return parts_of
 
 
 def _with(side: Side, parts: Mapping[Ident, list[Part | None]], left: Sequence[Ident]) -> Side:
     """The side with the parts that it alone has."""
-    return replace(side, only=tuple(Listed(own[0], next(filter(None, parts[own]))) for own in left))
+    return replace(side, only=tuple(Listed(ident[0], next(filter(None, parts[ident]))) for ident in left))
 
 
 def _without_dtype(path: Path) -> Path:
@@ -82,8 +89,8 @@ def _without_shapes(path: Path) -> Path:
 def _operator(path: Path) -> Path | None:
     """The path of a kernel's operator, whatever its shapes, since the kernel's own name has changed."""
     kinds = {step.kind for step in path}
-    known = "op" in kinds and "pool" not in kinds
-    return tuple(step for step in path if step.kind not in ("shapes", "kernel")) if known else None
+    by_operator = "op" in kinds and "pool" not in kinds
+    return tuple(step for step in path if step.kind not in ("shapes", "kernel")) if by_operator else None
 
 
 _WAYS: tuple[tuple[Callable[[Path], Path | None], tuple[str, ...]], ...] = (
@@ -96,8 +103,8 @@ _WAYS: tuple[tuple[Callable[[Path], Path | None], tuple[str, ...]], ...] = (
 
 
 def _by(parts: Sequence[Ident], reduced: Callable[[Path], Path | None]) -> dict[Ident, list[Ident]]:
-    found: dict[Ident, list[Ident]] = {}
+    by_short: dict[Ident, list[Ident]] = {}
     for level, path, number in parts:
         if (short := reduced(path)) is not None:
-            found.setdefault((level, short, number), []).append((level, path, number))
-    return found
+            by_short.setdefault((level, short, number), []).append((level, path, number))
+    return by_short

@@ -62,7 +62,7 @@ class Cause:
         """The module around all of it; "" where it isn't known."""
         words = [leaf.module.split(".") for leaf in (*self.a, *self.b) if leaf.module]
         shortest = min(map(len, words), default=0)
-        same = (n for n in range(shortest) if len({one[n] for one in words}) > 1)
+        same = (n for n in range(shortest) if len({split[n] for split in words}) > 1)
         return ".".join(words[0][: next(same, shortest)]) if words else ""
 
     @property
@@ -101,7 +101,7 @@ class Why:
     @property
     def others(self) -> float:
         """What the causes that are named first leave of the whole, J."""
-        return (self.whole.value or 0.0) - sum(one.value for one in self.first)
+        return (self.whole.value or 0.0) - sum(cause.value for cause in self.first)
 
 
 def _roles(leaves: Sequence[Leaf]) -> tuple[str, ...]:

@@ -80,37 +80,40 @@ def parse(text: str) -> Check:
     return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Check], found: Comparison) -> list[Check]:
+def evaluate(checks: Sequence[Check], comparison: Comparison) -> list[Check]:
     """The checks on a comparison with their outcomes.
 
     Raises:
         BadInputError: If a check names a part that the sides don't have in common: it would always pass.
     """
-    if checks and (because := _hindrance(found)):
+    if checks and (because := _hindrance(comparison)):
         return [replace(check, outcome=UNJUDGED, because=because) for check in checks]
-    asked = [(check, row) for check in checks for row in _meant(check, found.rows, (found.a, found.b))]
+    asked = [(check, row) for check in checks for row in _meant(check, comparison.rows, (comparison.a, comparison.b))]
     beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
     evaluated = []
     for check in checks:
-        own = [k for k, (of, _) in enumerate(asked) if of is check]
-        failed, open_ = [k for k in own if beyond[k][0]], [k for k in own if not beyond[k][0] and not short[k][0]]
-        measured = any(asked[k][1].measured for k in own)
+        numbers = [k for k, (of, _) in enumerate(asked) if of is check]
+        failed, open_ = (
+            [k for k in numbers if beyond[k][0]],
+            [k for k in numbers if not beyond[k][0] and not short[k][0]],
+        )
+        measured = any(asked[k][1].measured for k in numbers)
         outcome = UNMEASURED if not measured else FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        deciding = failed or open_ or own
+        deciding = failed or open_ or numbers
         levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
         rows_ = tuple(asked[k][1] for k in deciding)
         evaluated.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
     return evaluated
 
 
-def limits(found: Comparison) -> tuple[int | None, int] | None:
+def limits(comparison: Comparison) -> tuple[int | None, int] | None:
     """Rises of energy in whole %: the largest that a check with these figures fails on, the least that it passes.
 
     The first is None where no rise is shown. None where no check of the energy would be judged, or its scatter isn't
     known.
     """
-    row = found.whole.get("energy_total_j")
-    if row is None or row.contrast is None or _hindrance(found):
+    row = comparison.whole.get("energy_total_j")
+    if row is None or row.contrast is None or _hindrance(comparison):
         return None
     low, high = (row.contrast.bound(ALPHA, lower=lower) for lower in (True, False))
     if low is None or high is None:
@@ -118,11 +121,11 @@ def limits(found: Comparison) -> tuple[int | None, int] | None:
     return math.ceil(100 * low) - 1 if low > 0 else None, max(math.floor(100 * high) + 1, 1)
 
 
-def _hindrance(found: Comparison) -> Note | None:
+def _hindrance(comparison: Comparison) -> Note | None:
     """The reason against any verdict on the code; None without one."""
-    if apart := other_things(found.a, found.b):
+    if apart := other_things(comparison.a, comparison.b):
         return apart
-    doubt = next((one for one in found.outcomes.failed if one.level == NO), None)
+    doubt = next((failure for failure in comparison.outcomes.failed if failure.level == NO), None)
     return Note("not_trusted", (doubt,)) if doubt else None
 
 
@@ -130,9 +133,9 @@ def _meant(check: Check, rows: Sequence[ComparedRow], sides: Sequence[Side]) -> 
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
-    found = [row for row in named if row.metric in (metric, EACH.get(metric))]
-    if found or named or check.level == "model":
-        return found
+    meant = [row for row in named if row.metric in (metric, EACH.get(metric))]
+    if meant or named or check.level == "model":
+        return meant
     if not at_level:
         raise BadInputError(f"--fail-if '{check.text}': {_lacking(check.level, sides)}")
     near = _near(check.pattern, sorted({row.name for row in at_level}))
@@ -141,7 +144,7 @@ def _meant(check: Check, rows: Sequence[ComparedRow], sides: Sequence[Side]) -> 
 
 def _lacking(level: str, sides: Sequence[Side]) -> str:
     """Which sides have no part of a level, of which they have none in common, and what gives it to them."""
-    lacking = [side for side in sides if all(one.level != level for one in side.only)]
+    lacking = [side for side in sides if all(listed.level != level for listed in side.only)]
     if not lacking:
         return f"A and B have no {level} in common"
     said = f"{' and '.join(side.name for side in lacking)} {'has' if len(lacking) == 1 else 'have'} no {level}"
@@ -166,6 +169,6 @@ def _p(check: Check, contrast: Contrast | None, beyond: bool) -> float:
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
 
 
-def _near(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, list(known), 1)
+def _near(word: str, names: Iterable[str]) -> str:
+    near = get_close_matches(word, list(names), 1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -100,11 +100,11 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
     wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]
     rows = _rows("model", wholes, scale)
     pairs, side_a, side_b = matched(side_a, side_b)
-    for one in pairs:
-        rows += _rows(one.level, one.parts, scale, one.flags)
+    for matched_pair in pairs:
+        rows += _rows(matched_pair.level, matched_pair.parts, scale, matched_pair.flags)
     if not any(row.measured for row in rows):
         where = " and ".join(", ".join(side.runs) for side in (side_a, side_b))
-        loads = [[one.name for one in side.only if one.level == LOAD] for side in (side_a, side_b)]
+        loads = [[listed.name for listed in side.only if listed.level == LOAD] for side in (side_a, side_b)]
         if all(loads):
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
@@ -116,7 +116,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         rows = [replace(row, contrast=None, reason=LENGTH) if row.metric == "time_s" else row for row in rows]
     rows = judge(rows, margin, "one_run", scale)
     gathered = _wholes(side_a, side_b)
-    found = Comparison(
+    comparison = Comparison(
         a=side_a,
         b=side_b,
         rows=rows,
@@ -128,12 +128,12 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         runs=[*(source.run for side in (side_a, side_b) for source in side.sources), *gathered.values()],
         doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
     )
-    found.checks = evaluate(checks, found)
-    if not found.same:
-        found.why, more = why(side_a, side_b, found.whole, scale, gain or 0.0, margin)
-        matched_all = found.why is not None and found.why.kernels
-        found.notes = [*(one for one in found.notes if not (matched_all and one.code in OF_PARTS)), *more]
-    return found
+    comparison.checks = evaluate(checks, comparison)
+    if not comparison.same:
+        comparison.why, more = why(side_a, side_b, comparison.whole, scale, gain or 0.0, margin)
+        matched_all = comparison.why is not None and comparison.why.kernels
+        comparison.notes = [*(note for note in comparison.notes if not (matched_all and note.code in OF_PARTS)), *more]
+    return comparison
 
 
 def _rows(
@@ -147,23 +147,23 @@ def _rows(
     ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them.
     """
     of_b = next(part for part in sides[1] if part is not None)
-    found = []
+    rows = []
     for metric in metrics_of(level, of_b):
         factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (
             SideMetric(tuple(_figure(part, metric).scaled(factor) for part in side))
             for side, factor in zip(sides, factors, strict=True)
         )
-        found.append(ComparedRow(level, of_b, metric, (a, b), flags))
-    return [row for row in found if row.stated and (row.measured or row.metric != WORK)]
+        rows.append(ComparedRow(level, of_b, metric, (a, b), flags))
+    return [row for row in rows if row.stated and (row.measured or row.metric != WORK)]
 
 
 def _figure(part: Part | None, metric: str) -> Estimate:
     """A figure of a part, its interval widened by the chance within the run where that is stated apart."""
     if part is None:
         return ABSENT
-    found, chance = part.get(metric), part.get(f"{metric.removesuffix('_j')}_error_pct")
-    return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
+    figure, chance = part.get(metric), part.get(f"{metric.removesuffix('_j')}_error_pct")
+    return figure if chance.value is None else widened(figure, Z95 * chance.value / 100 * abs(figure.value or 0.0))
 
 
 def _on_parts(pairs: int, a: Side, b: Side) -> list[Note]:
@@ -177,29 +177,29 @@ def _on_parts(pairs: int, a: Side, b: Side) -> list[Note]:
 
 def _wholes(*sides: Side) -> dict[Path, Run]:
     """Each Run of several processes as a whole, which may show more than those, by its folder."""
-    places = dict.fromkeys(Path(place).parent for side in sides for place in side.runs)
-    wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    return {place: load(place) for place in wholes}
+    places = dict.fromkeys(Path(path).parent for side in sides for path in side.runs)
+    wholes = [path.parent for path in places if path.name == REPEATS and (path.parent / RUN_JSON).is_file()]
+    return {path: load(path) for path in wholes}
 
 
 def _lost(wholes: Mapping[Path, Run]) -> list[Note]:
     """Notes on processes whose Runs are gone."""
-    lost = {place: tuple(lost_repeats(run, place)) for place, run in wholes.items()}
-    return [Note("repeat_lost", (str(place), names)) for place, names in lost.items() if names]
+    lost = {path: tuple(lost_repeats(run, path)) for path, run in wholes.items()}
+    return [Note("repeat_lost", (str(path), names)) for path, names in lost.items() if names]
 
 
 def _doubts(*sides: Side) -> list[Note]:
     """Notes on what makes a comparison doubtful: sensors calibrated in some Runs, other workloads and GPUs."""
-    found = []
+    notes = []
     origins = {response(source.run) for side in sides for source in side.sources if not source.watched} - {None}
     if len(origins) > 1:
-        found.append(Note("calibration_differs"))
+        notes.append(Note("calibration_differs"))
     names = [{(source.run.workload.get("name"), source.run.kind) for source in side.sources} for side in sides]
     gpus = [{device.name for device in side.boards.values()} for side in sides]
     if not names[0] & names[1] and all(gpus) and not gpus[0] & gpus[1]:
         imported = any(kind == "import" for side in names for _, kind in side)
-        found.append(Note("gpus_and_workloads_differ", (imported,)))
-    return found
+        notes.append(Note("gpus_and_workloads_differ", (imported,)))
+    return notes
 
 
 def _method(a: Side, b: Side, rows: Sequence[ComparedRow]) -> Note:
@@ -288,16 +288,16 @@ def against_first(runs: Sequence[Sequence[tuple[Run, str]]]) -> tuple[list[Compa
         The comparisons, and notes on those that could not be made and why.
     """
     sides = _sides(runs)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     notes: list[Note] = []
     for other in sides[1 : MOST + 1]:
         try:
-            found.append(compare(sides[0], other))
+            comparisons.append(compare(sides[0], other))
         except BadInputError as error:
-            notes.append(Note("not_compared", (tuple(Path(place).name for _, place in other), str(error))))
+            notes.append(Note("not_compared", (tuple(Path(path).name for _, path in other), str(error))))
     if len(sides) > MOST + 1:
         notes.append(Note("more_not_compared", (len(sides) - MOST - 1,)))
-    return found, notes
+    return comparisons, notes
 
 
 def _sides(runs: Sequence[Sequence[tuple[Run, str]]]) -> list[list[tuple[Run, str]]]:

@@ -111,7 +111,7 @@ class Leaves:
             kinds = seconds.setdefault(key, np.zeros(len(leaf.division.powers.watts)))
             kinds[leaf.kind] += leaf.seconds
         rows = [added(some) for some in alone.values()]
-        rows += [divisions[key].energy(np.append(one, 0.0), remainder=True) for key, one in seconds.items()]
+        rows += [divisions[key].energy(np.append(kinds_s, 0.0), remainder=True) for key, kinds_s in seconds.items()]
         if not rows:
             return Estimate(0.0, 0.0, 0.0)
         return summed(rows, alike=True)
@@ -125,7 +125,7 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
         scale: By which its figures are multiplied.
         kernels: True for those of kernels.
     """
-    found, wholes, time_half_s = list[Leaf](), [], 0.0
+    leaves, wholes, time_half_s = list[Leaf](), [], 0.0
     weight = scale / side.count
     for source in side.sources:
         energy, time = (source.whole.get(metric) for metric in ("energy_total_j", _time_of(source.whole)))
@@ -133,15 +133,15 @@ def leaves_of(side: Side, scale: float, *, kernels: bool = True) -> Leaves | Non
             return None
         if kernels:
             run = source.run if len(source.run.units) else side.run  # parts are of the first of several processes
-            own = list(_recorded(run, weight)) or list(_stated(run, weight))
+            inside = list(_recorded(run, weight)) or list(_stated(run, weight))
         else:
-            own = _floor(source, energy, time, weight)
-        if not own or _unknown(own) > MOST_UNKNOWN:
+            inside = _floor(source, energy, time, weight)
+        if not inside or _unknown(inside) > MOST_UNKNOWN:
             return None
-        found += own
+        leaves += inside
         wholes.append(energy.scaled(weight))
         time_half_s = max(time_half_s, (time.half_width or 0.0) * scale)
-    return Leaves(found, summed(wholes), time_half_s, frozenset(side.boards))
+    return Leaves(leaves, summed(wholes), time_half_s, frozenset(side.boards))
 
 
 def _time_of(whole: Part) -> str:
@@ -208,12 +208,12 @@ def _floor(source: SourceRun, energy: Estimate, time: Estimate, weight: float) -
     There are none where that power wasn't measured.
     """
     parts = Parts(source.run)
-    power = next((one for name in _FLOORS if (one := parts.get(name)).value is not None), None)
+    power = next((figure for name in _FLOORS if (figure := parts.get(name)).value is not None), None)
     seconds = (time.value or 0.0) * weight
     if power is None:
         return []
     floor = power.scaled(seconds)
-    work = next((one for name in _WORKS if (one := parts.get(name)).value is not None), energy)
+    work = next((figure for name in _WORKS if (figure := parts.get(name)).value is not None), energy)
     above = (energy.value or 0.0) * weight - (floor.value or 0.0)
     half = (work.half_width or 0.0) * weight
     return [

@@ -70,14 +70,14 @@ def match(a: Iterable[Leaf], b: Iterable[Leaf]) -> list[MatchedLeaves]:
     idle = [[leaf for leaf in side if leaf.idle] for side in (a, b)]
     groups: list[MatchedLeaves] = []
 
-    def take(found: list[MatchedLeaves]) -> None:
-        groups.extend(found)
-        left[0] = _without(left[0], (leaf for group in found for leaf in group.a))
-        left[1] = _without(left[1], (leaf for group in found for leaf in group.b))
+    def take(matches: list[MatchedLeaves]) -> None:
+        groups.extend(matches)
+        left[0] = _without(left[0], (leaf for group in matches for leaf in group.a))
+        left[1] = _without(left[1], (leaf for group in matches for leaf in group.b))
 
     def by(how: str, key: Key) -> None:
         of_a, of_b = _keyed(left[0], key), _keyed(left[1], key)
-        take([MatchedLeaves(how, some, of_b[one]) for one, some in of_a.items() if one in of_b])
+        take([MatchedLeaves(how, some, of_b[key]) for key, some in of_a.items() if key in of_b])
 
     without = any(side and not any("." in leaf.module for leaf in side) for side in left)
     for how, key in (*_BY_PLACE[:3], *(_BY_NAME if without else _BY_PLACE[3:])):
@@ -108,11 +108,11 @@ def _without(leaves: Iterable[Leaf], taken: Iterable[Leaf]) -> list[Leaf]:
 
 
 def _keyed(leaves: Iterable[Leaf], key: Key) -> dict[Hashable, list[Leaf]]:
-    found = defaultdict[Hashable, list[Leaf]](list)
+    by_key = defaultdict[Hashable, list[Leaf]](list)
     for leaf in leaves:
-        if (one := key(leaf)) is not None:
-            found[one].append(leaf)
-    return found
+        if (key_of := key(leaf)) is not None:
+            by_key[key_of].append(leaf)
+    return by_key
 
 
 def _with_fused(group: MatchedLeaves, left: list[list[Leaf]]) -> MatchedLeaves:

@@ -56,7 +56,7 @@ def lane(side: str, block: int) -> str:
 def blocks_of(run: Run) -> dict[str, list[Floats]]:
     """The metrics of a Run of ``ab`` in A and in B by block, NaN where one is missing, from its windows."""
     numbers = sorted(set(run.windows["block"].to_pylist()))
-    found: dict[str, list[Floats]] = {name: [] for name in METRICS}
+    values_of: dict[str, list[Floats]] = {name: [] for name in METRICS}
     for side in SIDES:
         rows = of_variant(run, side)
         column = {name: rows[name].to_numpy().astype(np.float64) for name in ("block", "replays", "energy_j", "time_s")}
@@ -66,10 +66,10 @@ def blocks_of(run: Run) -> dict[str, list[Floats]]:
             "energy_total_j": column["energy_j"] / column["replays"],
         }
         for name, value in values.items():
-            found[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
+            values_of[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
         latencies = (latencies_s(run, lane(side, number)) for number in numbers)
-        found["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
-    return found
+        values_of["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
+    return values_of
 
 
 def _group(values: Floats, reason: str) -> SideMetric:
@@ -81,8 +81,8 @@ def _group(values: Floats, reason: str) -> SideMetric:
 
 def _logs(a: Floats, b: Floats) -> Floats:
     """Logarithm of B over A of the blocks that have both."""
-    known = np.isfinite(a) & np.isfinite(b) & (a > 0) & (b > 0)
-    return np.asarray(np.log(b[known] / a[known]), np.float64)
+    positive = np.isfinite(a) & np.isfinite(b) & (a > 0) & (b > 0)
+    return np.asarray(np.log(b[positive] / a[positive]), np.float64)
 
 
 def blocks_needed(run: Run, target: float) -> int:
@@ -93,10 +93,10 @@ def blocks_needed(run: Run, target: float) -> int:
         target: Relative half-width.
     """
     fill(run)
-    found = blocks_of(run)
+    blocks = blocks_of(run)
     most = 0
     for name in ("iteration_time_s", "energy_total_j"):
-        logs = _logs(*found[name])
+        logs = _logs(*blocks[name])
         if len(logs) >= LEAST_BLOCKS:
             t = student(1 - ALPHA / len(METRICS) / 2, len(logs) - 1)
             most = max(most, math.ceil((t * float(logs.std(ddof=1)) / target) ** 2))
@@ -119,13 +119,13 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     scale, notes = scaled(*_sides(run))
     whole = Part(MODEL_UNIT, None, "model", run.workload.get("name") or "ab")
     device = run.devices[0].id
-    aliased = (ALIASED,) if any(ALIASED in one.flags for one in solved.values()) else ()
+    aliased = (ALIASED,) if any(ALIASED in load.flags for load in solved.values()) else ()
     rows = []
     for metric, both in blocks.items():
         of_power = metric in ("power_w", "energy_total_j")
         reason, flags = (no_power_reason(run, device), aliased) if of_power else ("not_measured", ())
         per = (1.0, 1.0) if metric in OF_NO_COUNT else scale
-        a, b = (_group(factor * one, reason) for one, factor in zip(both, per, strict=True))
+        a, b = (_group(factor * values, reason) for values, factor in zip(both, per, strict=True))
         contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
         rows.append(ComparedRow("model", whole, metric, (a, b), flags, contrast))
     rows = judge(rows, margin, "few_blocks", scale)
@@ -133,7 +133,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         Side(name, (SourceRun(run, title, whole),), title)
         for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
     ]
-    found = Comparison(
+    comparison = Comparison(
         sides[0],
         sides[1],
         rows,
@@ -143,37 +143,39 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         margin=margin,
         runs=[run],
     )
-    found.checks = evaluate([parse(text) for text in fail_if], found)
-    recorded = [_recorded(run, side, place, blocks) for place, side in enumerate(SIDES)]
-    if not found.same and recorded[0] is not None and recorded[1] is not None:
-        found.why, more = why(recorded[0], recorded[1], found.whole, scale, 0.0, margin)
-        found.notes = [*found.notes, *more]
-    return found
+    comparison.checks = evaluate([parse(text) for text in fail_if], comparison)
+    recorded = [_recorded(run, side, number, blocks) for number, side in enumerate(SIDES)]
+    if not comparison.same and recorded[0] is not None and recorded[1] is not None:
+        comparison.why, more = why(recorded[0], recorded[1], comparison.whole, scale, 0.0, margin)
+        comparison.notes = [*comparison.notes, *more]
+    return comparison
 
 
-def _recorded(run: Run, side: str, place: int, blocks: Mapping[str, Sequence[Floats]]) -> Side | None:
+def _recorded(run: Run, side: str, number: int, blocks: Mapping[str, Sequence[Floats]]) -> Side | None:
     """A side as a profile, with the energies of its recorded kernels and the whole of its windows; None without any."""
-    facts = _sides(run)[place]
+    facts = _sides(run)[number]
     if not (recordings := facts.get("recordings")):
         return None
     from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
-    about, own, figures = recordings[0], draft_of(run), Figures()
-    start, own.kind, own.workload = run.activity["start_ns"], "profile", facts
-    own.activity = run.activity.filter(
+    about, draft, figures = recordings[0], draft_of(run), Figures()
+    start, draft.kind, draft.workload = run.activity["start_ns"], "profile", facts
+    draft.activity = run.activity.filter(
         pc.and_(pc.greater_equal(start, about["start_ns"]), pc.less(start, about["end_ns"]))
     )
-    ids = {*own.activity["unit"].to_pylist(), *own.activity["site"].to_pylist(), MODEL_UNIT}
+    ids = {*draft.activity["unit"].to_pylist(), *draft.activity["site"].to_pylist(), MODEL_UNIT}
     rows = run.units.to_pylist()
     ids |= {row["parent"] for row in rows if row["id"] in ids}
-    own.units = tables.from_rows([row for row in rows if row["id"] in ids], "units")
-    name, values = str(facts.get("name") or side), {name: both[place] for name, both in blocks.items()}
+    draft.units = tables.from_rows([row for row in rows if row["id"] in ids], "units")
+    name, values = str(facts.get("name") or side), {name: both[number] for name, both in blocks.items()}
     figures.model(name)
-    whole = {name: mean_estimate(one[np.isfinite(one)]) for name, one in values.items() if np.isfinite(one).sum() > 1}
+    whole = {
+        name: mean_estimate(each[np.isfinite(each)]) for name, each in values.items() if np.isfinite(each).sum() > 1
+    }
     figures.add_each(MODEL_UNIT, whole)
-    recorded_of(own, figures).add(scaled=True)
-    figures.become(own)
-    return Side(side.upper(), (SourceRun(own, side, Part(MODEL_UNIT, None, "model", name, figures=whole)),))
+    recorded_of(draft, figures).add(scaled=True)
+    figures.become(draft)
+    return Side(side.upper(), (SourceRun(draft, side, Part(MODEL_UNIT, None, "model", name, figures=whole)),))
 
 
 def own_sides(run: Run) -> Comparison | None:
@@ -201,23 +203,23 @@ def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:
     if len(logs) < LEAST_BLOCKS:
         return None
     first = first_stage if len(logs) > first_stage >= LEAST_BLOCKS else len(logs)
-    found = two_stage_estimate(logs, first)
-    error = (found.half_width or 0.0) / student(0.975, first - 1)
+    estimate = two_stage_estimate(logs, first)
+    error = (estimate.half_width or 0.0) / student(0.975, first - 1)
     mean = float(np.nanmean(a))
-    of_b = mean * math.exp(found.value or 0.0)
+    of_b = mean * math.exp(estimate.value or 0.0)
     return Contrast(mean, of_b, 0.0, (of_b * error) ** 2, float(first - 1))
 
 
 def _titles(run: Run, options: Collection[str]) -> list[str]:
     """The title of each side: its workload, and which of the options differ, as they were resolved."""
     sides: Sequence[Mapping[str, object]] = _sides(run)
-    full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
+    full = [str(side_facts.get("name") or side) for side_facts, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
     apart = {key: _OPTIONS[key] for key in options if sides[0].get(key) != sides[1].get(key)}
     return [
-        " · ".join([name, *(words.format(own[key]) for key, words in apart.items() if own.get(key))])
-        for name, own in zip(names, sides, strict=True)
+        " · ".join([name, *(words.format(side_facts[key]) for key, words in apart.items() if side_facts.get(key))])
+        for name, side_facts in zip(names, sides, strict=True)
     ]
 
 

@@ -92,35 +92,37 @@ class SideMetric:
     @cached_property
     def value(self) -> Floats:
         """The value of each run, NaN where it is missing, shape (runs,)."""
-        return np.array([math.nan if one.value is None else one.value for one in self.figures])
+        return np.array([math.nan if figure.value is None else figure.value for figure in self.figures])
 
     @property
-    def known(self) -> Floats:
+    def numbers(self) -> Floats:
         """Values of the runs that have the metric."""
         return self.value[np.isfinite(self.value)]
 
     @property
     def reason(self) -> str:
         """Why runs lack it, where one says more than that it wasn't measured."""
-        return next((one.reason for one in self.figures if one.reason not in (None, ABSENT.reason)), "not_measured")
+        return next(
+            (figure.reason for figure in self.figures if figure.reason not in (None, ABSENT.reason)), "not_measured"
+        )
 
     @property
     def stored(self) -> bool:
         """True if the interval of a single run holds a stored scatter between runs."""
-        return all(STORED_SCATTER in one.flags for one in self.figures)
+        return all(STORED_SCATTER in figure.flags for figure in self.figures)
 
     def error(self) -> tuple[float, float]:
         """Standard error that a single run states, NaN if it doesn't, and its degrees of freedom."""
-        (one,) = (one for one in self.figures if one.value is not None)
-        error, df = standard_error(one)
-        return math.nan if one.half_width is None else error, df
+        (figure,) = (figure for figure in self.figures if figure.value is not None)
+        error, df = standard_error(figure)
+        return math.nan if figure.half_width is None else error, df
 
     def mean(self) -> Estimate:
         """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
-        known = [one for one in self.figures if one.value is not None]
-        if len(known) != 1:
-            return mean_estimate(self.known, method=METHOD) if known else Estimate.null(self.reason, METHOD)
-        (value,), half = self.known.tolist(), known[0].half_width
+        stated = [figure for figure in self.figures if figure.value is not None]
+        if len(stated) != 1:
+            return mean_estimate(self.numbers, method=METHOD) if stated else Estimate.null(self.reason, METHOD)
+        (value,), half = self.numbers.tolist(), stated[0].half_width
         if half is None:
             return Estimate(value, n=1, method=METHOD)
         return Estimate(value, value - half, value + half, 1, METHOD)
@@ -161,12 +163,12 @@ class ComparedRow(Listed):
     @property
     def measured(self) -> bool:
         """True if both sides have a figure."""
-        return all(len(group.known) for group in self.groups)
+        return all(len(group.numbers) for group in self.groups)
 
     @property
     def stated(self) -> bool:
         """True if a side states a figure, or A why it is missing."""
-        return any(len(group.known) for group in self.groups) or self.groups[0].reason != "not_measured"
+        return any(len(group.numbers) for group in self.groups) or self.groups[0].reason != "not_measured"
 
     @property
     def difference(self) -> Estimate:
@@ -323,7 +325,7 @@ class Comparison(Shown):
     @property
     def shared(self) -> Note | None:
         """The warning that the sides have data in common, which hide a difference; None if they have none."""
-        return next((one for one in self.warnings if one.code in SHARED), None)
+        return next((warning for warning in self.warnings if warning.code in SHARED), None)
 
     @property
     def same(self) -> bool:
@@ -348,7 +350,7 @@ class Comparison(Shown):
     @property
     def steps(self) -> tuple[int, int] | None:
         """Steps of A and of B, where times and energies are those of a step of programs that made other numbers."""
-        values = next((one.values for one in self.notes if one.code == PER_STEP), None)
+        values = next((note.values for note in self.notes if note.code == PER_STEP), None)
         return None if values is None else values[1:]
 
     @property

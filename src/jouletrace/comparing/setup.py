@@ -63,10 +63,12 @@ def differences(a: Side, b: Side) -> tuple[list[Note], tuple[float, float]]:
     Where iterations hold different numbers of samples, time and energy are compared per sample; where programs call one
     module a different number of times, per step.
     """
-    found = _differing(a, b)
-    of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
+    differing = _differing(a, b)
+    of_board, of_software = (
+        [note for note in differing if note.values[0] in kinds] for kinds in (("board",), _SOFTWARE)
+    )
     scale, of_samples = _per_step(a, b) or scaled(a.run.workload, b.run.workload)
-    notes = [*(one for one in found if one not in (*of_board, *of_software)), *of_samples]
+    notes = [*(note for note in differing if note not in (*of_board, *of_software)), *of_samples]
     first, second = tuple(a.boards), tuple(b.boards)
     if set(first) != set(second):
         notes.append(Note("gpus", (first, second)))
@@ -76,7 +78,7 @@ def differences(a: Side, b: Side) -> tuple[list[Note], tuple[float, float]]:
 def _per_step(a: Side, b: Side) -> tuple[tuple[float, float], list[Note]] | None:
     """As ``scaled``, of programs of one module, each side of which states its number of steps; None of others."""
     sides = [[source.run.workload.get("steps") for source in side.sources] for side in (a, b)]
-    first, second = (side[0] if all(one == side[0] for one in side) else None for side in sides)
+    first, second = (side[0] if all(pace == side[0] for pace in side) else None for side in sides)
     if not first or not second or first["module"] != second["module"] or first["calls"] == second["calls"]:
         return None
     counts = first["calls"], second["calls"]
@@ -109,7 +111,9 @@ def other_things(a: Side, b: Side) -> Note | None:
     name may be equal.
     """
     for kind, name, of in (("board", "device", _devices), ("workload", "name", _names)):
-        first, second = (tuple(sorted({one for source in side.sources for one in of(source.run)})) for side in (a, b))
+        first, second = (
+            tuple(sorted({thing for source in side.sources for thing in of(source.run)})) for side in (a, b)
+        )
         if first and second and first != second:
             return Note("other_things", (Note("differs", (kind, name, first, second)),))
     return None
@@ -117,9 +121,9 @@ def other_things(a: Side, b: Side) -> Note | None:
 
 def _devices(run: Run) -> list[str]:
     """Names of the GPUs of a Run, or else of its processors, without those that state none."""
-    devices = [one for one in run.devices if one.kind != "cpu"] or run.devices
-    named = [one for one in devices if not _UNNAMED.fullmatch(one.name)]
-    return [f"{SIMULATED if one.simulated else ''}{one.name.removeprefix(SIMULATED)}" for one in named]
+    devices = [info for info in run.devices if info.kind != "cpu"] or run.devices
+    named = [info for info in devices if not _UNNAMED.fullmatch(info.name)]
+    return [f"{SIMULATED if info.simulated else ''}{info.name.removeprefix(SIMULATED)}" for info in named]
 
 
 def _names(run: Run) -> list[str]:
@@ -131,26 +135,26 @@ def _names(run: Run) -> list[str]:
 
 def warnings(a: Side, b: Side) -> list[Note]:
     """Warnings of the runs themselves, each once, with its side, and with its Runs unless all have it."""
-    found = []
+    warned = []
     for side in (a, b):
         places: dict[str, list[str]] = {}
         for source in side.sources:
             for message in dict.fromkeys(warning.message for warning in source.run.warnings):
                 places.setdefault(message, []).append(source.place)
         for message, of in places.items():
-            found.append(Note("warned", (side.name, tuple(of) if len(of) < side.count else (), message)))
-    return found
+            warned.append(Note("warned", (side.name, tuple(of) if len(of) < side.count else (), message)))
+    return warned
 
 
 def _differing(a: Side, b: Side) -> list[Note]:
     """A note for each name whose values differ between the sides."""
     sides = [[_setup(source.run) for source in side.sources] for side in (a, b)]
     notes = []
-    for key in dict.fromkeys(key for side in sides for found in side for key in found):
-        if key[0] not in _ABSENT and not all(any(key in found for found in side) for side in sides):
+    for key in dict.fromkeys(key for side in sides for facts in side for key in facts):
+        if key[0] not in _ABSENT and not all(any(key in facts for facts in side) for side in sides):
             continue
         absent = _ABSENT.get(key[0], _NOT_STATED)
-        first, second = (tuple(sorted({found.get(key) or absent for found in side})) for side in sides)
+        first, second = (tuple(sorted({facts.get(key) or absent for facts in side})) for side in sides)
         if first != second:
             notes.append(Note("differs", (*key, first, second)))
     return notes
@@ -163,8 +167,8 @@ def _clocks(a: Side, b: Side) -> list[Note]:
     if not both and a.run.kind == "program":  # their mean is of the time that they set up, too
         return []
     all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]
-    known = [[clock for clock in side if clock] for side in all_]
-    means = tuple(float(np.mean(side)) for side in known if side)
+    stated = [[clock for clock in side if clock] for side in all_]
+    means = tuple(float(np.mean(side)) for side in stated if side)
     if len(means) < 2 or abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
         return []
     return [Note("clocks_measured" if both else "clocks_reported", means)]
@@ -183,24 +187,24 @@ def response(run: Run) -> str | None:
 
 def _setup(run: Run) -> Setup:
     """The workload, how it ran, and on what."""
-    found = {("workload", key): _text(run.workload.get(key)) for key in _WORKLOAD}
+    facts = {("workload", key): _text(run.workload.get(key)) for key in _WORKLOAD}
     sizes = {**run.workload.get("counted", {}), **run.workload}
-    found |= {("workload", key): _text(sizes[key]) for key in _SIZES if sizes.get(key)}
-    found |= {("flag", key): _text(value) for key, value in run.workload.get("torch_flags", {}).items()}
+    facts |= {("workload", key): _text(sizes[key]) for key in _SIZES if sizes.get(key)}
+    facts |= {("flag", key): _text(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _STATED | _NO_OPTIONS and not isinstance(value, list | dict):
-            found["setting", key] = _text(value) or "default"
+            facts["setting", key] = _text(value) or "default"
     if run.devices:
-        found["sensor", "response"] = response(run)
-    found |= {("config", name): _text(value) for name, value in (run.settings.get("config") or {}).items()}
+        facts["sensor", "response"] = response(run)
+    facts |= {("config", name): _text(value) for name, value in (run.settings.get("config") or {}).items()}
     for key in _BOARDS:
         stated = dict.fromkeys(_text(getattr(device, key)) for device in run.devices)
-        found["board", key] = ", ".join(filter(None, stated)) or None
-    own = {**run.workload.get("versions", {}), **run.versions}
+        facts["board", key] = ", ".join(filter(None, stated)) or None
+    versions = {**run.workload.get("versions", {}), **run.versions}
     runtime = run.workload.get("backend")  # others may be installed, but took no part
     names = dict.fromkeys((*_VERSIONS, *([runtime] if runtime else [])))
-    found |= {("version", name): _text(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
-    return found | {("variable", name): v for name, v in run.environment.items() if not name.startswith(_PLACES)}
+    facts |= {("version", name): _text(versions.get(name)) for name in names if name in versions or name in _EVERYWHERE}
+    return facts | {("variable", name): v for name, v in run.environment.items() if not name.startswith(_PLACES)}
 
 
 def _text(value: Any) -> str | None:

@@ -58,8 +58,8 @@ _BLOCK = ", run "
 
 def metrics_of(level: str, part: Part | None = None) -> tuple[str, ...]:
     """The metrics that are compared of the parts of a level, and of the whole; of marked ranges, those of each."""
-    found = _METRICS.get(level, _PART_METRICS)
-    return tuple(EACH.get(name, name) for name in found) if part and _MARKED in part.figures else found
+    metrics = _METRICS.get(level, _PART_METRICS)
+    return tuple(EACH.get(name, name) for name in metrics) if part and _MARKED in part.figures else metrics
 
 
 RunOrPath = Run | str | Path | tuple[Run, str]
@@ -77,23 +77,23 @@ def open_runs(side: Runs) -> list[tuple[Run, str]]:
     Raises:
         BadInputError: If one is neither a Run nor a path, or a Run is missing or damaged.
     """
-    found: list[tuple[Run, str]] = []
+    opened: list[tuple[Run, str]] = []
     several = side if isinstance(side, list | tuple) else [side]
-    for number, one in enumerate(several, 1):
-        if isinstance(one, tuple):
-            found.append(one)
-        elif isinstance(one, Run):
-            name = str(one.workload.get("name") or one.kind)
-            found.append((one, f"{name} ({number})" if len(several) > 1 else name))
-        elif isinstance(one, str | Path):
-            place = Path(one).parent if Path(one).name == RUN_JSON else Path(one)
-            inside = sorted((place / REPEATS).glob(f"*/{RUN_JSON}"), key=_number)
-            found += [(load(each), str(each)) for each in [file.parent for file in inside] or [place]]
+    for number, given in enumerate(several, 1):
+        if isinstance(given, tuple):
+            opened.append(given)
+        elif isinstance(given, Run):
+            name = str(given.workload.get("name") or given.kind)
+            opened.append((given, f"{name} ({number})" if len(several) > 1 else name))
+        elif isinstance(given, str | Path):
+            path = Path(given).parent if Path(given).name == RUN_JSON else Path(given)
+            inside = sorted((path / REPEATS).glob(f"*/{RUN_JSON}"), key=_number)
+            opened += [(load(each), str(each)) for each in [file.parent for file in inside] or [path]]
         else:
-            raise BadInputError(f"compare: {one!r} is neither a Run nor the path of one")
-    if not found:
+            raise BadInputError(f"compare: {given!r} is neither a Run nor the path of one")
+    if not opened:
         raise BadInputError("compare: no Run is given for one side")
-    return found
+    return opened
 
 
 def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note]]:
@@ -106,22 +106,22 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
     Raises:
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
     """
-    found: list[SourceRun] = []
+    sources: list[SourceRun] = []
     notes: list[Note] = []
-    for run, place in runs:
+    for run, path in runs:
         if run.kind in ("profile", "monitor", "record") and not len(run.results):
             analyse(run)
         if not len(run.results):
-            notes.append(Note("no_figures", (place, name)))
+            notes.append(Note("no_figures", (path, name)))
             continue
         if not run.complete:
-            notes.append(Note("incomplete", (place,)))
-        found += _independent(run, place)
-    if not found:
-        raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
-    _check_one_thing(found, name)
-    _check_no_doubles(found, name)
-    return Side(name, tuple(found)), notes
+            notes.append(Note("incomplete", (path,)))
+        sources += _independent(run, path)
+    if not sources:
+        raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(path for _, path in runs)})")
+    _check_one_thing(sources, name)
+    _check_no_doubles(sources, name)
+    return Side(name, tuple(sources)), notes
 
 
 def sensor_gain(a: Side, b: Side) -> float | None:
@@ -130,10 +130,10 @@ def sensor_gain(a: Side, b: Side) -> float | None:
     None where a log doesn't say what read it: nothing says either that both sides have one meter.
     """
     gains = [[gain_of(source.run) for source in side.sources] for side in (a, b)]
-    known = [[gain for gain in side if gain is not None] for side in gains]
-    if known != gains:
+    stated = [[gain for gain in side if gain is not None] for side in gains]
+    if stated != gains:
         return None
-    return 0.0 if set(a.boards) == set(b.boards) else gain_between(*map(max, known))
+    return 0.0 if set(a.boards) == set(b.boards) else gain_between(*map(max, stated))
 
 
 def _number(path: Path) -> tuple[int, str]:
@@ -141,19 +141,19 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(name) if name.isdecimal() else 0, name)
 
 
-def _independent(run: Run, place: str) -> list[SourceRun]:
+def _independent(run: Run, path: str) -> list[SourceRun]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     parts = Parts(run)
-    figures = {name: one for name, one in parts.whole.figures.items() if name in MODEL_METRICS}
+    figures = {name: figure for name, figure in parts.whole.figures.items() if name in MODEL_METRICS}
     whole = replace(parts.whole, name=run.workload.get("name") or run.kind, figures=figures)
     if not figures and parts.units("device"):
         figures = {name: of_devices(run, parts, name) for name in WATCHED_METRICS}
-        return [SourceRun(run, place, replace(whole, figures=figures), watched=True)]
+        return [SourceRun(run, path, replace(whole, figures=figures), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
-        return [SourceRun(run, place, whole)]
+        return [SourceRun(run, path, whole)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
-    found = []
+    sources = []
     for number in sorted({*block.tolist(), *time_block.tolist()}):
         joules, seconds = energy[block == number], time[time_block == number]
         latencies = latencies_s(run, process=number)
@@ -164,9 +164,9 @@ def _independent(run: Run, place: str) -> list[SourceRun]:
             "energy_total_j": _mean(joules),
         }
         # Parts belong to the first process only.
-        own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
-        found.append(SourceRun(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
-    return found or [SourceRun(run, place, whole)]
+        device_run = run if number == 0 else replace(run, units=run.units.slice(0, 0))
+        sources.append(SourceRun(device_run, f"{path}{_BLOCK}{number + 1}", replace(whole, figures=each)))
+    return sources or [SourceRun(run, path, whole)]
 
 
 def _mean(values: Any) -> Estimate:
@@ -176,81 +176,83 @@ def _mean(values: Any) -> Estimate:
     return Estimate(float(values[0]), n=1, method="windows") if len(values) else Estimate.null("not_measured")
 
 
-def _check_one_thing(found: Sequence[SourceRun], name: str) -> None:
+def _check_one_thing(sources: Sequence[SourceRun], name: str) -> None:
     """Refuse runs of different workloads, dtypes, ... as one side, with the first difference and its place."""
-    first = found[0]
-    for other in found[1:]:
+    first = sources[0]
+    for other in sources[1:]:
         refused = f"{name} is not several runs of one thing:"
         if other.run.kind != first.run.kind:
             kinds = f"{first.place} is {with_article(first.run.kind)}, {other.place} {with_article(other.run.kind)}"
             raise BadInputError(f"{refused} {kinds}")
         if key := _difference(first.run, other.run):
-            one, another = first.run.workload.get(key), other.run.workload.get(key)
-            raise BadInputError(f"{refused} {key} is {one} in {first.place}, {another} in {other.place}")
+            value, other_value = first.run.workload.get(key), other.run.workload.get(key)
+            raise BadInputError(f"{refused} {key} is {value} in {first.place}, {other_value} in {other.place}")
 
 
-def _difference(one: Run, other: Run) -> str | None:
+def _difference(a: Run, b: Run) -> str | None:
     """The first fact by which two Runs aren't of one thing."""
-    return next((key for key in _ONE_THING if one.workload.get(key) != other.workload.get(key)), None)
+    return next((key for key in _ONE_THING if a.workload.get(key) != b.workload.get(key)), None)
 
 
-def same_thing(one: Run, other: Run) -> bool:
+def same_thing(a: Run, b: Run) -> bool:
     """True if two Runs have the same workload, run in the same way on the same GPUs."""
-    ids = [{device.id for device in run.devices} for run in (one, other)]
-    return one.kind == other.kind and ids[0] == ids[1] and _difference(one, other) is None
+    ids = [{device.id for device in run.devices} for run in (a, b)]
+    return a.kind == b.kind and ids[0] == ids[1] and _difference(a, b) is None
 
 
 def in_common(a: Side, b: Side) -> list[Note]:
     """Notes where a Run is compared with itself under any names, or with one that a simulation repeated."""
     pairs = list(product(a.sources, b.sources))
-    same = [(one, other) for one, other in pairs if same_record(one.run, other.run)]
-    repeated = [(one.place, other.place) for one, other in pairs if _repeats(one.run, other.run)]
-    found = []
+    same = [(first, second) for first, second in pairs if same_record(first.run, second.run)]
+    repeated = [(first.place, second.place) for first, second in pairs if _repeats(first.run, second.run)]
+    shared = []
     if same:
         is_all = all(len({id(pair[n]) for pair in same}) == side.count for n, side in enumerate((a, b)))
-        names = dict.fromkeys(tuple(dict.fromkeys(one.place.partition(_BLOCK)[0] for one in pair)) for pair in same)
-        found.append(Note(SAME_RUN if is_all else SHARED_RUN, (tuple(names),)))
-    return [*found, *(Note(REPEATED, places) for places in repeated[:1])]
+        names = dict.fromkeys(
+            tuple(dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair)) for pair in same
+        )
+        shared.append(Note(SAME_RUN if is_all else SHARED_RUN, (tuple(names),)))
+    return [*shared, *(Note(REPEATED, places) for places in repeated[:1])]
 
 
-def _repeats(one: Run, other: Run) -> bool:
+def _repeats(a: Run, b: Run) -> bool:
     """True if two measurements are one simulation, run twice."""
-    if not (one.simulated and other.simulated) or same_record(one, other) or not len(one.samples):
+    if not (a.simulated and b.simulated) or same_record(a, b) or not len(a.samples):
         return False
-    return _equal(one.samples.select(["value"]), other.samples.select(["value"]))
+    return _equal(a.samples.select(["value"]), b.samples.select(["value"]))
 
 
-def _check_no_doubles(found: Sequence[SourceRun], name: str) -> None:
+def _check_no_doubles(sources: Sequence[SourceRun], name: str) -> None:
     """Refuse a Run given twice, which would seem to have no spread."""
-    for one, other in combinations(found, 2):
-        if one.whole.figures == other.whole.figures and same_record(one.run, other.run):
-            raise BadInputError(f"{name}: {one.place} and {other.place} are the same Run, given twice")
-        if _repeats(one.run, other.run):
-            raise BadInputError(f"{name}: {one.place} and {other.place} {SIMULATED_TWICE}")
+    for first, second in combinations(sources, 2):
+        if first.whole.figures == second.whole.figures and same_record(first.run, second.run):
+            raise BadInputError(f"{name}: {first.place} and {second.place} are the same Run, given twice")
+        if _repeats(first.run, second.run):
+            raise BadInputError(f"{name}: {first.place} and {second.place} {SIMULATED_TWICE}")
 
 
-def same_record(one: Run, other: Run) -> bool:
+def same_record(a: Run, b: Run) -> bool:
     """True if two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
 
     Runs of older versions have no id, and each import of another tool's file assigns a new one. Such Runs are one
     measurement if they hold the same readings, spans and windows.
     """
-    if one is other or (one.id and one.id == other.id):
+    if a is b or (a.id and a.id == b.id):
         return True
-    if one.id and other.id and not one.kind == other.kind == "import":
+    if a.id and b.id and not a.kind == b.kind == "import":
         return False
-    pairs = [(one.table(name), other.table(name)) for name in ("samples", "spans")]
-    pairs.append(tuple(run.windows.select(["start_ns", "end_ns"]) for run in (one, other)))
+    pairs = [(a.table(name), b.table(name)) for name in ("samples", "spans")]
+    pairs.append(tuple(run.windows.select(["start_ns", "end_ns"]) for run in (a, b)))
     return any(len(mine) for mine, _ in pairs) and all(_equal(*pair) for pair in pairs)
 
 
-def _equal(one: pa.Table, other: pa.Table) -> bool:
+def _equal(a: pa.Table, b: pa.Table) -> bool:
     """True if two tables of the same columns hold equal values; NaN equals NaN."""
-    if len(one) != len(other):
+    if len(a) != len(b):
         return False
     return all(
-        np.array_equal(one[f.name].to_numpy(), other[f.name].to_numpy(), equal_nan=True)
+        np.array_equal(a[f.name].to_numpy(), b[f.name].to_numpy(), equal_nan=True)
         if pa.types.is_floating(f.type)
-        else one[f.name].equals(other[f.name])
-        for f in one.schema
+        else a[f.name].equals(b[f.name])
+        for f in a.schema
     )

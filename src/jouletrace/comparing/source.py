@@ -105,7 +105,9 @@ class Side:
         """True if what was recorded ended by itself; an imported log, or a monitor without a program, was ended."""
         runs = [source.run for source in self.sources]
         programs = ["command" in run.spans["lane"].unique().to_pylist() for run in runs]
-        return all(run.kind not in ("import", "monitor") or own for run, own in zip(runs, programs, strict=True))
+        return all(
+            run.kind not in ("import", "monitor") or is_program for run, is_program in zip(runs, programs, strict=True)
+        )
 
 
 def _plain(text: str | None) -> str:

@@ -53,14 +53,14 @@ def solve(rows: Sequence[ComparedRow], gain: float, *, recorded: bool = False) -
     within each; ``gain`` is as of ``Contrast``. Others are compared with ``SINGLE_RUNS`` where that is ``recorded`` of
     their kind, as are those against several whose scatter is known worse.
     """
-    found = [_by_itself(row, gain, recorded) if row.measured else row for row in rows]
+    compared = [_by_itself(row, gain, recorded) if row.measured else row for row in rows]
     parts = [i for i, row in enumerate(rows) if row.level != "model" and row.measured and _complete(row)]
     for level, metric in dict.fromkeys((rows[i].level, rows[i].metric) for i in parts):
-        own = [i for i in parts if (rows[i].level, rows[i].metric) == (level, metric)]
-        shared = _of_parts([rows[i] for i in own]) if len(own) > 1 else []
-        for i, (variance, df) in zip(own, shared, strict=False):
-            found[i] = replace(rows[i], contrast=_pooled(rows[i], variance, df, gain))
-    return found
+        alike = [i for i in parts if (rows[i].level, rows[i].metric) == (level, metric)]
+        shared = _of_parts([rows[i] for i in alike]) if len(alike) > 1 else []
+        for i, (variance, df) in zip(alike, shared, strict=False):
+            compared[i] = replace(rows[i], contrast=_pooled(rows[i], variance, df, gain))
+    return compared
 
 
 def _by_itself(row: ComparedRow, gain: float, recorded: bool) -> ComparedRow:
@@ -76,11 +76,11 @@ def _by_itself(row: ComparedRow, gain: float, recorded: bool) -> ComparedRow:
         single = [group.error() if len(group.figures) == 1 else (0.0, math.inf) for group in row.groups]
         variances = [error**2 if math.isfinite(error) else 0.0 for error, _ in single]
         free = satterthwaite(variances, [df if math.isfinite(error) else math.inf for error, df in single])
-        known = _contrast(row, variances, free, gain)
-        known = replace(known, gain=known.gain + largest)
+        by_figures = _contrast(row, variances, free, gain)
+        by_figures = replace(by_figures, gain=by_figures.gain + largest)
         # what few runs show of their scatter may say less than all runs on record
-        if contrast is None or (known.detectable(0.05) or 0.0) < (contrast.detectable(0.05) or 0.0):
-            return replace(row, contrast=known, flags=(*row.flags, ONE_RUN))
+        if contrast is None or (by_figures.detectable(0.05) or 0.0) < (contrast.detectable(0.05) or 0.0):
+            return replace(row, contrast=by_figures, flags=(*row.flags, ONE_RUN))
     return replace(row, contrast=contrast)
 
 
@@ -91,7 +91,7 @@ def _complete(row: ComparedRow) -> bool:
 
 def _from_runs(row: ComparedRow, gain: float) -> Contrast | None:
     """The contrast from the runs of this row alone; None where no side has two runs."""
-    a, b = (group.known for group in row.groups)
+    a, b = (group.numbers for group in row.groups)
     groups = [group for group in (a, b) if len(group) > 1]
     if not groups:
         return None
@@ -116,7 +116,7 @@ def _within_runs(row: ComparedRow, gain: float, scatter: float) -> Contrast | No
     variances = [error**2 for error in errors]
     df = CHANCE_DF if row.level == LOAD else satterthwaite(variances, dfs)
     if scatter:
-        more = [(scatter * float(group.known.mean())) ** 2 for group in row.groups]
+        more = [(scatter * float(group.numbers.mean())) ** 2 for group in row.groups]
         df = satterthwaite([*variances, *more], [*dfs, *(math.inf for _ in more)])
         variances = [sum(pair) for pair in zip(variances, more, strict=True)]
     return _contrast(row, variances, df, gain)
@@ -124,13 +124,13 @@ def _within_runs(row: ComparedRow, gain: float, scatter: float) -> Contrast | No
 
 def _contrast(row: ComparedRow, variances: Sequence[float], df: float, gain: float) -> Contrast:
     """The contrast from variances of both means; the gain of power sensors has no part in metrics in seconds."""
-    a, b = (float(group.known.mean()) for group in row.groups)
+    a, b = (float(group.numbers.mean()) for group in row.groups)
     return Contrast(a, b, variances[0], variances[1], df, 0.0 if row.metric.endswith("_s") else gain)
 
 
 def _pooled(row: ComparedRow, variance: float, df: float, gain: float) -> Contrast:
     """The contrast from the relative variance of a run."""
-    groups = [group.known for group in row.groups]
+    groups = [group.numbers for group in row.groups]
     scale = max(abs(float(group.mean())) for group in groups)
     return _contrast(row, [variance * _size(group, scale) ** 2 / len(group) for group in groups], df, gain)
 
@@ -147,16 +147,16 @@ def _of_parts(rows: Sequence[ComparedRow]) -> list[tuple[float, float]]:
     df = float(sum(len(group) - 1 for group in groups[0]))
     if df <= 0:
         return []
-    each = np.array([np.concatenate([group / group.mean() - 1 for group in own]) for own in groups])
-    weight = np.array([np.mean([group.mean() for group in own]) for own in groups])
+    each = np.array([np.concatenate([group / group.mean() - 1 for group in samples]) for samples in groups])
+    weight = np.array([np.mean([group.mean() for group in samples]) for samples in groups])
     run = weight / weight.sum() @ each
     left = ((each - run) ** 2).sum(axis=1) / df
-    own, df_own = moderated(left, df)
+    pooled, df_own = moderated(left, df)
     common = float(run @ run) / df
-    found = []
-    for of_all, alone in zip(own.tolist(), left.tolist(), strict=True):
+    contrasts = []
+    for of_all, alone in zip(pooled.tolist(), left.tolist(), strict=True):
         # what a part shows by itself is known as poorly as its own runs show it
-        variance, known = (alone, df) if alone > of_all else (of_all, max(df_own, 1.0))
-        free = satterthwaite([common, variance], [df, known])
-        found.append((common + variance, min(free, max(df, known))))  # a sum of few is too sure in the far tails
-    return found
+        variance, df_used = (alone, df) if alone > of_all else (of_all, max(df_own, 1.0))
+        free = satterthwaite([common, variance], [df, df_used])
+        contrasts.append((common + variance, min(free, max(df, df_used))))  # a sum of few is too sure in the far tails
+    return contrasts

@@ -60,36 +60,36 @@ def why(
         None in place of causes where a side has no energy to divide, and where hardly anything does the same on both.
     """
     energy, notes = rows.get("energy_total_j"), list[Note]()
-    one, other = leaves_of(a, scale[0]), leaves_of(b, scale[1])
-    kernels = one is not None and other is not None
+    leaves_a, leaves_b = leaves_of(a, scale[0]), leaves_of(b, scale[1])
+    kernels = leaves_a is not None and leaves_b is not None
     if not kernels:
-        bare = [side for side, own in ((a, one), (b, other)) if own is None]
+        bare = [side for side, leaves in ((a, leaves_a), (b, leaves_b)) if leaves is None]
         recorded = [side for side in bare if all(has_recording(source.run) for source in side.sources)]
         for code, some in (("not_resolved", recorded), ("without_kernels", [x for x in bare if x not in recorded])):
             notes += [Note(code, (tuple(side.name for side in some),))] if some else []
-        one, other = (leaves_of(side, by, kernels=False) for side, by in zip((a, b), scale, strict=True))
-    if energy is None or one is None or other is None:
+        leaves_a, leaves_b = (leaves_of(side, by, kernels=False) for side, by in zip((a, b), scale, strict=True))
+    if energy is None or leaves_a is None or leaves_b is None:
         return None, notes if energy is not None and energy.verdict in DIFFERENT else []
-    groups = match(one.leaves, other.leaves)
+    groups = match(leaves_a.leaves, leaves_b.leaves)
     names = {source.run.workload.get("name") for side in (a, b) for source in side.sources}
     if len(names) > 1 and (alike := _alike(groups)) < UNLIKE:
         return None, [*notes, Note("unlike", (100 * alike, _in_common(groups)))]
     of_samples = scale[0] != scale[1] and a.run.kind != "program"  # what launches in a step are of may be compared
     alone = a.run.kind == "program" and min(a.count, b.count) == 1
-    side = _Sides(one, other, gain, None if alone else _waiting_s(rows, one, other), of_samples)
-    found = [side.cause(group) for group in groups]
-    work = _joined(side, ON_BOTH, [row for row in found if row.how != IDLE], 1, 0.0) if kernels and alone else None
-    found.append(side.rest())
-    least = margin * (one.whole.value or 0.0)
-    found = sorted((_judged(row, len(found), least) for row in found), key=lambda row: -abs(row.value))
-    value, half = (other.whole.value or 0.0) - (one.whole.value or 0.0), energy.difference.half_width
+    side = _Sides(leaves_a, leaves_b, gain, None if alone else _waiting_s(rows, leaves_a, leaves_b), of_samples)
+    causes = [side.cause(group) for group in groups]
+    work = _joined(side, ON_BOTH, [row for row in causes if row.how != IDLE], 1, 0.0) if kernels and alone else None
+    causes.append(side.rest())
+    least = margin * (leaves_a.whole.value or 0.0)
+    causes = sorted((_judged(row, len(causes), least) for row in causes), key=lambda row: -abs(row.value))
+    value, half = (leaves_b.whole.value or 0.0) - (leaves_a.whole.value or 0.0), energy.difference.half_width
     whole = Estimate(value) if half is None else Estimate(value, value - half, value + half)
-    divided = Why(whole, one.whole.value or 0.0, tuple(found), kernels=kernels, work=work)
-    known = energy.verdict in DIFFERENT
-    if known and abs(next(row.value for row in found if row.how == REST)) > abs(value) / 2:
+    divided = Why(whole, leaves_a.whole.value or 0.0, tuple(causes), kernels=kernels, work=work)
+    differs = energy.verdict in DIFFERENT
+    if differs and abs(next(row.value for row in causes if row.how == REST)) > abs(value) / 2:
         return replace(divided, stated=True), [*notes, Note("most_in_no_part")]
-    first = tuple(_first(side, found, value, least, known))
-    stated = known or bool(first)
+    first = tuple(_first(side, causes, value, least, differs))
+    stated = differs or bool(first)
     return replace(divided, first=first, stated=stated), notes if stated else []
 
 
@@ -116,7 +116,7 @@ class _Sides:
         shared = 0.0
         if self.a.boards == self.b.boards and group.how == SAME:  # the response errs alike on both sides
             shared = 2 * (Z95**2) * ea.budget.get(RESPONSE, 0.0) * eb.budget.get(RESPONSE, 0.0)
-        squares = sum((one.half_width or 0.0) ** 2 for one in (ea, eb))
+        squares = sum((energy.half_width or 0.0) ** 2 for energy in (ea, eb))
         most = 0.0
         if group.how == IDLE:
             watts = max(_watts(group.a), _watts(group.b))
@@ -132,17 +132,15 @@ class _Sides:
 
     def rest(self) -> Cause:
         """What the rows leave of the whole: windows that were measured without kernels, less what was recorded."""
-        found, half = [], 0.0
-        for side, own in ((self.a, self.a.leaves), (self.b, self.b.leaves)):
-            every = side.energy(own)
-            value = (side.whole.value or 0.0) - sum(leaf.joules for leaf in own)
+        rest, half = [], 0.0
+        for side, leaves in ((self.a, self.a.leaves), (self.b, self.b.leaves)):
+            every = side.energy(leaves)
+            value = (side.whole.value or 0.0) - sum(leaf.joules for leaf in leaves)
             wide = math.hypot(side.whole.half_width or 0.0, every.half_width or 0.0)
-            found.append(Estimate(value, value - wide, value + wide))
+            rest.append(Estimate(value, value - wide, value + wide))
             half = math.hypot(half, wide)
-        change = (found[1].value or 0.0) - (found[0].value or 0.0)
-        return Cause(
-            REST, (), (), (found[0], found[1]), Estimate(change, change - half, change + half), {WHOLE: change}
-        )
+        change = (rest[1].value or 0.0) - (rest[0].value or 0.0)
+        return Cause(REST, (), (), (rest[0], rest[1]), Estimate(change, change - half, change + half), {WHOLE: change})
 
 
 def _terms(group: MatchedLeaves, ea: float, eb: float, each: bool) -> dict[str, float]:
@@ -174,29 +172,29 @@ def _judged(row: Cause, rows: int, margin: float) -> Cause:
     return replace(row, change=change, certain=abs(row.value) > max(half, margin))
 
 
-def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, known: bool) -> list[Cause]:
+def _first(side: _Sides, rows: Sequence[Cause], whole: float, margin: float, with_energy: bool) -> list[Cause]:
     """The causes to name first: rows of one role are one, as a sum may be certain where none of its rows is.
 
     So are those on one side alone: they may be on the other under another name.
     """
     many = [row for row in rows if len(row.terms) == 3]
     if not side.each and _equally_often(many):
-        others = _first(side, [row for row in rows if len(row.terms) != 3], whole, margin, known)
-        return [one for one in (_joined(side, ON_BOTH, many, 1, margin), *others) if one.certain][:MOST]
+        others = _first(side, [row for row in rows if len(row.terms) != 3], whole, margin, with_energy)
+        return [cause for cause in (_joined(side, ON_BOTH, many, 1, margin), *others) if cause.certain][:MOST]
     by = defaultdict[Any, list[Cause]](list)
     for row in rows:
         if row.how != REST:
             by[row if row.how in (IDLE, REPLACED, FUSED) else row.role].append(row)
     joined = [_joined(side, TOGETHER, some, len(by), margin) for some in by.values()]
     joined.sort(key=lambda row: -abs(row.value))
-    least = LEAST * abs(whole) if known else 0.0
-    found = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
-    named, all_j = sum(row.value for row in found), sum(abs(row.value) for row in many)
-    if found and named * whole < (1 - _MANY) * whole**2 and len(many) > MOST:
+    least = LEAST * abs(whole) if with_energy else 0.0
+    shown = [row for row in joined if row.certain and abs(row.value) > least][:MOST]
+    named, all_j = sum(row.value for row in shown), sum(abs(row.value) for row in many)
+    if shown and named * whole < (1 - _MANY) * whole**2 and len(many) > MOST:
         every = _joined(side, ON_BOTH, many, len(by), margin)
         if every.certain and abs(every.value) > (1 - _MANY) * all_j and abs(whole - every.value) < abs(whole - named):
             return [every]
-    return found
+    return shown
 
 
 def _equally_often(rows: Sequence[Cause]) -> bool:
@@ -205,7 +203,7 @@ def _equally_often(rows: Sequence[Cause]) -> bool:
         return False
     factors = [math.log(sum(x.count for x in row.b) / sum(x.count for x in row.a)) for row in rows]
     middle = median(factors)
-    apart = sum(abs(row.value) for row, one in zip(rows, factors, strict=True) if abs(one - middle) > _OF_STEPS)
+    apart = sum(abs(row.value) for row, factor in zip(rows, factors, strict=True) if abs(factor - middle) > _OF_STEPS)
     return abs(middle) > _OF_STEPS and apart < _OF_STEPS * sum(abs(row.value) for row in rows)
 
 

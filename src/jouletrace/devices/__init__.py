@@ -9,5 +9,14 @@ from jouletrace.devices.registry import (
     open_device,
     open_devices,
 )
+from jouletrace.public import public_names
 
 __all__ = ["in_real_time", "is_simulated", "list_devices", "one_or_several", "only_one", "open_device", "open_devices"]
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "base": "Device Process RealClock",
+        "rapl": "CpuHost RaplSource find_packages",
+    },
+)

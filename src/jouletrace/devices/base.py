@@ -193,10 +193,10 @@ def one_sample(channel: str, time_ns: int, value: float) -> Samples:
 
 def others(devices: Sequence[Device]) -> dict[str, str]:
     """Of devices that other processes use, by id: who does, in words; asked before ours use them."""
-    found = {}
+    texts = {}
     for device in devices:
         there = [process for process in device.processes() if process.pid != os.getpid()]
         if there:
-            named = ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in there)
-            found[device.info.id] = f"others use it, too: {named}; what they draw is in all figures"
-    return found
+            named = ", ".join(f"{each.name or 'process'} (pid {each.pid})" for each in there)
+            texts[device.info.id] = f"others use it, too: {named}; what they draw is in all figures"
+    return texts

@@ -68,9 +68,9 @@ def _uuid(cuda: Any, index: int) -> str | None:
     board = _Uuid()
     if cuda.cuDeviceGetUuid(ctypes.byref(board), device) != _SUCCESS:
         return None
-    own = _Uuid()
+    instance = _Uuid()
     second = getattr(cuda, "cuDeviceGetUuid_v2", None)  # since CUDA 11.4; distinguishes MIG instances
-    if second is None or second(ctypes.byref(own), device) != _SUCCESS:
-        own = board
-    kind = "GPU" if bytes(own.bytes) == bytes(board.bytes) else "MIG"
-    return f"{kind}-{uuid.UUID(bytes=bytes(own.bytes))}"
+    if second is None or second(ctypes.byref(instance), device) != _SUCCESS:
+        instance = board
+    kind = "GPU" if bytes(instance.bytes) == bytes(board.bytes) else "MIG"
+    return f"{kind}-{uuid.UUID(bytes=bytes(instance.bytes))}"

@@ -102,7 +102,7 @@ def one_or_several(function: str, device: object, label: object = None) -> list[
     if device is None:
         return ["visible"]
     several = list(device) if isinstance(device, Sequence) and not isinstance(device, str) else [device]
-    names = [name for one in several if (name := _name(one)) is not None]
+    names = [name for given in several if (name := _name(given)) is not None]
     if len(names) < len(several):
         raise BadInputError(f"{function}: device={device!r}: must be a name, or a list of names")
     if not names:

@@ -71,14 +71,14 @@ class Listing:
 
     def codes(self, work: Launched) -> Ints:
         """The name of each launch as an index into ``names``, ``UNKNOWN`` for others; shape (n,)."""
-        place = {name: i for i, name in enumerate(self.names)}
-        return np.array([place.get(name, UNKNOWN) for name in work.names], np.int64)[work.name]
+        index = {name: i for i, name in enumerate(self.names)}
+        return np.array([index.get(name, UNKNOWN) for name in work.names], np.int64)[work.name]
 
     def places(self, number: Ints) -> Ints:
         """Positions of the calls of these numbers, ``UNKNOWN`` where none is listed; shape (n,)."""
-        known = {call.number: place for place, call in enumerate(self.calls) if call.number != UNKNOWN}
-        table = np.full(max(number.max(initial=0), max(known, default=0)) + 2, UNKNOWN)
-        table[list(known)] = list(known.values())
+        numbers = {call.number: index for index, call in enumerate(self.calls) if call.number != UNKNOWN}
+        table = np.full(max(number.max(initial=0), max(numbers, default=0)) + 2, UNKNOWN)
+        table[list(numbers)] = list(numbers.values())
         return table[number]  # the last one is that of UNKNOWN
 
     def owners(self, work: Launched, call: Ints, copy: Mask, iteration: Ints) -> Ints:
@@ -92,21 +92,21 @@ class Listing:
             copy: True for launches of a repetition, shape (n,).
             iteration: Number of its iteration, from 0 on, ascending, shape (n,).
         """
-        found, plain = call.copy(), np.flatnonzero(~copy)
-        names = np.array([name for one in self.calls for name in one.kernels], np.int64)
-        places = np.repeat(np.arange(len(self.calls)), [len(one.kernels) for one in self.calls])
+        owners, plain = call.copy(), np.flatnonzero(~copy)
+        names = np.array([name for each in self.calls for name in each.kernels], np.int64)
+        places = np.repeat(np.arange(len(self.calls)), [len(each.kernels) for each in self.calls])
         codes = self.codes(work)
         name = np.append(names, np.where(codes == UNKNOWN, len(self.names), codes)[plain])
         label, turn = np.append(places, call[plain]), np.append(np.full(len(names), -1), iteration[plain])
-        found[plain] = taught(name, label, turn)[len(names) :]
+        owners[plain] = taught(name, label, turn)[len(names) :]
         listed = np.zeros((len(self.calls) + 1, len(self.names) + 1), np.int64)
         np.add.at(listed, (places, names), 1)
-        found[listed[found, codes] == 0] = UNKNOWN
-        learned = plain[(call[plain] == UNKNOWN) & (found[plain] != UNKNOWN)]
-        of = (iteration[learned] * len(listed) + found[learned]) * listed.shape[1] + codes[learned]
+        owners[listed[owners, codes] == 0] = UNKNOWN
+        learned = plain[(call[plain] == UNKNOWN) & (owners[plain] != UNKNOWN)]
+        of = (iteration[learned] * len(listed) + owners[learned]) * listed.shape[1] + codes[learned]
         _, which, count = np.unique(of, return_inverse=True, return_counts=True)
-        found[learned[count[which] > listed[found[learned], codes[learned]]]] = UNKNOWN
-        return found
+        owners[learned[count[which] > listed[owners[learned], codes[learned]]]] = UNKNOWN
+        return owners
 
 
 @dataclass(frozen=True)

@@ -49,17 +49,17 @@ def variants(
     in about as many variants as any other.
     """
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
-    for place, call in enumerate(calls):
+    for index, call in enumerate(calls):
         if call.kernels and call.repeatable:
-            kinds.setdefault((call.op, call.shapes, call.kernels), []).append(place)
+            kinds.setdefault((call.op, call.shapes, call.kernels), []).append(index)
     repeats: list[tuple[int, int]] = []
     least = LEAST_SHARE * sum(call.seconds for call in calls)
     for mine in kinds.values():
-        if sum(calls[place].seconds for place in mine) < least:
+        if sum(calls[index].seconds for index in mine) < least:
             continue
-        length = max(float(np.median([calls[place].seconds for place in mine])), 1e-6)
+        length = max(float(np.median([calls[index].seconds for index in mine])), 1e-6)
         for long in (False, True):
-            repeats += [(int(place), repeats_of(length, long)) for place in rng.permutation(mine)[:places]]
+            repeats += [(int(index), repeats_of(length, long)) for index in rng.permutation(mine)[:places]]
     together = round(REPEATED_SHARE * iteration_s / float(np.mean(REPEATS_S)))
     if together <= 1:
         return [PLAIN, *(Variant((repeat,)) for repeat in repeats)]

@@ -53,10 +53,12 @@ def marked(work: Launched) -> tuple[Ints, Mask, Ints]:
     copies = [text.endswith(_COPY) for text in texts]
     begun = [path[0] if path and path[0].startswith(_ITERATION) else "" for path in work.paths]
     turns = np.array([int(name.removeprefix(_ITERATION)) if name else UNKNOWN for name in begun])[work.path]
-    known = np.flatnonzero(turns != UNKNOWN)
+    launched_in_turn = np.flatnonzero(turns != UNKNOWN)
     iteration = np.full(len(turns), UNKNOWN)
-    if len(known):  # launches of other threads, which may have no range, belong to the iteration that goes on
-        steps = np.diff(turns[known], prepend=turns[known[0]]) % _TURNS
-        at = np.searchsorted(known, np.arange(len(turns)), side="right") - 1
+    if len(
+        launched_in_turn
+    ):  # launches of other threads, which may have no range, belong to the iteration that goes on
+        steps = np.diff(turns[launched_in_turn], prepend=turns[launched_in_turn[0]]) % _TURNS
+        at = np.searchsorted(launched_in_turn, np.arange(len(turns)), side="right") - 1
         iteration = np.where(at < 0, UNKNOWN, np.cumsum(steps)[at])
     return np.array(numbers)[work.label], np.array(copies)[work.label], iteration

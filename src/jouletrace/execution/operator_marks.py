@@ -102,30 +102,30 @@ def calls_of(seen: Sequence[Seen], work: Launched, number: Ints, fused: Sequence
         fused: Operators that a compiler's kernel fuses, of each launch; "" for other kernels.
     """
     mine: dict[int, list[int]] = {}
-    for at, one in enumerate(number.tolist()):
-        mine.setdefault(one if one != UNKNOWN else -2 - at, []).append(at)
+    for at, index in enumerate(number.tolist()):
+        mine.setdefault(index if index != UNKNOWN else -2 - at, []).append(at)
     length, inner = (work.end_ns - work.start_ns) / 1e9, _inner(seen)
     calls = []
-    for one, rows in mine.items():
+    for index, rows in mine.items():
         kernels, seconds = tuple(work.name[rows].tolist()), float(length[rows].sum())
         unknown = Call(fused[rows[0]], "", "", "", "", kernels, seconds, repeatable=False)
-        calls.append(seen[one].call(kernels, seconds, one, inner[one]) if one >= 0 else unknown)
+        calls.append(seen[index].call(kernels, seconds, index, inner[index]) if index >= 0 else unknown)
     return calls
 
 
 def _inner(seen: Sequence[Seen]) -> list[int]:
     """Position of each operator call among those of its module's call; ``UNKNOWN`` where no forward makes it."""
     first: dict[tuple[str, str], int] = {}
-    found = []
-    for at, one in enumerate(seen):
-        module, turn = one.module.split("."), one.site.split(".")
-        if one.backward or not one.site or len(module) != len(turn) or turn[-1] == "0":
-            found.append(UNKNOWN)
+    positions = []
+    for at, operator in enumerate(seen):
+        module, turn = operator.module.split("."), operator.site.split(".")
+        if operator.backward or not operator.site or len(module) != len(turn) or turn[-1] == "0":
+            positions.append(UNKNOWN)
             continue
         for depth in range(len(module)):
             first.setdefault((".".join(module[: depth + 1]), turn[depth]), at)
-        found.append(at - first[one.module, turn[-1]])
-    return found
+        positions.append(at - first[operator.module, turn[-1]])
+    return positions
 
 
 _repeating = threading.local()
@@ -179,9 +179,9 @@ def repeated(
     """
     of: dict[tuple[str, int], dict[int, tuple[Call, int]]] = {}
     for call, times in repeats:
-        known = module is not None and call.inner != UNKNOWN
-        key = (call.module, int(call.site.rpartition(".")[2])) if known else ("", 0)
-        of.setdefault(key, {})[call.inner if known else call.number] = (call, times)
+        located = module is not None and call.inner != UNKNOWN
+        key = (call.module, int(call.site.rpartition(".")[2])) if located else ("", 0)
+        of.setdefault(key, {})[call.inner if located else call.number] = (call, times)
     paths = paths_of(module) if module is not None else {}
     with ExitStack() as modes:
         if whole := of.pop(("", 0), None):
@@ -194,7 +194,7 @@ def repeated(
 @contextmanager
 def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None]:
     """Run the ``turn``-th call of a module from now on under a mode."""
-    own, forward = module.__dict__.get("forward"), module.forward
+    before, forward = module.__dict__.get("forward"), module.forward
     turns = count(1)
 
     def under(*args: Any, **kwargs: Any) -> Any:
@@ -205,7 +205,7 @@ def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None
     try:
         yield
     finally:
-        if own is None:
+        if before is None:
             del module.forward
         else:
-            module.forward = own
+            module.forward = before

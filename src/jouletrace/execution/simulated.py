@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 
 import numpy as np
@@ -11,7 +11,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.execution.calls import Call, Listing, RecordedLaunches
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
 from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.module_names import CallSite, phase_of_step
+from jouletrace.execution.steps.module_names import CallSite, Phase, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracer.process_trace import Launched
@@ -24,12 +24,12 @@ _TOGETHER_S = 0.05
 
 
 class SimulatedTraceable:
-    """A step on a simulated GPU; ``phases`` are those of each kernel, None in an inference or a training step."""
+    """A step on a simulated GPU; ``phase`` recognises the phases of its workload."""
 
-    def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
+    def __init__(self, step: SimulatedStep, device: SimulatedGpu, phase: Phase = phase_of_step) -> None:
         self._step, self._device = step, device
-        self._phases = phases or [
-            phase_of_step(CallSite(kernel.module, kernel.call), kernel.backward) for kernel in step.schedule.kernels
+        self._phases = [
+            phase(CallSite(kernel.module, kernel.call), kernel.backward) for kernel in step.schedule.kernels
         ]
 
     def listing(self) -> Listing:
@@ -42,14 +42,14 @@ class SimulatedTraceable:
                 kernel.shapes,
                 kernel.module,
                 kernel.call,
-                self._phases[place],
+                self._phases[index],
                 (names.index(kernel.name),),
                 kernel.time_s,
-                number=place,
+                number=index,
                 flops=kernel.flops,
                 bytes_moved=kernel.bytes_moved,
             )
-            for place, kernel in enumerate(kernels)
+            for index, kernel in enumerate(kernels)
         ]
         return Listing(calls, names)
 
@@ -78,9 +78,9 @@ class SimulatedTraceable:
             active_w = {variant: _active_w(step) for variant, step in steps.items()}
             edges = np.concatenate(times)
             sensor.saw(edges, np.concatenate([active_w[variant] for variant in log]))
-        place = {name: i for i, name in enumerate(listing.names)}
+        index_of = {name: i for i, name in enumerate(listing.names)}
         named = {
-            variant: np.array([place[kernel.name] for kernel in step.schedule.kernels])
+            variant: np.array([index_of[kernel.name] for kernel in step.schedule.kernels])
             for variant, step in steps.items()
         }
         work = Launched.from_columns(
@@ -102,16 +102,16 @@ class SimulatedTraceable:
 
     def _variant(self, variant: Variant) -> SimulatedStep:
         step = self._step
-        for place, times in reversed(variant.repeats):  # from the last on, so that earlier positions stay valid
-            step = step.repeated(place, times)
+        for index, times in reversed(variant.repeats):  # from the last on, so that earlier positions stay valid
+            step = step.repeated(index, times)
         return step
 
 
 def _owners(count: int, variant: Variant) -> tuple[Ints, Ints]:
     """Of each kernel of an iteration of so many calls the position of its call, and 1 if it is a copy, else 0."""
     times = np.ones(count, np.int64)
-    for place, many in variant.repeats:
-        times[place] = many
+    for index, many in variant.repeats:
+        times[index] = many
     call = np.repeat(np.arange(count), times)
     return call, np.append(0, call[1:] == call[:-1]).astype(np.int64)
 

@@ -88,7 +88,7 @@ class GpuTraceable:
 
         def everything(marks: CallMarks) -> None:
             runs = self._made_ready(marks, listing, excitation)
-            ready = replace(excitation, variants=tuple(one for one in excitation.variants if one in runs))
+            ready = replace(excitation, variants=tuple(drawn for drawn in excitation.variants if drawn in runs))
 
             def loop(draws: Iterator[Variant], seconds: float) -> None:
                 began = last = time.monotonic()
@@ -131,7 +131,7 @@ class GpuTraceable:
         def captured(variant: Variant, turn: int = 0) -> Callable[[], Any]:
             times = dict(variant.repeats)
             # the nodes of a graph keep the marks of the calls that make them
-            calls = [(call, times.get(place, 1)) for place, call in enumerate(listing.calls) if call.op]
+            calls = [(call, times.get(index, 1)) for index, call in enumerate(listing.calls) if call.op]
             once = partial(repeated, partial(self._built.call, turn), None, self._device, marks, calls)
             torch.cuda.synchronize()
             graph, _ = capture(once, self._device, pool, stream)
@@ -141,14 +141,14 @@ class GpuTraceable:
             rotated = cycle([captured(PLAIN, turn) for turn in range(len(self._built.inputs))])
             runs[PLAIN] = lambda: next(rotated)()  # noqa: PLW0108  # each run takes the next
         most = _MOST_NODES // listing.kernels
-        for variant in [one for one in excitation.variants if one != PLAIN][:most]:
+        for variant in [drawn for drawn in excitation.variants if drawn != PLAIN][:most]:
             with suppress(RuntimeError):  # as above: omit the variant
                 runs[variant] = captured(variant)
         return runs
 
     def _repeat(self, marks: CallMarks, listing: Listing, variant: Variant, turns: Iterator[int]) -> Any:
         """Run a variant; input sets rotate."""
-        repeats = [(listing.calls[place], times) for place, times in variant.repeats]
+        repeats = [(listing.calls[index], times) for index, times in variant.repeats]
         return repeated(partial(self._built.call, next(turns)), self._built.module, self._device, marks, repeats)
 
 
@@ -162,10 +162,10 @@ class CpuTraceable:
     def listing(self) -> Listing:
         """See ``Traceable``; the name of the work is that of its operator."""
         seen, edges = self._once()
-        names = list(dict.fromkeys(one.op for one in seen))
+        names = list(dict.fromkeys(operator.op for operator in seen))
         calls = [
-            one.call((names.index(one.op),), (end - start) / 1e9, number)
-            for number, (one, (start, end)) in enumerate(zip(seen, edges, strict=True))
+            operator.call((names.index(operator.op),), (end - start) / 1e9, number)
+            for number, (operator, (start, end)) in enumerate(zip(seen, edges, strict=True))
         ]
         return Listing(calls, names)
 
@@ -181,7 +181,7 @@ class CpuTraceable:
         iterations = 0
         while last < end or not iterations:
             seen, here = self._once(counted=False)  # which takes longer than a short operator
-            ops += [one.op for one in seen]
+            ops += [operator.op for operator in seen]
             edges += here
             iteration += [iterations] * len(seen)
             iterations += 1

@@ -112,11 +112,11 @@ class Child:
         if not data:
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        found = []
+        objects = []
         for line in lines:
             with suppress(ValueError):  # an incomplete line of a process that was killed
-                found.append(json.loads(line))
-        return found
+                objects.append(json.loads(line))
+        return objects
 
     def how_it_ended(self) -> str:
         """How the child ended, with the last line of its standard error; for use after ``hear`` returned None."""

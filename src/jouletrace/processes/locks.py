@@ -45,10 +45,10 @@ def shared_folder() -> Path:
     explicit = os.environ.get(FOLDER_VARIABLE)
     if explicit:
         return Path(explicit)
-    for place in (Path("/var/tmp"), Path("/tmp")):
+    for folder in (Path("/var/tmp"), Path("/tmp")):
         with suppress(OSError):
-            if place.stat().st_mode & _SHARED == _SHARED:
-                return place
+            if folder.stat().st_mode & _SHARED == _SHARED:
+                return folder
     return Path(tempfile.gettempdir())
 
 
@@ -63,8 +63,8 @@ def noted(gpu: DeviceInfo, change: str) -> dict[str, Any] | None:
     Raises:
         BadInputError: If the journal can't be read, or belongs to another user: overwriting it would lose that state.
     """
-    found = _read(journal_of(gpu)).get(change)
-    return dict(found) if found is not None else None
+    entry = _read(journal_of(gpu)).get(change)
+    return dict(entry) if entry is not None else None
 
 
 class Hold:
@@ -350,8 +350,8 @@ def _refusal(path: Path, handle: int) -> str:
 
 def _file_of(gpu: DeviceInfo, ending: str) -> Path:
     """Path for a GPU; a simulated GPU exists once per user, since its state is in the user's cache."""
-    own = f"-{os.getuid()}" if gpu.simulated and hasattr(os, "getuid") else ""
-    return shared_folder() / f"{safe_name(f'jouletrace-{gpu.id}{own}')}{ending}"
+    of_user = f"-{os.getuid()}" if gpu.simulated and hasattr(os, "getuid") else ""
+    return shared_folder() / f"{safe_name(f'jouletrace-{gpu.id}{of_user}')}{ending}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
+from jouletrace.run.figures import Units
 from jouletrace.run.forms import Settings
 from jouletrace.run.places import SAVE_LATER, check_free
-from jouletrace.run.units import Units
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
@@ -101,14 +101,14 @@ def run_ab(
         BrokenOffError: If a check matches nothing that was measured.
     """
     how, progress = how or AbSettings(), progress or Progress()
-    found = [resolve(workload) for workload in (a, b)]
+    workloads = [resolve(workload) for workload in (a, b)]
     each = [settings, replace(settings_b or settings, device=settings.device)]
     device = open_device(settings.device)
     try:
-        for own in each:
-            check(device, own)
+        for of_side in each:
+            check(device, of_side)
         start(progress, device, settings.device)
-        names = [workload.name for workload in found]
+        names = [workload.name for workload in workloads]
         stated = cast(Settings, {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()})
         session = Session(
             "ab",
@@ -123,11 +123,11 @@ def run_ab(
             session.warn_of_others(others([device]))
             progress.begin("building both workloads", 0)
             prepared: list[Prepared] = []
-            for side, one, own in zip(SIDES, found, each, strict=True):
+            for side, side_workload, of_side in zip(SIDES, workloads, each, strict=True):
                 try:
-                    ready = prepare(one, device, own)
+                    ready = prepare(side_workload, device, of_side)
                 except NotPossibleError as error:
-                    if own.batch == settings.batch:
+                    if of_side.batch == settings.batch:
                         raise
                     said = str(error).replace("a smaller --batch", "a smaller --batch-b")  # an option of B alone
                     raise NotPossibleError(said) from error
@@ -137,12 +137,12 @@ def run_ab(
                 stack.callback(ready.step.close)
                 session.run.workload[side] = {
                     **ready.built.facts,
-                    "mode": own.mode,
+                    "mode": of_side.mode,
                     "step": ready.step.describe(),
                     "items": ready.built.items,
                 }
             session.save_header()
-            iteration_s = _measure(session, [one.step for one in prepared], how, settings, progress)
+            iteration_s = _measure(session, [side_prepared.step for side_prepared in prepared], how, settings, progress)
             if how.detail_time_s and device.info.kind != "cpu":
                 finer = replace(settings, detail="kernel", detail_time_s=how.detail_time_s)
                 _record(session, prepared, finer, iteration_s, progress)
@@ -201,11 +201,11 @@ def ab(
         NotPossibleError: If a library or device is missing.
     """
     settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **named(ProfileSettings, options, "ab"))
-    place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
-    one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
+    target = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
+    first, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time, detail_time_s=detail_time)
     with reported(progress) as receiver:
-        return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()", progress=receiver)[1]
+        return run_ab(first, other, settings, how, folder=target, command="jouletrace.ab()", progress=receiver)[1]
 
 
 def _workload(target: Any, inputs: Any) -> str | Workload:

@@ -96,13 +96,13 @@ def calibrate(
             finally:
                 burst.close()
             run = session.finish()
-        found = calibration_of(run, device.info.id)
+        calibration = calibration_of(run, device.info.id)
         if device.info.kind != "cpu":
             progress.begin("best rates of products and copies", RATES_S, at_most=True)
-            found["rates"] = best_rates(device, torch_device)
-        calibrations.apply(run, device.info.id, found)
+            calibration["rates"] = best_rates(device, torch_device)
+        calibrations.apply(run, device.info.id, calibration)
         # The host's clock dates the calibration, since a simulated GPU has virtual time.
-        if not calibrations.store_calibration(device, {**found, "time_ns": time.time_ns()}):
+        if not calibrations.store_calibration(device, {**calibration, "time_ns": time.time_ns()}):
             run.warn(
                 "not_stored", "the calibration could not be written to the cache folder; only this Run contains it"
             )

@@ -94,15 +94,15 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
     except JouletraceError as error:
         return DeviceDiagnosis(info, problem=str(error))
     try:
-        found = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
+        diagnosis = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
         calibration = stored_calibration(device)
         if calibration is not None:
-            found.calibrated_days_ago = _days_ago(calibration)
-            found.calibration = calibration.get("channels", {})
+            diagnosis.calibrated_days_ago = _days_ago(calibration)
+            diagnosis.calibration = calibration.get("channels", {})
         for name, fact in board_store.recall(device.info.id).items():
             if isinstance(fact, dict) and isinstance(fact.get("text"), str):
-                found.remembered[name] = {**fact, "days_ago": _days_ago(fact)}
-        return found
+                diagnosis.remembered[name] = {**fact, "days_ago": _days_ago(fact)}
+        return diagnosis
     finally:
         device.close()
 
@@ -120,12 +120,12 @@ def _is_there(library: str) -> bool:
 
 
 def _extras() -> dict[str, dict[str, str | bool]]:
-    found: dict[str, dict[str, str | bool]] = {}
+    libraries: dict[str, dict[str, str | bool]] = {}
     for name, serves in registered("libraries", LIBRARIES).items():
         here = _is_there(name)
         note = version_of(name) or "of unknown version" if here else f"not installed; for {serves}"
-        found[name] = {"available": here, "note": note}
+        libraries[name] = {"available": here, "note": note}
     for name, serves in registered("tools").items():
         path = shutil.which(name)
-        found[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
-    return found
+        libraries[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
+    return libraries

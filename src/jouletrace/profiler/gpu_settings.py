@@ -160,22 +160,22 @@ class GpuSettings:
                 _wait_for(gpu, name, left[name], left=True)
             self._read[name] = _value(gpu, name)
 
-    def record(self, place: Path) -> str:
+    def record(self, folder: Path) -> str:
         """Add to the Run of a folder what was set and read back; returns why a setting wasn't in force, else "".
 
         The Run then has a warning.
         """
         if (gpu := self._gpu) is None:
             return ""
-        run = load(place)
+        run = load(folder)
         after = {name: _value(gpu, name) for name in self._set}
         facts = {name: {"set": self._set[name], "read": self._read[name], "after": after[name]} for name in self._set}
-        of_gpu = next((one for one in run.devices if one.id == gpu.info.id), run.devices[0])
+        of_gpu = next((device for device in run.devices if device.id == gpu.info.id), run.devices[0])
         of_gpu.details[SET] = facts
         why = "; ".join(filter(None, (self._why_not(run, name, **facts[name]) for name in facts)))
         if why:
             run.warn(NOT_TAKEN, why)
-        save(run, place, overwrite=True)
+        save(run, folder, overwrite=True)
         return why
 
     def _why_not(self, run: Run, name: str, set: float, read: float, after: float) -> str:
@@ -227,7 +227,7 @@ def restore(device: str) -> list[str]:
 def put_back(held: Hold, device: str) -> str | None:
     """Restore the settings of a GPU whose holder has died; for ``watcher``."""
     with closing(_open(device)) as gpu:
-        return " and ".join(f"its {one}" for one in _restore(held, gpu)) or None
+        return " and ".join(f"its {restored}" for restored in _restore(held, gpu)) or None
 
 
 def _open(device: str) -> NvmlGpu:

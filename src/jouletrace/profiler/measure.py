@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from jouletrace import analysis
+from jouletrace import analysis, higher
 from jouletrace.analysis.analyse import check_record
 from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.power import tail_s
@@ -79,10 +79,10 @@ _lock = threading.Lock()
 
 def _recording(devices: tuple[str, ...]) -> _Recording:
     with _lock:
-        found = _recordings.get(devices)
-        if found is None:
-            found = _recordings[devices] = _Recording(devices)
-        return found
+        recording = _recordings.get(devices)
+        if recording is None:
+            recording = _recordings[devices] = _Recording(devices)
+        return recording
 
 
 def _forget_parent() -> None:
@@ -165,7 +165,7 @@ class Measurement(Shown):
         shared = self._recording.session.snapshot()
         edges = {"start_ns": self.start_ns, "end_ns": self.end_ns or self.start_ns}
         figures = {"iteration_time_s": self.time_s, "energy_total_j": self.energy_j, "power_w": self.power_w}
-        rows = [{"unit": MODEL_UNIT, "metric": name, **one.to_dict()} for name, one in figures.items()]
+        rows = [{"unit": MODEL_UNIT, "metric": name, **figure.to_dict()} for name, figure in figures.items()]
         run = replace(shared, warnings=list(shared.warnings), complete=True, workload={"name": self.label})
         run.spans = tables.from_rows([{"id": 0, "kind": "phase", "name": "block", **edges}], "spans")
         run.results = tables.from_rows(rows, "results")
@@ -186,9 +186,7 @@ class Measurement(Shown):
 
     def __str__(self) -> str:
         """The verdict: energy with its absolute uncertainty, time and mean power, and how far to trust them."""
-        from jouletrace.report.content import summary
-
-        return summary(self._block())
+        return higher.summary(self._block())
 
     def __repr__(self) -> str:
         return f"Measurement({str(self).partition(chr(10))[0]})"

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from jouletrace import analysis
+from jouletrace.analysis.latency import LANE
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Clock, Device
 from jouletrace.execution.steps.base import FlushedStep, InStreams, Interval, Step, counted, counted_replay
@@ -115,12 +116,12 @@ def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
 
 
 def timed_iterations(settings: ProfileSettings, iteration_s: float) -> int:
-    """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 1 s.
+    """Number of iterations of the latency pass: as many as its time has, 10 at least, 30 where they take below 0.1 s.
 
     ``max_time_s`` bounds that least number too.
     """
     n = min(round(settings.latency_s / iteration_s), settings.latency_iterations)
-    least, limit_s = 30 if iteration_s < 1 else 10, settings.max_time_s
+    least, limit_s = 30 if iteration_s < 0.1 else 10, settings.max_time_s
     if limit_s is not None:
         least = min(least, max(1, round(max(limit_s, 1.0) / iteration_s)))
     return max(n, least)
@@ -135,15 +136,15 @@ def within(session: Session, settings: ProfileSettings, begun_ns: int) -> Profil
     return replace(settings, max_time_s=max(settings.max_time_s - spent_s, 1e-3))
 
 
-def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float) -> None:
+def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, lane: str = LANE) -> None:
     """Time each iteration by the device's events."""
     n = timed_iterations(settings, iteration_s)
     with session.phase("latency"):
-        cold = 10 if settings.max_time_s is None else max(1, round(1.0 / iteration_s))
+        cold = max(1, round(1.0 / iteration_s))
         step.latencies(min(10, n, cold))  # the first iterations after a wait run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
-    session.add_iterations(start_ns, seconds, "latency")
+    session.add_iterations(start_ns, seconds, lane)
 
 
 def energy(
@@ -421,8 +422,8 @@ def _last_levels_w(session: Session, start_ns: int, most: int, length_s: float) 
     stamps, watts = session.power(start_ns)
     length_ns = round(length_s * 1e9)
     ends = [int(stamps[-1]) - i * length_ns for i in reversed(range(most))] if len(stamps) else []
-    found = [watts[(stamps > end - length_ns) & (stamps <= end)] for end in ends if end - length_ns >= start_ns]
-    return [float(np.mean(one)) for one in found if len(one) >= 5]
+    segments = [watts[(stamps > end - length_ns) & (stamps <= end)] for end in ends if end - length_ns >= start_ns]
+    return [float(np.mean(segment)) for segment in segments if len(segment) >= 5]
 
 
 def _power_settled(session: Session, power: ChannelInfo, start_ns: int) -> bool | None:

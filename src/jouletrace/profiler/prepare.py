@@ -23,7 +23,7 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.registry import GenerationSteps, check_options
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.wing import registered
@@ -49,7 +49,7 @@ class Prepared:
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated GPU computes none).
         make_traceable: Prepares it for tracing; None if it can't be traced.
-        make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
+        make_first_token: Makes the step of an iteration that ends with the first token; None where none is generated.
         warnings: Warnings about its modules, and about its data where ``steps.check_outputs`` can't inspect them.
     """
 
@@ -57,7 +57,7 @@ class Prepared:
     step: Step
     real: bool = True
     make_traceable: Callable[[], Traceable] | None = None
-    make_generation: Callable[[], GenerationSteps] | None = None
+    make_first_token: Callable[[], Step] | None = None
     warnings: list[RunWarning] = field(default_factory=list)
 
     def traceable(self) -> Traceable:
@@ -99,12 +99,12 @@ def check_has_phases(workload: Workload, settings: ProfileSettings, phases: set[
     """
     if settings.detail != "phase" or settings.task != "infer":
         return
-    one = not isinstance(workload, UserWorkload | ObjectWorkload) if phases is None else len(phases) < 2
-    if one and isinstance(workload, ModelFile):
+    single = not isinstance(workload, UserWorkload | ObjectWorkload) if phases is None else len(phases) < 2
+    if single and isinstance(workload, ModelFile):
         raise BadInputError(
             f"{workload.name}: --detail phase: a model file has no phases; use --detail kernel, which lists its nodes"
         )
-    if one:
+    if single:
         raise BadInputError(
             f"{workload.name}: --detail phase: an inference has no phases; --task train (forward, backward, optimizer) "
             "and --task generate (prefill, decode) have phases; use --detail layer or kernel"
@@ -139,14 +139,14 @@ def slow_cpu(device: Device, settings: ProfileSettings) -> list[str]:
     """Why a workload will be slow on a CPU: busy cores, a number format that it lacks; a line each."""
     if device.info.kind != "cpu":
         return []
-    found, cores = [], os.cpu_count() or 1
+    remarks, cores = [], os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > cores:
-        found.append(f"busy: {load:.0f} programs want the {cores} cores here: times will be longer and scatter")
+        remarks.append(f"busy: {load:.0f} programs want the {cores} cores here: times will be longer and scatter")
     dtype = "bf16" if settings.dtype == "amp" else settings.dtype or ""
     if dtype in _LOW and not has_flag(_LOW[dtype]):
-        found.append(f"slow: this CPU has no instructions for {dtype}, and emulates them: --dtype fp32 is faster")
-    return found
+        remarks.append(f"slow: this CPU has no instructions for {dtype}, and emulates them: --dtype fp32 is faster")
+    return remarks
 
 
 def has_flag(names: Collection[str], path: Path = Path("/proc/cpuinfo")) -> bool:
@@ -194,8 +194,8 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
 
 def options_of(settings: ProfileSettings) -> WorkloadOptions:
     """How to build the workload of a profile."""
-    known = {one.name for one in fields(WorkloadOptions)}
-    return WorkloadOptions(**{name: value for name, value in asdict(settings).items() if name in known})
+    names = {option.name for option in fields(WorkloadOptions)}
+    return WorkloadOptions(**{name: value for name, value in asdict(settings).items() if name in names})
 
 
 def _backend_of(device: Device, settings: ProfileSettings) -> ModuleType:

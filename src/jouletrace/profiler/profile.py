@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace import analysis
+from jouletrace.analysis.latency import FIRST_TOKEN
 from jouletrace.devices import open_device
 from jouletrace.devices.base import others
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.option import named
-from jouletrace.profiler import generation, passes
+from jouletrace.profiler import passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, slow_cpu
@@ -51,8 +52,8 @@ def profile_workload(
         RecorderDiedError: If the recorder failed; ``folder`` holds the data recorded so far.
     """
     progress = progress or Progress()
-    found = resolve(workload)
-    settings = for_workload(found, settings)
+    resolved = resolve(workload)
+    settings = for_workload(resolved, settings)
     device = open_device(settings.device)
     try:
         check(device, settings)
@@ -64,10 +65,10 @@ def profile_workload(
             [device],
             folder=folder,
             command=command,
-            workload={"name": found.name},
+            workload={"name": resolved.name},
             settings=settings.to_dict(),
             calibrated=settings.calibrated,
-            meanwhile=partial(load_libraries, found, device, settings),
+            meanwhile=partial(load_libraries, resolved, device, settings),
         )
         with session, no_silent_exit():
             calibrations.state_scatter(session.run, device)
@@ -76,7 +77,7 @@ def profile_workload(
             session.warn_of_others(others([device]))
             passes.deep_idle(session, device, settings, progress)
             progress.begin("building the workload", 0)
-            prepared = prepare(found, device, settings)
+            prepared = prepare(resolved, device, settings)
             try:
                 _measure(session, prepared, settings, progress, ready)
             finally:
@@ -94,7 +95,7 @@ def finish(run: Run, folder: Path | None) -> Run:
     _remember_deep_idle(run)
     calibrations.remember_rate(run, run.devices[0].id)
     if folder is not None:
-        keep(run, folder, own=True)
+        keep(run, folder, taken=True)
     return run
 
 
@@ -114,8 +115,12 @@ def _measure(
     begun_ns = session.clock.time_ns()
 
     def timed(iteration_s: float) -> None:
-        if prepared.make_generation is None:
-            passes.latency(session, step, passes.within(session, settings, begun_ns), iteration_s)
+        left = passes.within(session, settings, begun_ns)
+        passes.latency(session, step, left, iteration_s)
+        if prepared.make_first_token is not None and settings.first_token:
+            first = prepared.make_first_token()
+            passes.latency(session, first, left, first.replay(1).seconds, FIRST_TOKEN)
+            first.close()
 
     def expect(iteration_s: float) -> None:
         if session.run.devices[0].kind == "cpu":
@@ -133,17 +138,12 @@ def _measure(
     if ready is not None:
         passes.idle(session, "context idle before", settings, progress)
         ready(session)
-    recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
     between = None
-    if recorded and not isinstance(step, KnowsNodes):
+    if settings.detail != "model" and not isinstance(step, KnowsNodes):
         between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
-    if prepared.make_generation is None:
-        left = passes.within(session, settings, begun_ns)
-        hot = ready is None and warm.power_settled is True
-        passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
-    else:
-        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
-        passes.idle(session, passes.IDLE_AFTER, settings, progress)
+    left = passes.within(session, settings, begun_ns)
+    hot = ready is None and warm.power_settled is True
+    passes.energy(session, step, left, warm.iteration_s, progress, between, hot=hot)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
 
@@ -200,13 +200,13 @@ def profile(
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
-    place = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
-    packed = place is not None and place.suffix.lower() == ".zip"
+    target = check_free(save_to, SAVE_LATER).absolute() if save_to is not None else None
+    packed = target is not None and target.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
     command = f"jouletrace.profile({label})"
-    folder = None if packed else place
+    folder = None if packed else target
     with reported(progress) as receiver:
         run = profile_workload(workload, settings, folder=folder, command=command, progress=receiver)
-    if packed and place is not None:
-        keep(run, place)
+    if packed and target is not None:
+        keep(run, target)
     return run

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from jouletrace.devices.base import Device
-from jouletrace.report.document import printable
+from jouletrace.words.text import printable
 
 SWITCH = "JOULETRACE_PROGRESS"
 """Environment variable: 0 prints no progress, on the command line and in Python."""

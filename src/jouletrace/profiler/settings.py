@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 AUTO = "auto"
-"""Detail of a profile where none is asked for: the phases of a training step, else the model."""
+"""Detail of a profile where none is asked for: the phases of a training step or a generation, else the model."""
 HINTS = ("latency", "throughput")
 """Performance hints of OpenVINO, which then chooses threads and streams."""
 MOST_COUNT = 2**31 - 1
@@ -39,7 +39,7 @@ class ProfileSettings:
     task: str = option("infer", "Task of an iteration: infer, train or generate.")
     detail: str = option(
         "model",
-        f"Level of the breakdown: {listed(PROFILE)}; auto is phase for --task train, else model.",
+        f"Level of the breakdown: {listed(PROFILE)}; auto is model for --task infer, else phase.",
     )
     device: str = option("auto", DEVICE_HELP, flags=("--device", "-d"))
     batch: int | None = option(None, "Samples per iteration. [default: the workload's]")
@@ -49,12 +49,6 @@ class ProfileSettings:
         flags=("--seq-len", "--prompt-len"),
     )
     max_new_tokens: int | None = option(None, "Exact number of tokens to generate per sample. [default: 64]")
-    context: tuple[int, ...] = option(
-        (),
-        "Numbers of tokens in the cache at which to measure a prompt and a new token besides: 512,2048,8192.",
-        metavar="N,N,...",
-        numbers=True,
-    )
     dtype: str | None = option(
         None,
         "fp32 (IEEE), tf32, fp16, bf16, fp64; amp: fp32, with autocast to fp16 (CPU: bf16). "
@@ -103,6 +97,7 @@ class ProfileSettings:
         flags=("--timed",),
         metavar="SECONDS",
     )
+    first_token: bool = option(True, "Time the first token of a generation, too.", shown=False)
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +115,7 @@ class ProfileSettings:
         if self.dtype is not None and not isinstance(self.dtype, str):  # one of torch
             object.__setattr__(self, "dtype", short_name(self.dtype))
         if self.detail == AUTO:
-            phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
+            phases = self.task != "infer" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
             object.__setattr__(self, "detail", "phase" if phases else "model")
         check(PROFILE, self.detail, f"--detail {self.detail}")
         self._check_numbers()
@@ -155,18 +150,14 @@ class ProfileSettings:
 
     def _check_numbers(self) -> None:
         """Refuse values from Python that aren't numbers; the command line checks its own values."""
-        for one in fields(self):
-            value, kind = getattr(self, one.name), str(one.type).partition(" ")[0]
+        for setting in fields(self):
+            value, kind = getattr(self, setting.name), str(setting.type).partition(" ")[0]
             if kind not in _NUMBERS or value is None:
                 continue
             allowed, words = _NUMBERS[kind]
             if isinstance(value, bool) or not isinstance(value, allowed):
-                name = one.name.removesuffix("_s").replace("_", "-")
+                name = setting.name.removesuffix("_s").replace("_", "-")
                 raise BadInputError(f"--{name} {value!r}: must be {words}")
-        for length in self.context:
-            if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
-                raise BadInputError(f"--context {length!r}: must be a whole number of 1 or more")
-        object.__setattr__(self, "context", tuple(sorted({int(length) for length in self.context})))
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
+from jouletrace.public import public_names
 from jouletrace.recording.base import Recorder, RecorderCost
 
 __all__ = ["Recorder", "RecorderCost", "open_recorder"]
@@ -35,3 +36,14 @@ def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None 
 
     offset_ns = getattr(devices[0].clock, "offset_ns", None)
     return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s, offset_ns=offset_ns)
+
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "calibrations": "SCATTER",
+        "in_process": "InProcessRecorder",
+        "process": "ProcessRecorder",
+        "session": "Session",
+    },
+)

@@ -32,12 +32,12 @@ def recall(device: str) -> dict[str, Any]:
 
 def recall_as(form: type[T], device: str, name: str) -> T | None:
     """A fact stored about a GPU; None if there is none, or if it has another form."""
-    found: T | None = recall(device).get(name)
+    stored: T | None = recall(device).get(name)
     try:
-        msgspec.convert(found, form)
+        msgspec.convert(stored, form)
     except msgspec.ValidationError:
         return None
-    return found
+    return stored
 
 
 def remember(device: str, **facts: Any) -> bool:

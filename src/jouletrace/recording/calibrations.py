@@ -65,12 +65,12 @@ def state_scatter(run: Run, device: Device) -> None:
 
 def recall_rate(run: Run, device: str) -> None:
     """Store the sample rate of a GPU's sensor, as an earlier recording determined it, in a Run."""
-    if known := board_store.recall_as(StoredLevel, device, SAMPLE_RATE):
-        run.stored[SAMPLE_RATE] = {**run.stored.get(SAMPLE_RATE, {}), device: known}
+    if stored := board_store.recall_as(StoredLevel, device, SAMPLE_RATE):
+        run.stored[SAMPLE_RATE] = {**run.stored.get(SAMPLE_RATE, {}), device: stored}
 
 
 def remember_rate(run: Run, device: str, unit: int = MODEL_UNIT) -> None:
     """Keep the sample rate that a Run determined: it reduces the search of the next recording to a third."""
-    found = run.result(SAMPLE_RATE, unit)
-    if found.value is not None:
-        board_store.remember(device, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})
+    rate = run.result(SAMPLE_RATE, unit)
+    if rate.value is not None:
+        board_store.remember(device, **{SAMPLE_RATE: {**rate.to_dict(), "time_ns": run.created_ns}})

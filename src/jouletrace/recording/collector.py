@@ -135,12 +135,12 @@ class Collector:
         self.failures: list[str] = []
         self.samples = 0
         self._pending: list[tuple[str, Samples]] = []
-        known: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str]] = set()
         for source in (source for device in devices for source in device.sources()):
             keys = {(channel.device, channel.name) for channel in source.channels}
-            if keys and keys <= known:
+            if keys and keys <= seen:
                 continue
-            known |= keys
+            seen |= keys
             if power_s is not None and any(_stands_still(channel) for channel in source.channels):
                 source.interval_s = min(source.interval_s, power_s)
             self.sources.append(source)

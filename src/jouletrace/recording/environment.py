@@ -37,17 +37,17 @@ _NAMES = """
 
 def versions() -> dict[str, str]:
     """Versions of jouletrace, Python, the system and the relevant packages, where installed."""
-    found = {
+    texts = {
         "jouletrace": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
     }
-    found |= {package: version for package in _PACKAGES if (version := version_of(package)) is not None}
+    texts |= {package: version for package in _PACKAGES if (version := version_of(package)) is not None}
     built = sys.modules.get("torch.version")
     if built is not None:
-        found["cuda"] = str(getattr(built, "cuda", None) or "none")
-    return found
+        texts["cuda"] = str(getattr(built, "cuda", None) or "none")
+    return texts
 
 
 @cache
@@ -61,5 +61,5 @@ def version_of(package: str) -> str | None:
 
 def environment() -> dict[str, str]:
     """Environment variables that change what runs, where or how fast; values that contain paths are left out."""
-    found = ((name, os.environ.get(name, "")) for name in sorted(_NAMES.split()))
-    return {name: value for name, value in found if value and "/" not in value}
+    variables = ((name, os.environ.get(name, "")) for name in sorted(_NAMES.split()))
+    return {name: value for name, value in variables if value and "/" not in value}

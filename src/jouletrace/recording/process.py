@@ -254,7 +254,7 @@ def _write(process: subprocess.Popen[bytes], command: bytes, last: bool = False)
 
 def _environment() -> dict[str, str]:
     """Environment in which the worker imports the same modules as this process and starts no thread pools."""
-    places = [os.path.abspath(place) for place in sys.path] + [HOME]
+    places = [os.path.abspath(entry) for entry in sys.path] + [HOME]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),

@@ -28,6 +28,7 @@ from jouletrace.recording.environment import environment, versions
 from jouletrace.recording.spooled import SpooledRows, span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.figures import Units
 from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.lazily import compute as pc
@@ -36,7 +37,6 @@ from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
-from jouletrace.run.units import Units
 from jouletrace.tracer.process_trace import Launched
 
 
@@ -304,7 +304,7 @@ class Session:
         refresh()
         mask(self.run)
         if self.folder is not None:
-            keep(self.run, self.folder, own=True)
+            keep(self.run, self.folder, taken=True)
         else:
             mend(self.run)
 
@@ -331,9 +331,9 @@ class Session:
         with suppress(RecorderDiedError):
             self.finish(complete=False)
 
-    def warn_of_others(self, found: Mapping[str, str]) -> None:
+    def warn_of_others(self, texts: Mapping[str, str]) -> None:
         """Warn of the processes that ``others`` names."""
-        for id, text in found.items():
+        for id, text in texts.items():
             self.run.warn("other_processes", text, id)
 
     def _pair_clocks(self, ahead_ns: int) -> None:

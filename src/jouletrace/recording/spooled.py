@@ -78,7 +78,7 @@ def span_rows(
     """One row per launch; ``units`` and ``parents`` are the ids of the unit and the enclosing span of each."""
     rows: list[dict[str, object]] = []
     for i, (kind, extra) in enumerate(zip(work.kind.tolist(), work.extra.tolist(), strict=True)):
-        known = kind == KERNEL and extra > 0
+        shaped = kind == KERNEL and extra > 0
         row: dict[str, object] = {
             "id": first_id + i,
             "parent": parents[i],
@@ -92,6 +92,6 @@ def span_rows(
             "correlation": int(work.correlation[i]),
             "bytes": None if kind == KERNEL or extra == MOST_BYTES else extra,
         }
-        shape: Sequence[int | None] = work.shapes[extra] if known else [None] * len(_SHAPE)
+        shape: Sequence[int | None] = work.shapes[extra] if shaped else [None] * len(_SHAPE)
         rows.append(row | dict(zip(_SHAPE, shape, strict=True)))
     return rows

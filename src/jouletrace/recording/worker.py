@@ -182,8 +182,8 @@ def _say_where(config: Config) -> None:
     folder = Path(config.spool).parent
     if config.errors is None or not (folder / RUN_JSON).exists():
         return
-    place = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in quoted(folder))
-    line = f"jouletrace: process {config.parent} was killed; what it had recorded: jouletrace show {place}\n"
+    path = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in quoted(folder))
+    line = f"jouletrace: process {config.parent} was killed; what it had recorded: jouletrace show {path}\n"
     with contextlib.suppress(OSError):
         os.write(config.errors, line.encode(errors="backslashreplace"))
 

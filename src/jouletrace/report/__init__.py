@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.levels import SHOW, check
+from jouletrace.public import public_names
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def render(
     verbose: bool = False,
     colour: bool = False,
     tariff: Tariff | None = None,
-    schema: int = 3,
     advice: bool = True,
     files: Sequence[str] = (),
 ) -> str:
@@ -59,8 +59,7 @@ def render(
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
         tariff: What a kWh costs and emits, which adds a line (in JSON, "cost"), to CSV and of several Runs columns.
-        schema: Of JSON, 3 or 2.
-        advice: Say what could save energy, in all formats but CSV and JSON of schema 2.
+        advice: Say what could save energy, in all formats but CSV.
         files: Name of each Run's file, which several have in a column, in JSON as "file".
 
     Raises:
@@ -78,11 +77,9 @@ def render(
 
         compared = [own_sides(run) for run in runs]
     if form == "json":
-        from jouletrace.report.contract import json_text, to_json_object
-        from jouletrace.report.schema2 import to_schema_2
+        from jouletrace.report.contract import json_text
 
-        write = to_schema_2 if schema == 2 else partial(to_json_object, advice=advice)
-        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff, files=files)
+        return json_text(runs, compared=compared, top=top, tariff=tariff, advice=advice, files=files)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 
@@ -91,8 +88,8 @@ def render(
     from jouletrace.report.text import typeset
 
     of_runs = partial(documents, runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
-    found = of_runs(tariff=tariff, advice=advice, files=files)
-    return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+    shown = of_runs(tariff=tariff, advice=advice, files=files)
+    return "\n".join(typeset(document, form, width=width, colour=colour) for document in shown)
 
 
 def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
@@ -111,9 +108,9 @@ def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
     from jouletrace.comparing.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
-    from jouletrace.report.reasons import reason
-    from jouletrace.report.scale import NBSP, figure
     from jouletrace.run import Run
+    from jouletrace.words.reasons import reason
+    from jouletrace.words.scale import NBSP, figure
 
     if isinstance(value, Run):
         return render([value], detail=default_detail(value)).rstrip("\n")
@@ -121,3 +118,14 @@ def text_of(value: Run | Comparison | Estimate) -> str:
         return of_comparison(value).rstrip("\n")
     text = figure(value, value.unit or "1").replace(NBSP, " ")
     return text if value.value is not None else f"{text} ({reason(value.reason)})"
+
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "charts": "difference waterfall",
+        "contract": "json_schema to_json_object",
+        "cost": "tariff",
+        "waveform": "picture",
+    },
+)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jouletrace.analysis.advice import Advice
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import Estimate
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, figure
 
 WAYS = {
     "host": "the GPU waits for the host: try CUDA graphs, torch.compile, a larger batch",
@@ -30,24 +30,26 @@ _OF_PROFILES = {"host": "the GPU waits for the host: try --mode graph, or a larg
 """The same of a profile, where the command has options for it."""
 
 
-def lines(found: Sequence[Advice], kind: str, whose: str = "") -> list[str]:
+def lines(advised: Sequence[Advice], kind: str, whose: str = "") -> list[str]:
     """A line each: "338.95 ± 0.48 mJ at stake (90 %), the GPU waits for the host: try ..."; ``whose`` stands before."""
     return [
-        f"{whose}{figure(one.energy, 'J')} at stake ({100 * one.share:.0f}{NBSP}%), {_way(one, kind)}" for one in found
+        f"{whose}{figure(advice.energy, 'J')} at stake ({100 * advice.share:.0f}{NBSP}%), {_way(advice, kind)}"
+        for advice in advised
     ]
 
 
-def _way(one: Advice, kind: str) -> str:
+def _way(advice: Advice, kind: str) -> str:
     ways = WAYS | _OF_PROFILES if kind == "profile" else WAYS
-    way = ways[one.code]
-    if one.where and "{where}" not in way:
+    way = ways[advice.code]
+    if advice.where and "{where}" not in way:
         cause, _, remedy = way.partition(": ")
-        return f"{cause}, most in {printed(one.where)}: {remedy}"
-    return way.format(where=printed(one.where))
+        return f"{cause}, most in {printed(advice.where)}: {remedy}"
+    return way.format(where=printed(advice.where))
 
 
-def to_list(found: Sequence[Advice], kind: str, stated: Callable[[Estimate], dict[str, Any]]) -> list[dict[str, Any]]:
+def to_list(advised: Sequence[Advice], kind: str, stated: Callable[[Estimate], dict[str, Any]]) -> list[dict[str, Any]]:
     """The list "advice" of JSON, energies as ``stated`` writes them."""
     return [
-        {"code": one.code, "energy_j": stated(one.energy), "share": one.share, "says": _way(one, kind)} for one in found
+        {"code": advice.code, "energy_j": stated(advice.energy), "share": advice.share, "says": _way(advice, kind)}
+        for advice in advised
     ]

@@ -9,24 +9,24 @@ from jouletrace.report.columns import of_best
 from jouletrace.report.contract import json_text
 from jouletrace.report.document import Footnotes
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.reasons import flag, printed, reason
-from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Run
 from jouletrace.run.metrics import BEST, WORK, metric, ordered
 from jouletrace.run.parts import Row
 from jouletrace.run.sums import ENERGY, TIME
+from jouletrace.words.reasons import flag, printed, reason
+from jouletrace.words.scale import NBSP
 
 _HEADINGS = {"op": "operator"}
 
 
-def render(run: Run, found: Sequence[Row], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
+def render(run: Run, listed: Sequence[Row], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
     """A Run's energy by levels in a format of ``show``; ``remarks`` on trust stand above a table."""
     kinds = [STEPS[level] for level in levels]
     if form == "json":
-        return json_text([run], divided={",".join(kinds): found})
-    short = shortened(step.name for one in found for step in one.path if step.kind == "kernel")
+        return json_text([run], divided={",".join(kinds): listed})
+    short = shortened(step.name for row in listed for step in row.path if step.kind == "kernel")
     heads = [_HEADINGS.get(level, level) for level in levels]
     named = zip(kinds, heads, strict=True)
     columns = [Column(head, long="start" if kind == "module" else "middle", key=kind) for kind, head in named]
@@ -35,7 +35,7 @@ def render(run: Run, found: Sequence[Row], levels: Sequence[str], form: str, rem
         Column("energy", unit="J", key="energy_total_j", ends=True),
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
-    counted = ordered({name for one in found for name in one.figures} - {TIME, ENERGY, "share"})
+    counted = ordered({name for row in listed for name in row.figures} - {TIME, ENERGY, "share"})
     shares = () if form == "csv" else tuple(BEST)
     counted = [name for name in counted if form == "csv" or name not in BEST.values()]
     units = {name: "" if name in shares else metric(name).unit for name in counted}
@@ -45,18 +45,18 @@ def render(run: Run, found: Sequence[Row], levels: Sequence[str], form: str, rem
     ]
     rows = [
         [
-            *_named(one, kinds, short if form != "csv" else {}),
-            *(one.get(TIME).value or None, one.get(ENERGY), one.get("share")),
-            *((of_best(one.figures, name) if name in shares else one.figures.get(name, "")) for name in counted),
+            *_named(row, kinds, short if form != "csv" else {}),
+            *(row.get(TIME).value or None, row.get(ENERGY), row.get("share")),
+            *((of_best(row.figures, name) if name in shares else row.figures.get(name, "")) for name in counted),
         ]
-        for one in found
+        for row in listed
     ]
-    stated = [figure for one in found for name, figure in one.figures.items() if name != "share"]
+    stated = [figure for row in listed for name, figure in row.figures.items() if name != "share"]
     why = dict.fromkeys(figure.reason for figure in stated if figure.reason)
     marks = Footnotes()
-    remarked = [NBSP.join(marks.mark(flag(code)) for code in one.get(ENERGY).flags) for one in found]
+    remarked = [NBSP.join(marks.mark(flag(code)) for code in row.get(ENERGY).flags) for row in listed]
     if form == "csv":
-        remarked = [",".join(one.get(ENERGY).flags) for one in found]
+        remarked = [",".join(row.get(ENERGY).flags) for row in listed]
     if form == "csv" or any(remarked):
         columns.append(Column("", key="flags"))
         rows = [[*row, text] for row, text in zip(rows, remarked, strict=True)]
@@ -71,9 +71,9 @@ def render(run: Run, found: Sequence[Row], levels: Sequence[str], form: str, rem
     return typeset(Document(title, simulated, verdict=list(remarks), sections=[table]).printable(), form)
 
 
-def _named(one: Row, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
+def _named(row: Row, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
-    names = {step.kind: step.name for step in one.path}
+    names = {step.kind: step.name for step in row.path}
     last = names.get("idle") or names.get("rest") or names.get("pool")
     rest = printed(last) if last else ""
     cells: list[str] = []

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.comparing.pairs import Comparison
-from jouletrace.report import reasons, why
-from jouletrace.report.document import printable
-from jouletrace.report.scale import figure, quantity, unit_for
+from jouletrace.report import why
 from jouletrace.report.tree import TreeNode, depths, widths
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
+from jouletrace.words import reasons
+from jouletrace.words.scale import figure, quantity, unit_for
+from jouletrace.words.text import printable
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""
@@ -49,9 +50,9 @@ def short(values: Any, digits: int = 6) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def histogram(known: Facts) -> Spec | None:
+def histogram(percentiles: Facts) -> Spec | None:
     """How many iterations took how long; None without single iterations."""
-    values = known.seconds
+    values = percentiles.seconds
     if len(values) < 2:
         return None
     unit = unit_for([float(np.median(values))], "s")
@@ -65,7 +66,7 @@ def histogram(known: Facts) -> Spec | None:
         "marker": {"color": PALETTE[0]},
         "hovertemplate": f"%{{x}} {unit.name}<br>%{{y}} iterations<extra></extra>",
     }
-    lines = [(name, known.latency[name]) for name in ("median", "p95", "p99")]
+    lines = [(name, percentiles.latency[name]) for name in ("median", "p95", "p99")]
     at = [(name, v / 1e3 / unit.factor) for name, v in lines if v is not None]
     layout = {
         "xaxis": {"title": {"text": f"latency, {unit.name}"}},
@@ -100,11 +101,11 @@ def icicle(nodes: list[TreeNode], by: str) -> Spec | None:
     if len(nodes) < 3 or sum(w > 0 for w in width) < 3:
         return None
     watts = [power(node.energy, node.time) for node in nodes]
-    known = [w for w in watts if w is not None]
+    powers = [w for w in watts if w is not None]
     scale = None
-    if len(known) > len(nodes) / 2:
+    if len(powers) > len(nodes) / 2:
         # What is hardly seen must not set the scale: the power of next to nothing can be anything.
-        seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
+        seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or powers
         low, high = min(seen), max(seen)
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
         scale = short([low - room, high + room])
@@ -113,21 +114,21 @@ def icicle(nodes: list[TreeNode], by: str) -> Spec | None:
     return {"title": by.capitalize(), "nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
-def difference(found: Comparison) -> Spec | None:
+def difference(comparison: Comparison) -> Spec | None:
     """The causes of a difference for ``flame.js``, each as wide as its joules; None where none is stated.
 
     A cause has the colour of its change from A where that is certain.
     """
-    if found.why is None or not found.why.stated:
+    if comparison.why is None or not comparison.why.stated:
         return None
-    seen = [row for row in found.why.rows if abs(row.value) > _SEEN * abs(found.why.whole.value or 0.0)]
+    seen = [row for row in comparison.why.rows if abs(row.value) > _SEEN * abs(comparison.why.whole.value or 0.0)]
     wide = sum(abs(row.value) for row in seen)
-    nodes: list[list[Any]] = [[-1, "difference", figure(found.why.whole, "J"), "B − A", wide, None, 0]]
-    place: dict[str, int] = {}
+    nodes: list[list[Any]] = [[-1, "difference", figure(comparison.why.whole, "J"), "B − A", wide, None, 0]]
+    side_of: dict[str, int] = {}
     for row in seen:
         above = 0
         if row.module:
-            if (above := place.setdefault(row.module, len(nodes))) == len(nodes):
+            if (above := side_of.setdefault(row.module, len(nodes))) == len(nodes):
                 nodes.append([0, printable(row.module), "", printable(row.module), 0.0, None, 1])
             nodes[above][4] += abs(row.value)
         before = row.energy[0].value or 0.0
@@ -136,19 +137,19 @@ def difference(found: Comparison) -> Spec | None:
     if len(nodes) < 2:
         return None
     drawn = [[*node[:4], float(f"{node[4]:.6g}"), *node[5:]] for node in nodes]
-    return {"title": "Difference", "nodes": drawn, "watts": None, "reach": 1.0, "rows": 2 + any(place)}
+    return {"title": "Difference", "nodes": drawn, "watts": None, "reach": 1.0, "rows": 2 + any(side_of)}
 
 
-def waterfall(found: Comparison) -> Spec | None:
+def waterfall(comparison: Comparison) -> Spec | None:
     """From the energy of A to that of B by the largest causes, as bars of plotly; None where none is stated."""
-    if found.why is None or not found.why.stated:
+    if comparison.why is None or not comparison.why.stated:
         return None
-    listed = [row for row in found.why.rows if row.value][:_STEPS]
-    rest = (found.why.whole.value or 0.0) - sum(row.value for row in listed)
-    unit = why.unit_of(found.why)
+    listed = [row for row in comparison.why.rows if row.value][:_STEPS]
+    rest = (comparison.why.whole.value or 0.0) - sum(row.value for row in listed)
+    unit = why.unit_of(comparison.why)
     steps = [(why.texts(row)[0], row.value / unit.factor, row.certain) for row in listed]
-    steps += [("all else", rest / unit.factor, False)] if abs(rest) > _ROUNDING * found.why.of_a else []
-    start = found.why.of_a / unit.factor
+    steps += [("all else", rest / unit.factor, False)] if abs(rest) > _ROUNDING * comparison.why.of_a else []
+    start = comparison.why.of_a / unit.factor
     names, base, height, colours, opacity = ["A"], [0.0], [start], [PALETTE[6]], [1.0]
     for name, value, certain in steps:
         names.append(f"{len(names)}. {name}")
@@ -160,7 +161,7 @@ def waterfall(found: Comparison) -> Spec | None:
     trace = {
         "type": "bar",
         "orientation": "h",
-        "y": [plain(one) for one in (*names, "B")],
+        "y": [plain(name) for name in (*names, "B")],
         "x": short((*height, start)),
         "base": short((*base, 0.0)),
         "marker": {"color": [*colours, PALETTE[6]], "opacity": [*opacity, 1.0]},
@@ -183,10 +184,10 @@ def _drawn(
 ) -> list[list[Any]]:
     """What ``flame.js`` takes of each node."""
     levels = list(dict.fromkeys(node.level for node in nodes))
-    place = {node.path: number for number, node in enumerate(nodes)}
+    number_of = {node.path: number for number, node in enumerate(nodes)}
     return [
         [
-            place.get(node.parent, -1),
+            number_of.get(node.parent, -1),
             printable(_brief(node)),
             said,
             tip,
@@ -213,11 +214,11 @@ def _tip(node: TreeNode, root: TreeNode) -> str:
     """The text under a pointer, in lines: the name in full where it was cut, properties, figures, their methods."""
     name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
     lines = [*([name] if _brief(node) != node.label else []), *node.details]
-    for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
-        if own.value is None:
+    for name, of_node, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
+        if of_node.value is None:
             continue
-        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.parent else ""
-        lines.append(f"{name} {figure(own, unit)}{share}")
+        share = f" ({100 * of_node.value / whole.value:.2f} %)" if whole.value and node.parent else ""
+        lines.append(f"{name} {figure(of_node, unit)}{share}")
     watts = power(node.energy, node.time)
     if watts is not None:
         lines.append(f"power {quantity(watts, 'W')}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
-from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, figure, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import BEST, CLOSURES, EACH, OF_PARTS, metric
 from jouletrace.run.parts import ABSENT, Part, Parts, of_time
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, PrintedUnit, cell, figure, number, unit_for
 
 _LEADING = ("energy_total_j", "time_s")
 """Metrics whose scale others of the same kind take on."""
@@ -38,24 +38,24 @@ def add_figures(
     footnotes, names = marks.of_table(), [name for name in names if name not in BEST.values()]
     timed = any(map(of_time, figures))
     units = _units_of(figures, names)
-    common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
+    common = [_common_flags(row_figures, [name for name in names if name not in secondary]) for row_figures in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
-    places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
+    places = {name: 1 + 2 * number for number, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], "share of time" if timed and name == "share" else metric(name).short
         unit_shown = "" if name in BEST else unit
         section.columns.append(
             Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit_shown)
         )
-        for row, found, shared in zip(section.rows, figures, common, strict=True):
-            if name not in found and (
+        for row, row_figures, shared in zip(section.rows, figures, common, strict=True):
+            if name not in row_figures and (
                 name in secondary or name in _A_TOKEN or section.id in ("layer", "phase", "op", "kernel", "")
             ):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            one = found.get(name, ABSENT)
-            remarks = [reasons.flag(code) for code in one.flags if code not in shared]
-            row.append(of_best(found, name) if name in BEST else _figure(one, unit, remarks, footnotes))
+            estimate = row_figures.get(name, ABSENT)
+            remarks = [reasons.flag(code) for code in estimate.flags if code not in shared]
+            row.append(of_best(row_figures, name) if name in BEST else _figure(estimate, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
@@ -64,12 +64,12 @@ def add_figures(
     section.notes.extend([*footnotes.lines(), *footnotes.of_all([reasons.flag(code) for code in sorted(of_all)])])
 
 
-def of_best(found: Mapping[str, Estimate], share: str) -> Cell:
+def of_best(figures: Mapping[str, Estimate], share: str) -> Cell:
     """A rate as its share (a key of ``BEST``) of the best one: "51 % of 733 TFLOP/s bf16"."""
-    one, best = found.get(share, ABSENT), found.get(BEST[share], ABSENT)
-    if one.value is None or best.value is None:
+    figure, best = figures.get(share, ABSENT), figures.get(BEST[share], ABSENT)
+    if figure.value is None or best.value is None:
         return Cell(NONE)
-    return Cell(f"{100 * one.value:.0f}{NBSP}% of {rate(best)}", one.value)
+    return Cell(f"{100 * figure.value:.0f}{NBSP}% of {rate(best)}", figure.value)
 
 
 def rate(best: Estimate) -> str:
@@ -90,24 +90,24 @@ def _figure(estimate: Estimate, unit: PrintedUnit, remarks: list[str], footnotes
 
 def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, PrintedUnit]:
     """A unit for each column; energies share one, and times, so that columns can be compared, but those of each."""
-    found: dict[str, PrintedUnit] = {}
+    units: dict[str, PrintedUnit] = {}
     for name in names:
         unit = metric(name).unit
         leads = () if name in EACH.values() else _LEADING
-        leading = next((one for one in (*leads, name) if one in names and metric(one).unit == unit), name)
-        found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
-    return found
+        leading = next((lead for lead in (*leads, name) if lead in names and metric(lead).unit == unit), name)
+        units[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
+    return units
 
 
 def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[str, ...]:
     """Flags that all figures of a row have, where it has several: said once, of the row."""
     flags = [figures[name].flags for name in names if name in figures and figures[name].value is not None]
-    return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
+    return tuple(code for code in flags[0] if all(code in row_flags for row_flags in flags)) if len(flags) > 1 else ()
 
 
 def check_section(results: Parts) -> Table:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
-    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    checks = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
     for gpu, unit in {"": results.whole, **results.gpus}.items():
         there = unit.figures
         for name in OF_PARTS:
@@ -118,8 +118,8 @@ def check_section(results: Parts) -> Table:
             if name in CLOSURES and estimate.low is not None and estimate.high is not None:
                 remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
             label = ": ".join(filter(None, (gpu, metric(name).label.strip())))
-            found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
-    return found
+            checks.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
+    return checks
 
 
 _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
@@ -142,19 +142,21 @@ def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list
     if there != {True, False}:
         return figures, [_ALONE if True in there else _SPREAD] if there else []
     flagged = [
-        {name: replace(f, flags=(*f.flags, "sensor_interval")) if row[name] else f for name, f in own.items()}
-        for row, own in zip(kinds, figures, strict=True)
+        {name: replace(f, flags=(*f.flags, "sensor_interval")) if row[name] else f for name, f in row_figures.items()}
+        for row, row_figures in zip(kinds, figures, strict=True)
     ]
     return flagged, [f"other {_SPREAD}"]
 
 
 def _alone(metric: str, unit: Part, every: Sequence[Part]) -> bool | None:
     """True if the interval of a figure is the sensor's alone; None where there is none."""
-    one = unit.get(metric)
-    if one.low is None or one.high is None or one.low == one.high:
+    figure = unit.get(metric)
+    if figure.low is None or figure.high is None or figure.low == figure.high:
         return None
-    if one.method == "ranks":  # a sum over ranks is of the kind that theirs are
+    if figure.method == "ranks":  # a sum over ranks is of the kind that theirs are
         path = unit.name.partition("/")[2]
-        own = [other for other in every if other.name.partition("/")[2] == path and other.get(metric).method != "ranks"]
-        return {_alone(metric, other, ()) for other in own} - {None} == {True}
-    return one.n == 1 or one.method in ("repeated", "together")
+        alike = [
+            other for other in every if other.name.partition("/")[2] == path and other.get(metric).method != "ranks"
+        ]
+        return {_alone(metric, other, ()) for other in alike} - {None} == {True}
+    return figure.n == 1 or figure.method in ("repeated", "together")

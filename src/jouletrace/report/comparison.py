@@ -44,8 +44,6 @@ from jouletrace.report.comparison_words import (
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
-from jouletrace.report.reasons import flag, printed, reason
-from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate
@@ -53,65 +51,75 @@ from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import EACH, PROGRAM_TIME, metric
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
+from jouletrace.words.reasons import flag, printed, reason
+from jouletrace.words.scale import NBSP, NONE, cell, unit_for
 
 TOP = 10
 """Default number of listed parts per level."""
 
 
-def to_dict(found: Comparison, *, advice: bool = True) -> dict[str, Any]:
+def to_dict(comparison: Comparison, *, advice: bool = True) -> dict[str, Any]:
     """The object that ``--format json`` prints, with advice on B."""
-    rows = [row.to_dict() for row in found.rows]
+    rows = [row.to_dict() for row in comparison.rows]
     for row in rows:
         row |= {name: row[name].to_dict() for name in FIGURES}
     a, b = (
-        {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
-        for one in (found.a, found.b)
+        {
+            "name": side.name,
+            "title": side_title(side),
+            "runs": side.runs,
+            "devices": side_devices(side),
+            "count": side.count,
+        }
+        for side in (comparison.a, comparison.b)
     )
-    only_a, only_b = ([{"level": one.level, "name": placed(one)} for one in side.only] for side in (found.a, found.b))
+    only_a, only_b = (
+        [{"level": part.level, "name": placed(part)} for part in side.only] for side in (comparison.a, comparison.b)
+    )
     stated = {
         "schema": 1,
-        "simulated": found.simulated,
+        "simulated": comparison.simulated,
         "a": a,
         "b": b,
-        "margin": found.margin,
-        "alpha": found.alpha,
-        "sensor_gain": found.gain,
+        "margin": comparison.margin,
+        "alpha": comparison.alpha,
+        "sensor_gain": comparison.gain,
         "rows": rows,
         "unmatched": {"a": only_a, "b": only_b},
-        "checks": [_check(one) for one in found.checks],
-        "notes": [note(one) for one in found.notes],
-        "warnings": [note(one) for one in found.warnings],
-        "why": causes.to_dict(found.why),
-        "advice": advised.to_list(_advice(found), found.b.run.kind, Estimate.to_dict) if advice else [],
-        "method": note(found.method),
-        "trust": trust.to_dict(trusted(found)),
+        "checks": [_check(check) for check in comparison.checks],
+        "notes": [note(of_note) for of_note in comparison.notes],
+        "warnings": [note(of_note) for of_note in comparison.warnings],
+        "why": causes.to_dict(comparison.why),
+        "advice": advised.to_list(_advice(comparison), comparison.b.run.kind, Estimate.to_dict) if advice else [],
+        "method": note(comparison.method),
+        "trust": trust.to_dict(trusted(comparison)),
     }
     return dict(jsonable(stated))
 
 
-def _advice(found: Comparison) -> list[Advice]:
+def _advice(comparison: Comparison) -> list[Advice]:
     """Advice on the first Run of B."""
-    parts = Parts(found.b.run)
-    return advice_of(found.b.run, parts, outcomes(found.b.run, parts))
+    parts = Parts(comparison.b.run)
+    return advice_of(comparison.b.run, parts, outcomes(comparison.b.run, parts))
 
 
-def _check(one: Check) -> dict[str, Any]:
+def _check(check: Check) -> dict[str, Any]:
     """The outcome of a check, in words and in numbers: changes are fractions."""
     rows = [
         {
             "name": row.called,
             "change": row.change.value,
-            "bound": one.bound(row, level),
+            "bound": check.bound(row, level),
             "confidence": 1 - level,
-            "fails_from": one.fails_from(row, level),
+            "fails_from": check.fails_from(row, level),
         }
-        for row, level in zip(one.deciding, one.levels, strict=True)
+        for row, level in zip(check.deciding, check.levels, strict=True)
     ]
-    return {"check": one.text, "outcome": one.outcome, "says": says(one), "limit": one.change, "rows": rows}
+    return {"check": check.text, "outcome": check.outcome, "says": says(check), "limit": check.change, "rows": rows}
 
 
 def render(
-    found: Comparison,
+    comparison: Comparison,
     form: str = "table",
     *,
     top: int = TOP,
@@ -122,7 +130,7 @@ def render(
     """A comparison as text; JSON and CSV have all rows.
 
     Args:
-        found: Result of ``compare`` or ``ab``.
+        comparison: Result of ``compare`` or ``ab``.
         form: A name in ``FORMATS``.
         top: List so many parts of a level, those that differ first, and then by size.
         verbose: Everything in a "table"; else the verdict and the figures of the whole.
@@ -136,26 +144,30 @@ def render(
     if top < 1:
         raise BadInputError(f"top {top}: must be at least 1")
     if form == "json":
-        return json.dumps(to_dict(found, advice=advice), indent=2, allow_nan=False) + "\n"
+        return json.dumps(to_dict(comparison, advice=advice), indent=2, allow_nan=False) + "\n"
     if form == "csv":
-        return _csv(found)
-    shown = (document if verbose or form != "table" else short)(found, top=top)
+        return _csv(comparison)
+    shown = (document if verbose or form != "table" else short)(comparison, top=top)
     if advice:
-        unit = f", {'in all' if found.programs else PER_ITERATION}" if found.steps or found.per_sample else ""
-        shown.verdict += advised.lines(_advice(found), found.b.run.kind, f"B{unit}: ")
+        unit = (
+            f", {'in all' if comparison.programs else PER_ITERATION}"
+            if comparison.steps or comparison.per_sample
+            else ""
+        )
+        shown.verdict += advised.lines(_advice(comparison), comparison.b.run.kind, f"B{unit}: ")
     return typeset(shown, form, colour=colour)
 
 
 _CSV = ("simulated", *NAMES, *FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
 
 
-def _csv(found: Comparison) -> str:
+def _csv(comparison: Comparison) -> str:
     """A row a unit and metric, then units of one side only with the side as verdict; changes are fractions."""
-    rows: list[dict[str, object]] = [{**row.to_dict(), "flags": ",".join(row.flags)} for row in found.rows]
-    for side in (found.a, found.b):
-        rows += [{"level": one.level, "name": placed(one), "verdict": f"only in {side.name}"} for one in side.only]
+    rows: list[dict[str, object]] = [{**row.to_dict(), "flags": ",".join(row.flags)} for row in comparison.rows]
+    for side in (comparison.a, comparison.b):
+        rows += [{"level": part.level, "name": placed(part), "verdict": f"only in {side.name}"} for part in side.only]
     table = Table("", [Column(name, ends=name in FIGURES) for name in _CSV])
-    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
+    table.rows = [[({"simulated": str(comparison.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
     return table.csv()
 
 
@@ -176,84 +188,95 @@ _COLUMNS = (
 )
 
 
-def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> Document:
+def document(comparison: Comparison, *, top: int, marks: Footnotes | None = None) -> Document:
     """Everything that is shown of a comparison; ``marks`` are the footnotes of what is shown with it."""
     marks = marks or Footnotes()
-    titles = (side_title(found.a), side_title(found.b))
+    titles = (side_title(comparison.a), side_title(comparison.b))
     title = f"A against B: {titles[0]}" if titles[0] == titles[1] else f"A: {titles[0]}  →  B: {titles[1]}"
-    shown = Document(title, SIMULATED if found.simulated else "")
-    for side in (found.a, found.b):
+    shown = Document(title, SIMULATED if comparison.simulated else "")
+    for side in (comparison.a, comparison.b):
         runs = f"{side.count} run{'s' if side.count != 1 else ''}"
         shown.subtitle.append(SEPARATOR.join([f"{side.name}: {runs}", *side_devices(side)]))
-    divided = [causes.table(found.why, top)] if found.why and found.why.stated else []
-    sections = [_model_section(found, marks), *divided, *(_level_section(found, level, top, marks) for level in LEVELS)]
+    divided = [causes.table(comparison.why, top)] if comparison.why and comparison.why.stated else []
+    sections = [
+        _model_section(comparison, marks),
+        *divided,
+        *(_level_section(comparison, level, top, marks) for level in LEVELS),
+    ]
     shown.sections = [section for section in sections if section.rows]
-    empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
+    empty = sum(row.a.value is None and row.b.value is None for row in comparison.rows if row.level != "model")
     if empty:
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
-    for side in (found.a, found.b):
+    for side in (comparison.a, comparison.b):
         if side.only:
             names = _only(side.only)
             more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
             shown.facts.append((f"Only in {side.name}", ", ".join(names[:_UNMATCHED_SHOWN]) + more))
-    shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {says(check)}") for check in found.checks]
-    shown.facts += [(_NOTE, note(one)) for one in found.notes]
-    if found.gain:
-        text = f"the GPUs' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
+    shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {says(check)}") for check in comparison.checks]
+    shown.facts += [(_NOTE, note(of_note)) for of_note in comparison.notes]
+    if comparison.gain:
+        text = (
+            f"the GPUs' sensors may differ by {percent(comparison.gain)}: that is in the intervals of power and energy"
+        )
         shown.facts.append(("Sensor gain", text))
-    shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
-    shown.facts.append(("Method", note(found.method)))
-    shown.warnings = [note(one) for one in found.warnings]
-    first, *others = verdict(found) or [""]
-    because = causes.lines(found.why) if found.why else []
-    shown.verdict = [*filter(None, [first]), *because, *others, *joint(found), *trust.lines(trusted(found))]
+    shown.facts.append(("Margin", f"{percent(comparison.margin)}: less counts as no difference"))
+    shown.facts.append(("Method", note(comparison.method)))
+    shown.warnings = [note(of_note) for of_note in comparison.warnings]
+    first, *others = verdict(comparison) or [""]
+    because = causes.lines(comparison.why) if comparison.why else []
+    shown.verdict = [*filter(None, [first]), *because, *others, *joint(comparison), *trust.lines(trusted(comparison))]
     return shown.printable()
 
 
-def short(found: Comparison, *, top: int) -> Document:
+def short(comparison: Comparison, *, top: int) -> Document:
     """The verdict on B against A, and one table."""
-    whole = document(found, top=top, marks=NoFootnotes())
+    whole = document(comparison, top=top, marks=NoFootnotes())
     shown = Document(whole.title, whole.simulated).marked()
-    devices = list(dict.fromkeys(name for side in (found.a, found.b) for name in side_devices(side)))
-    alone = len(devices) == 1 and found.a.count == found.b.count == 1
+    devices = list(dict.fromkeys(name for side in (comparison.a, comparison.b) for name in side_devices(side)))
+    alone = len(devices) == 1 and comparison.a.count == comparison.b.count == 1
     shown.subtitle = (
         [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
     )
     shown.verdict = whole.verdict
-    shown.warnings = [note(found.shared)] if found.shared and not found.same else []  # the verdict says that they are
+    shown.warnings = (
+        [note(comparison.shared)] if comparison.shared and not comparison.same else []
+    )  # the verdict says that they are
     shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
-    silent = found.why is not None and not found.why.stated
+    silent = comparison.why is not None and not comparison.why.stated
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[: 1 if silent else 2]
     for section in shown.sections:
         section.notes = [line for line in section.notes if not line.startswith("[")]
     return shown.printable()
 
 
-def _model_section(found: Comparison, marks: Footnotes) -> Table:
-    first = Column(each(found), key="metric" if each(found) == PER_ITERATION else "")
+def _model_section(comparison: Comparison, marks: Footnotes) -> Table:
+    first = Column(each(comparison), key="metric" if each(comparison) == PER_ITERATION else "")
     section, footnotes = Table("", [first, *_COLUMNS], apart=True, id="model"), marks.of_table()
-    apart = {"latency_s": f"Latency {PER_ITERATION}"} if each(found) != PER_ITERATION else {}
-    if "latency_s" not in apart and found.method.code in ("runs", "blocks"):  # the Run as a whole states one median
+    apart = {"latency_s": f"Latency {PER_ITERATION}"} if each(comparison) != PER_ITERATION else {}
+    if "latency_s" not in apart and comparison.method.code in (
+        "runs",
+        "blocks",
+    ):  # the Run as a whole states one median
         apart["latency_s"] = "Latency, medians"
-    apart |= {PROGRAM_TIME: "Time"} if found.programs else {}
-    for row in found.whole.values():
+    apart |= {PROGRAM_TIME: "Time"} if comparison.programs else {}
+    for row in comparison.whole.values():
         label = apart.get(row.metric) or metric(row.metric).label
         section.rows.append([Cell(label, full=row.metric), *_figures(row, footnotes)])
     section.notes = footnotes.lines()
     return section
 
 
-def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Table:
+def _level_section(comparison: Comparison, level: str, top: int, marks: Footnotes) -> Table:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
     footnotes = marks.of_table()
-    own = [row for row in found.rows if row.level == level == row.part.level]
-    listed = _ranked([row for row in own if row.a.value is not None or row.b.value is not None])
+    level_rows = [row for row in comparison.rows if row.level == level == row.part.level]
+    listed = _ranked([row for row in level_rows if row.a.value is not None or row.b.value is not None])
     shown, rest = listed[:top], listed[top:]
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
     columns = [Column("operator" if level == "op" else level, long="start" if level == "layer" else "middle")]
     in_places = any(row.where and row.where != row.name for row in listed)
     if in_places:
-        several = any(row.where for row in found.rows if row.level == "phase")  # phases are in no module
+        several = any(row.where for row in comparison.rows if row.level == "phase")  # phases are in no module
         heading = "device" if level == "phase" else "device, module" if several else "module"
         columns.append(Column(heading, wide=0 if twice else 1, long="start"))
     title = "Kernels" if level == "kernel" else TITLES[level]
@@ -290,11 +313,12 @@ def _figures(row: ComparedRow, footnotes: Footnotes) -> list[str]:
     said = f"{_MARKS.get(row.verdict, '')}{row.verdict}{because}"
     verdict = " ".join(filter(None, [said, *map(footnotes.mark, remarks)]))
     sides = [
-        f"{cell(one, unit)}{NBSP}{unit.name}".strip(NBSP) if one.value is not None else NONE for one in (row.a, row.b)
+        f"{cell(figure, unit)}{NBSP}{unit.name}".strip(NBSP) if figure.value is not None else NONE
+        for figure in (row.a, row.b)
     ]
     figures = zip([*sides, signed(row.change)], (row.a, row.b, row.change), strict=True)
     return [
-        *(Cell(text, one.value, one.low, one.high) for text, one in figures),
+        *(Cell(text, estimate.value, estimate.low, estimate.high) for text, estimate in figures),
         Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=row.verdict if row.verdict in _MARKS else ""),
         Cell(NONE if row.detectable is None else percent(row.detectable), row.detectable),
     ]
@@ -309,5 +333,5 @@ def _named(rows: Sequence[ComparedRow]) -> list[Cell]:
 
 def _only(parts: Sequence[Listed]) -> list[str]:
     """Parts of one side, each with its level; kernels by short names, with where they are."""
-    short = short_names(one.name for one in parts if one.level == "kernel")
-    return [f"{one.level} {placed(one, short.get(one.name) if one.level == 'kernel' else None)}" for one in parts]
+    short = short_names(part.name for part in parts if part.level == "kernel")
+    return [f"{part.level} {placed(part, short.get(part.name) if part.level == 'kernel' else None)}" for part in parts]

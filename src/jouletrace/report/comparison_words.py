@@ -26,10 +26,10 @@ from jouletrace.comparing.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report import trust
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import ACTIONS, flag, no_energy, reason
-from jouletrace.report.scale import NBSP, NONE, PERCENT, PrintedUnit, cell, figure, fixed
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.words.reasons import ACTIONS, flag, no_energy, reason
+from jouletrace.words.scale import NBSP, NONE, PERCENT, PrintedUnit, cell, figure, fixed
 
 PER_ITERATION = "per iteration"
 
@@ -106,30 +106,30 @@ _TOO_WIDE = ("target_not_met", "host_unsteady")
 """Codes of intervals that are wider than wanted."""
 
 
-def note(one: Note) -> str:
+def note(of_note: Note) -> str:
     """A note, a warning or a method in words."""
-    if one.code == "differs":
-        kind, name, *sides = one.values
+    if of_note.code == "differs":
+        kind, name, *sides = of_note.values
         return f"{_named(kind, name)} differs: {', '.join(sides[0])} in A, {', '.join(sides[1])} in B"
-    if one.code == "warned":
-        side, places, message = one.values
+    if of_note.code == "warned":
+        side, places, message = of_note.values
         which = f"{side} ({', '.join(places)})" if places else side
         return f"{which}: {message}" if which else str(message)
-    if one.code == "other_things":
+    if of_note.code == "other_things":
         ways = {"device": "measure both on one", "name": "measure the same on both sides, or use jouletrace ab"}
-        return f"{note(one.values[0])}: {ways[one.values[0].values[1]]}"
-    if one.code == "not_trusted":
-        return f"trust: no, {trust.message(one.values[0]).rstrip('.')}"
-    if one.code == "gpus_and_workloads_differ" and one.values[0]:
+        return f"{note(of_note.values[0])}: {ways[of_note.values[0].values[1]]}"
+    if of_note.code == "not_trusted":
+        return f"trust: no, {trust.message(of_note.values[0]).rstrip('.')}"
+    if of_note.code == "gpus_and_workloads_differ" and of_note.values[0]:
         return "A and B are of different GPUs, and nothing says that they ran the same"
-    return _NOTES[one.code].format(*map(_listed, one.values))
+    return _NOTES[of_note.code].format(*map(_listed, of_note.values))
 
 
 def _listed(value: Any) -> Any:
     """Names with commas, those of one thing joined by "is"; other values as they are."""
     if not isinstance(value, tuple):
         return value
-    return ", ".join(one if isinstance(one, str) else " is ".join(one) for one in value) or "none"
+    return ", ".join(words if isinstance(words, str) else " is ".join(words) for words in value) or "none"
 
 
 def _named(kind: str, name: str) -> str:
@@ -152,9 +152,9 @@ def side_devices(side: Side) -> list[str]:
     return [f"{device.name} ({device.id})" for device in side.boards.values()]
 
 
-def placed(one: Listed, name: str | None = None) -> str:
+def placed(part: Listed, name: str | None = None) -> str:
     """The name of a part of one side only, or a shorter one, with its module and its shapes."""
-    return f"{name or one.name}{f' in {one.where}' if one.where else ''}{f' ({one.shapes})' if one.shapes else ''}"
+    return f"{name or part.name}{f' in {part.where}' if part.where else ''}{f' ({part.shapes})' if part.shapes else ''}"
 
 
 def says(check: Check) -> str:
@@ -175,7 +175,7 @@ def _decides(row: ComparedRow, check: Check, level: float) -> str:
     Of a row that leaves the check open: why, or the change from which on the check would fail nine times in ten.
     """
     if check.outcome == UNMEASURED:
-        lacking = {name: one for name, one in (("A", row.a), ("B", row.b)) if one.value is None}
+        lacking = {name: estimate for name, estimate in (("A", row.a), ("B", row.b)) if estimate.value is None}
         return f"of {' and '.join(lacking)}: {reason(next(iter(lacking.values())).reason)}"
     change = NONE if row.change.value is None else f"{_signed(row.change.value)}{NBSP}%"
     if row.contrast is None:
@@ -213,52 +213,66 @@ def _number(value: float) -> str:
     return fixed(value, 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2)
 
 
-def verdict(found: Comparison) -> list[str]:
+def verdict(comparison: Comparison) -> list[str]:
     """Lines on the differences of B from A in energy, time and power, and on the checks that were asked for."""
-    rows = found.whole
+    rows = comparison.whole
     time = next((name for name in ("iteration_time_s", "latency_s") if name in rows), "time_s")
-    checks = [f"check {check.text}: {check.outcome.upper()}: {says(check)}" for check in found.checks]
-    if found.same:
+    checks = [f"check {check.text}: {check.outcome.upper()}: {says(check)}" for check in comparison.checks]
+    if comparison.same:
         alike = all(row.a.value == row.b.value for row in rows.values())
         differs = "nothing differs, whatever it measured" if alike else "what differs is how it was analysed"
         return [f"A and B are the same Run: {differs}; give two Runs", *checks]
-    lines = [_said(rows["energy_total_j"], "energy", found)] if "energy_total_j" in rows else []
-    if lines and found.steps:
+    lines = [_said(rows["energy_total_j"], "energy", comparison)] if "energy_total_j" in rows else []
+    if lines and comparison.steps:
         row = rows["energy_total_j"]
-        wholes = (figure(one.scaled(n), "J") for one, n in zip((row.a, row.b), found.steps, strict=True))
-        of_each = (f"{side} {whole} in {n} steps" for side, whole, n in zip("AB", wholes, found.steps, strict=True))
+        wholes = (
+            figure(side_figure.scaled(n), "J") for side_figure, n in zip((row.a, row.b), comparison.steps, strict=True)
+        )
+        of_each = (
+            f"{side} {whole} in {n} steps" for side, whole, n in zip("AB", wholes, comparison.steps, strict=True)
+        )
         lines.append(f"as a whole: {', '.join(of_each)}")
-    if found.watched and "power_w" in rows:
-        lines.append(_said(rows["power_w"], "power", found, "on average"))
-    lines += [_said(rows["energy_work_j"], "work", found)] if "energy_work_j" in rows else []
-    lines += [_said(rows[time], "time", found)] if time in rows and rows[time].reason != LENGTH else []
-    per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
-    return [*lines, *(f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token), *checks]
+    if comparison.watched and "power_w" in rows:
+        lines.append(_said(rows["power_w"], "power", comparison, "on average"))
+    lines += [_said(rows["energy_work_j"], "work", comparison)] if "energy_work_j" in rows else []
+    lines += [_said(rows[time], "time", comparison)] if time in rows and rows[time].reason != LENGTH else []
+    per_token = [row for row in comparison.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
+    return [
+        *lines,
+        *(f"{row.name}: {_said(row, 'energy', comparison, 'per output token')}" for row in per_token),
+        *checks,
+    ]
 
 
-def joint(found: Comparison) -> list[str]:
+def joint(comparison: Comparison) -> list[str]:
     """The line on what intervals of changes hold: all rows together, and no gain that isn't known."""
-    if not any(row.change.half_width for row in found.rows):
+    if not any(row.change.half_width for row in comparison.rows):
         return []
-    gain = "; the sensors' gain is not known, and not in it" if found.gain is None else ""
-    return [f"± of a change is {100 * (1 - found.alpha):g}{NBSP}% over all rows together{gain}"]
+    gain = "; the sensors' gain is not known, and not in it" if comparison.gain is None else ""
+    return [f"± of a change is {100 * (1 - comparison.alpha):g}{NBSP}% over all rows together{gain}"]
 
 
-def each(found: Comparison) -> str:
+def each(comparison: Comparison) -> str:
     """The unit of work that energies and times back to back are of."""
-    if found.steps:
+    if comparison.steps:
         return "per step"
-    return "per sample" if found.per_sample else "in all" if found.watched or found.programs else PER_ITERATION
+    return (
+        "per sample"
+        if comparison.per_sample
+        else "in all"
+        if comparison.watched or comparison.programs
+        else PER_ITERATION
+    )
 
 
-def _said(row: ComparedRow, noun: str, found: Comparison, per: str = "") -> str:
+def _said(row: ComparedRow, noun: str, comparison: Comparison, per: str = "") -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
     change = row.change
-    per = per or (each(found) if row.metric != "latency_s" else PER_ITERATION)
+    per = per or (each(comparison) if row.metric != "latency_s" else PER_ITERATION)
     if change.value is None:
         return no_energy(row.reason or change.reason, whose=f" {per}", figure=noun)
     if row.verdict == SAME:
-        return f"B takes as much {noun} {per} as A: equal within {percent(found.margin)}"
+        return f"B takes as much {noun} {per} as A: equal within {percent(comparison.margin)}"
     if row.verdict == INCONCLUSIVE:
         size = _size(change, noun)  # "0.0 ± 3.6 % less" says no more than that they are equal
         here = f"B took {size} in these runs" if size.split()[0].strip("0.") else "equal in these runs"
@@ -266,7 +280,9 @@ def _said(row: ComparedRow, noun: str, found: Comparison, per: str = "") -> str:
         why = f", without ±: {reason(row.reason)}" if change.low is None and row.reason else ""
         return f"{noun} {per}: {INCONCLUSIVE}, {here}{why}{least}"
     size = _size(change, f"{noun} {per}")
-    return f"B took {size} in these runs: {row.verdict}" if found.single_loads else f"B takes {size}: {row.verdict}"
+    return (
+        f"B took {size} in these runs: {row.verdict}" if comparison.single_loads else f"B takes {size}: {row.verdict}"
+    )
 
 
 def _size(change: Estimate, noun: str) -> str:
@@ -284,32 +300,34 @@ def _size(change: Estimate, noun: str) -> str:
     return f"{size} {'less' if value < 0 else 'more'} {noun}"
 
 
-def trusted(found: Comparison) -> Outcomes:
+def trusted(comparison: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
-    doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
-    sides = joined([found.outcomes, of([], doubts)])
-    failed = [one for one in sides.failed if not (found.clear and one.code in _TOO_WIDE)]
-    return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
+    doubts = [
+        Failure(*rule(doubt_note.code), doubt_note.code, message=note(doubt_note)) for doubt_note in comparison.doubts
+    ]
+    sides = joined([comparison.outcomes, of([], doubts)])
+    failed = [failure for failure in sides.failed if not (comparison.clear and failure.code in _TOO_WIDE)]
+    return of([*sides.asked, "verdict"], [*failed, *_doubt(comparison)])
 
 
-def _doubt(found: Comparison) -> list[Failure]:
+def _doubt(comparison: Comparison) -> list[Failure]:
     """Failures that qualify the verdict on the energy: one or none."""
-    energy = None if found.same else found.whole.get("energy_total_j")
+    energy = None if comparison.same else comparison.whole.get("energy_total_j")
     if energy is not None and energy.verdict == INCONCLUSIVE:
         code = energy.reason or "unknown"
         level = NO if rule(code).level == YES else rule(code).level
         scatters = code in ("one_run", "spread_between_runs")
-        action = _MORE.get(found.a.run.kind, _MORE_RUNS) if scatters else None
-        if any(one.code == "host_unsteady" for one in found.outcomes.failed):
+        action = _MORE.get(comparison.a.run.kind, _MORE_RUNS) if scatters else None
+        if any(failure.code == "host_unsteady" for failure in comparison.outcomes.failed):
             action = ""  # no time that anyone has is enough
         made = Circumstances(max_time_s=80.0)
         return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
     if energy is not None and STORED_SCATTER in energy.flags:
         return [stored_scatter(ACTIONS["one_run"])]
     if energy is not None and ONE_RUN in energy.flags:
-        action = _MORE.get(found.a.run.kind, _MORE_RUNS) or ACTIONS["one_run"]
+        action = _MORE.get(comparison.a.run.kind, _MORE_RUNS) or ACTIONS["one_run"]
         return [Failure("verdict", CARE, "one_run", message=flag(ONE_RUN), action=action)]
-    if found.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in found.rows):
+    if comparison.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in comparison.rows):
         return [Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS)]
     return []
 

@@ -21,8 +21,8 @@ def open_console(**how: Any) -> Console:
         **how: As for rich's.
     """
     given = os.environ.get("COLUMNS", "")
-    known = re.fullmatch("[0-9]{1,5}", given) is not None and int(given) >= _LEAST
-    around = {name: os.environ[name] for name in os.environ if known or name != "COLUMNS"}
+    is_given = re.fullmatch("[0-9]{1,5}", given) is not None and int(given) >= _LEAST
+    around = {name: os.environ[name] for name in os.environ if is_given or name != "COLUMNS"}
     return Console(_environ=around, force_jupyter=False, **how)
 
 

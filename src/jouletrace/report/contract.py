@@ -2,7 +2,7 @@
 
 Additions are allowed within schema 3; nothing is renamed or removed but in "workload", which is as in the Run. Figures
 are ``{"value", "low", "high", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the distribution
-of latency and throughput are plain numbers. ``older.upgraded`` reads schemas 1 and 2.
+of latency and throughput are plain numbers.
 """
 
 from __future__ import annotations
@@ -71,64 +71,63 @@ def to_json_object(
         An object that ``schema.json`` describes and validates.
     """
     results = Parts(run)
-    known = facts_of(run, results)
+    run_facts = facts_of(run, results)
 
-    def stated(found: Estimate) -> dict[str, Any]:
-        return figure(found, results.measurand(found))
+    def stated(estimate: Estimate) -> dict[str, Any]:
+        return figure(estimate, results.measurand(estimate))
 
-    first = headline(run, results, known)
+    first = headline(run, results, run_facts)
     parts = divisions(run, results)
     whole, *devices = parts["whole"]
-    parts["whole"] = [replace(whole, figures=known.of_whole(results) if devices else whole.figures), *devices]
+    parts["whole"] = [replace(whole, figures=run_facts.of_whole(results) if devices else whole.figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:
         parts = {name: rows if name == "whole" else costliest_of(rows, top) for name, rows in parts.items()}
-    found = {
+    json_object = {
         "schema": SCHEMA,
         "kind": run.kind,
         "complete": run.complete,
         "workload": run.workload,
-        "devices": [_device(device, known.conditions_of) for device in run.devices],
+        "devices": [_device(device, run_facts.conditions_of) for device in run.devices],
         "simulated": run.simulated,
-        "trust": trust.to_dict(known.checks),
+        "trust": trust.to_dict(run_facts.checks),
         "headline": None if first is None else first.to_dict(stated(first.figure)),
-        "model": model(results, known, stated),
+        "model": _model(results, run_facts, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
-        "conditions": known.conditions,
-        "advice": advised.to_list(known.advice, run.kind, stated) if advice else [],
-        "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
+        "conditions": run_facts.conditions,
+        "advice": advised.to_list(run_facts.advice, run.kind, stated) if advice else [],
+        "warnings": [warning.to_dict() for warning in (*run_facts.ended, *run_facts.warnings)],
     }
     if compared is not None:
-        found["comparison"] = to_dict(compared)
+        json_object["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results, known), stated)
-    return dict(jsonable(found))
+        json_object["cost"] = tariff.to_dict(*priced(run, results, run_facts), stated)
+    return dict(jsonable(json_object))
 
 
 def _device(device: DeviceInfo, conditions: Mapping[str, Conditions]) -> dict[str, Any]:
-    found = device.to_dict()
-    return found | {"conditions": conditions[device.id]} if device.id in conditions else found
+    stated = device.to_dict()
+    return stated | {"conditions": conditions[device.id]} if device.id in conditions else stated
 
 
 def json_text(
     runs: Sequence[Run],
     *,
     compared: Sequence[Comparison | None] = (),
-    write: Callable[..., dict[str, Any]] = to_json_object,
     files: Sequence[str] = (),
     **options: Any,
 ) -> str:
     """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail.
 
-    ``write`` makes the object of each, with its side of ``compared`` and these options. Several have their ``files``.
+    Each has its side of ``compared``, and these options of ``to_json_object``. Several have their ``files``.
     """
-    found = [write(run, compared=one, **options) for run, one in zip_longest(runs, compared)]
+    objects = [to_json_object(run, compared=sides, **options) for run, sides in zip_longest(runs, compared)]
     if len(files) > 1:
-        found = [{"file": file, **one} for file, one in zip(files, found, strict=True)]
-    return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
+        objects = [{"file": file, **stated} for file, stated in zip(files, objects, strict=True)]
+    return json.dumps(objects if len(runs) > 1 else objects[0], indent=2, allow_nan=False) + "\n"
 
 
 def json_schema() -> str:
@@ -136,10 +135,10 @@ def json_schema() -> str:
     return (files("jouletrace.report") / "schema.json").read_text(encoding="utf-8")
 
 
-def figure(found: Estimate, of: str) -> dict[str, Any]:
+def figure(estimate: Estimate, of: str) -> dict[str, Any]:
     """A figure with the measurand ``of`` its interval, and its budget."""
-    ends = {"value": found.value, "low": found.low, "high": found.high, "reason": found.reason}
-    return {**ends, "of": None if found.low is None else of, "budget": dict(found.budget) or None}
+    ends = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "reason": estimate.reason}
+    return {**ends, "of": None if estimate.low is None else of, "budget": dict(estimate.budget) or None}
 
 
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
@@ -152,28 +151,34 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
+def _model(results: Parts, run_facts: Facts, stated: Stated) -> dict[str, Any]:
     """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
-    there, together = results.whole.figures, known.of_devices
-    found: dict[str, Any] = {
-        "latency_ms": _latency(results, known, stated),
+    there, together = results.whole.figures, run_facts.of_devices
+    whole: dict[str, Any] = {
+        "latency_ms": _latency(results, run_facts, stated),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
-    for name, place in _MODEL.items():
-        group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = stated(there.get(name, together.get(name, ABSENT)))
-    return found | {
-        "flags": {(_PLAIN | _MODEL).get(name, name): list(one.flags) for name, one in there.items() if one.flags},
-        "other": {name: stated(one) for name, one in there.items() if name not in (*_PLAIN, *_MODEL, *OF_PARTS)},
+    for name, json_key in _MODEL.items():
+        group, _, key = json_key.rpartition(".")
+        (whole.setdefault(group, {}) if group else whole)[key] = stated(there.get(name, together.get(name, ABSENT)))
+    return whole | {
+        "flags": {
+            (_PLAIN | _MODEL).get(name, name): list(estimate.flags)
+            for name, estimate in there.items()
+            if estimate.flags
+        },
+        "other": {
+            name: stated(estimate) for name, estimate in there.items() if name not in (*_PLAIN, *_MODEL, *OF_PARTS)
+        },
     }
 
 
-def _latency(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
+def _latency(results: Parts, run_facts: Facts, stated: Stated) -> dict[str, Any]:
     """The distribution, or at least the median where single iterations are not in the Run; percentiles as figures."""
-    figures: dict[str, Any] = dict(known.latency)
+    figures: dict[str, Any] = dict(run_facts.latency)
     whole = results.get("latency_s")
     if not figures["n"] and whole.value is not None:
         figures |= {"median": whole.value * 1e3, "n": whole.n}
     reason = None if figures["n"] else whole.reason
-    percentiles = {name: stated(one.scaled(1e3)) for name, one in known.percentiles.items()}
+    percentiles = {name: stated(estimate.scaled(1e3)) for name, estimate in run_facts.percentiles.items()}
     return {**figures, "reason": reason, "percentiles": percentiles}

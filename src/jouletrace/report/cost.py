@@ -13,12 +13,12 @@ from typing import Any
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.errors import BadInputError
-from jouletrace.report import reasons
 from jouletrace.report.headline import ENERGY, Headline, together
 from jouletrace.report.kinds import worded
-from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, decimals, figure, fixed, number, unit_for
 
 J_PER_KWH, LEAST_KWH = 3.6e6, 0.1
 """Joules of a kWh; the kWh from which on an energy is stated in these, not Wh."""
@@ -109,7 +109,7 @@ def tariff(price: str | None, carbon: str | None) -> Tariff | None:
     """
     if price is None and carbon is None:
         return None
-    found = Tariff()
+    given = Tariff()
     if price is not None:
         cost = _PRICE.fullmatch(price.strip())
         if cost is None:
@@ -117,9 +117,9 @@ def tariff(price: str | None, carbon: str | None) -> Tariff | None:
         currency = (cost[3] or cost[1] or "").strip()
         if currency.lower() in ("", "kwh"):
             raise BadInputError(f"--price {price}: name the currency, such as {cost[2]}EUR/kWh")
-        found = Tariff(_finite(cost[2], f"--price {price}"), currency)
+        given = Tariff(_finite(cost[2], f"--price {price}"), currency)
     if carbon is None:
-        return found
+        return given
     mass = _CARBON.fullmatch(carbon.strip())
     if mass is None:
         raise BadInputError(f"--carbon {carbon!r}: write grams of CO2 equivalent per kWh such as 400g/kWh")
@@ -128,7 +128,7 @@ def tariff(price: str | None, carbon: str | None) -> Tariff | None:
     grams = _finite(mass[1], f"--carbon {carbon}") * (1e3 if mass[2].lower() == "kg" else 1.0)
     if grams > _MOST_G:
         raise BadInputError(f"--carbon {carbon}: {grams:g} g/kWh is more than any grid emits: is the unit right?")
-    return Tariff(found.price, found.currency, grams)
+    return Tariff(given.price, given.currency, grams)
 
 
 def kwh(energy_j: float | None) -> str:
@@ -155,19 +155,19 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Parts, known: Facts) -> tuple[Estimate, str]:
+def priced(run: Run, results: Parts, run_facts: Facts) -> tuple[Estimate, str]:
     """The energy whose cost is stated, in J, and of what it is: "" for all that was recorded.
 
     Its interval is the absolute uncertainty, with gain and offset of the sensor.
     """
     if (kind := worded(run, results)) is not None:
-        return kind.prices(run, results, known)[0][:2]
+        return kind.prices(run, results, run_facts)[0][:2]
     whole = Headline.from_part(run, results.whole, ENERGY).absolute
     if run.kind not in ("profile", "ab"):
-        if whole.value is not None or known.together.value is None:
+        if whole.value is not None or run_facts.together.value is None:
             return whole, ""
-        drawn = Headline.from_part(run, together(results, known), ENERGY).absolute
-        partial = known.of_devices[ENERGY].value is None
+        drawn = Headline.from_part(run, together(results, run_facts), ENERGY).absolute
+        partial = run_facts.of_devices[ENERGY].value is None
         return replace(drawn, flags=(*drawn.flags, _SOME)) if partial else drawn, ""
     token = Headline.from_part(run, results.whole, "energy_per_token_j").absolute
     if token.value is not None:
@@ -176,15 +176,15 @@ def priced(run: Run, results: Parts, known: Facts) -> tuple[Estimate, str]:
     return whole.scaled(_MANY / items), "million samples" if items > 1 else "million iterations"
 
 
-def cost_line(run: Run, results: Parts, known: Facts, given: Tariff | None) -> list[str]:
+def cost_line(run: Run, results: Parts, run_facts: Facts, given: Tariff | None) -> list[str]:
     """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []
     kind, lines = worded(run, results), list[str]()
-    prices = [(*priced(run, results, known), "")] if kind is None else kind.prices(run, results, known)
+    prices = [(*priced(run, results, run_facts), "")] if kind is None else kind.prices(run, results, run_facts)
     for energy, per, whose in prices[1:] or prices:
         if energy.value is not None:
-            lines.append(given.line(energy, per, of_gpu=known.gain > 0))
+            lines.append(given.line(energy, per, of_gpu=run_facts.gain > 0))
         elif kind is not None:
             lines.append(f"no cost per {per}{whose}: no {kind.LEVEL} states it")
         elif per:

@@ -31,15 +31,20 @@ def csv_text(
     rows = list[_Row]()
     for number, run in enumerate(runs):
         last = {"file": files[number], **varied(run)} if len(files) > 1 else {}
-        rows += [({**label, **last}, found) for label, found in _rows(run, detail, top, tariff)]
+        rows += [({**label, **last}, figures) for label, figures in _rows(run, detail, top, tariff)]
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
     after = ["file", *varied(runs[0])] if len(files) > 1 else []
     columns += map(Column, after)
     cells = [
-        [*map(label.get, names), *(own.get(name, ABSENT) for name in metrics), _notes(own), *map(label.get, after)]
-        for label, own in rows
+        [
+            *map(label.get, names),
+            *(figures.get(name, ABSENT) for name in metrics),
+            _notes(figures),
+            *map(label.get, after),
+        ]
+        for label, figures in rows
     ]
     return Table("", columns, cells).csv()
 
@@ -47,14 +52,14 @@ def csv_text(
 def _rows(run: Run, detail: str, top: int | None, tariff: Tariff | None) -> Iterator[_Row]:
     """The columns that name a row's part, and its figures."""
     results = Parts(run)
-    own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
+    identified: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
     if results.gpus:  # where the kernels of several were recorded
-        own["device"] = ", ".join(results.gpus)
+        identified["device"] = ", ".join(results.gpus)
     ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
-    known = facts_of(run, results)
-    whole = known.of_whole(results) if results.units("device") else results.whole.figures
-    yield {**own, "level": "model"}, {**stated, **of_sample(run, results, known, tariff), **whole}
+    run_facts = facts_of(run, results)
+    whole = run_facts.of_whole(results) if results.units("device") else results.whole.figures
+    yield {**identified, "level": "model"}, {**stated, **of_sample(run, results, run_facts, tariff), **whole}
     levels = levels_shown(results, detail)
     for level in levels:
         units = (results.units(level) if top is None else results.ranked(level))[:top]
@@ -63,10 +68,10 @@ def _rows(run: Run, detail: str, top: int | None, tariff: Tariff | None) -> Iter
         for unit in units:
             if unit.id != MODEL_UNIT:
                 gpu = {"device": name} if (name := unit.gpu or ranks.get(unit.id)) else {}
-                yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
+                yield {**identified, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
 def _notes(figures: dict[str, Estimate]) -> str:
     """Codes of why a figure is missing and of what it is flagged with, by metric."""
     codes = {name: [*filter(None, [figure.reason]), *figure.flags] for name, figure in figures.items()}
-    return "; ".join(f"{name}: {', '.join(found)}" for name, found in codes.items() if found)
+    return "; ".join(f"{name}: {', '.join(names)}" for name, names in codes.items() if names)

@@ -37,7 +37,7 @@ BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_d
 
 def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
     """Rows of each division that the Run has, in stored order; "whole" is always there."""
-    found = {"whole": list(_whole(run, results))}
+    by_division = {"whole": list(_whole(run, results))}
     paths = _paths(results)
     apart = results.apart()  # kernels and operators of an import state the same time, each by itself
     for part in results.all():
@@ -45,17 +45,17 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
         if last == "call" or (apart and last in ("op", "shapes")):
             division = "call" if last == "call" else "operator"
         if division is not None:
-            found.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
+            by_division.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
     outside = [Row(part.path, part.figures, part.count) for part in results.outside()]
     for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
-        if division in found and not (division == "phase" and results.units("length")):
-            found[division] += filter(_idle, outside)
+        if division in by_division and not (division == "phase" and results.units("length")):
+            by_division[division] += filter(_idle, outside)
     figures = results.whole.figures
     if idle := [
         Row((PathStep("level", name),), {"power_w": figures[m]}) for name, m in BASELINES.items() if m in figures
     ]:
-        found["idle"] = idle
-    return {division: list(_unique(rows)) for division, rows in found.items()}
+        by_division["idle"] = idle
+    return {division: list(_unique(rows)) for division, rows in by_division.items()}
 
 
 def _unique(rows: Sequence[Row]) -> Iterator[Row]:
@@ -73,7 +73,7 @@ def _unique(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _whole(run: Run, results: Parts) -> Iterator[Row]:
     """All that was measured, and each device where there are several."""
-    figures = {name: one for name, one in results.whole.figures.items() if name in PLACES}
+    figures = {name: estimate for name, estimate in results.whole.figures.items() if name in PLACES}
     devices, names = results.units("device"), {part.id: name for name, part in results.gpus.items()}
     only = run.devices[0].id if len(run.devices) == 1 and not devices else None
     yield Row((), {"time_s": results.time, **figures}, None, only)
@@ -83,25 +83,28 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
 
 def _paths(results: Parts) -> dict[int, Path]:
     """Paths of parts by number, kernels below their operators: a phase comes behind an operator that is in several."""
-    found, below = {part.id: part.path for part in results.all()}, dict[int, list[Part]]()
+    path_of_part, below = {part.id: part.path for part in results.all()}, dict[int, list[Part]]()
     for part in results.all():
         if part.level == "kernel" and part.parent and results[part.parent].op:
             below.setdefault(part.parent, []).append(part)
     for id, kernels in below.items():
         phase, *others = {kernel.phase for kernel in kernels}
         if phase and not others:
-            found[id] = replace(results[id], phase=phase).path
+            path_of_part[id] = replace(results[id], phase=phase).path
         for kernel in kernels:
-            found[kernel.id] = (*found[id], *(step for step in kernel.path if step not in found[id]))
-    return found
+            path_of_part[kernel.id] = (
+                *path_of_part[id],
+                *(step for step in kernel.path if step not in path_of_part[id]),
+            )
+    return path_of_part
 
 
 def with_own(row: Row) -> Iterator[Row]:
     """A row, and what a module with others in it runs itself, which is a leaf beside them."""
-    own = {OWN[name]: one for name, one in row.figures.items() if name in OWN}
-    yield replace(row, figures={name: one for name, one in row.figures.items() if name not in OWN})
-    if own:
-        yield Row((*row.path, PathStep("own", "own operators")), own)
+    itself = {OWN[name]: estimate for name, estimate in row.figures.items() if name in OWN}
+    yield replace(row, figures={name: estimate for name, estimate in row.figures.items() if name not in OWN})
+    if itself:
+        yield Row((*row.path, PathStep("own", "own operators")), itself)
 
 
 def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:
@@ -121,7 +124,7 @@ def as_json(row: Row, figure: Callable[[Estimate], dict[str, Any]]) -> dict[str,
         "path": [step._asdict() for step in row.path],
         "count": row.count or None,
         **({} if row.device is None else {"device": row.device}),
-        **{place: figure(row.get(name)) for name, place in PLACES.items()},
-        "flags": list(dict.fromkeys(flag for one in row.figures.values() for flag in one.flags)),
-        "other": {name: figure(one) for name, one in row.figures.items() if name not in PLACES},
+        **{key: figure(row.get(name)) for name, key in PLACES.items()},
+        "flags": list(dict.fromkeys(flag for estimate in row.figures.values() for flag in estimate.flags)),
+        "other": {name: figure(estimate) for name, estimate in row.figures.items() if name not in PLACES},
     }

@@ -1,29 +1,11 @@
-"""Parts of documents and pages besides tables: printable text, footnotes; and the names of formats."""
+"""Footnotes of documents and pages, and the names of formats."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
-
-from jouletrace.known_secrets import hidden
 
 FORMATS = ("table", "json", "csv", "markdown", "latex")
 """Names of the formats in which Runs and comparisons are rendered."""
-
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
-
-def printable(text: str) -> str:
-    r"""Text on its way out: without the secrets that are known, and on one line.
-
-    Line ends, escapes and marks of direction become ``\n``, ``\x1b``, ``\u202e``.
-    """
-    text = hidden(text)
-    if text.isprintable():  # nearly every text is, and nearly all of a page is text
-        return text
-    return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
-    )
 
 
 class Footnotes:

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 from jouletrace.analysis.conditions import ClockSpread, Conditions
 from jouletrace.analysis.facts import Facts, Untouched
-from jouletrace.report import reasons
-from jouletrace.report.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.info import short_labels
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.version import __version__
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, cell, decimals, figure, fixed, quantity, unit_for
 
 SEPARATOR = " · "
 _EARLIEST_NS = 631_152_000 * 10**9
@@ -118,8 +118,8 @@ def when(run: Run) -> str | None:
 
 def power_channels(run: Run) -> list[ChannelInfo]:
     """The channels that energy was computed from, at most one a device."""
-    found = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in run.devices]
-    return [channel for channel in found if channel is not None]
+    channels = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in run.devices]
+    return [channel for channel in channels if channel is not None]
 
 
 def sensor_line(channel: ChannelInfo) -> str:
@@ -146,9 +146,9 @@ def averaging(channel: ChannelInfo) -> str:
     return ", ".join(words for words in (window, rise) if words)
 
 
-def latency_lines(known: Facts) -> list[tuple[str, str]]:
+def latency_lines(run_facts: Facts) -> list[tuple[str, str]]:
     """The distribution of latency, and the same in blocks, each with its name; empty without iterations."""
-    single, blocks = known.latency, known.blocks
+    single, blocks = run_facts.latency, run_facts.blocks
     if not single["median"]:
         return []
     unit = unit_for([single["median"] / 1e3], "s")
@@ -159,8 +159,8 @@ def latency_lines(known: Facts) -> list[tuple[str, str]]:
         said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
         return SEPARATOR.join([*said, f"n {figures['n']}"])
 
-    each = [(name, known.percentiles[name]) for name in ("p25", "p75", "p90", "p95", "p99")]
-    cells = [f"{name} {'not known' if one.value is None else cell(one, unit)}" for name, one in each]
+    each = [(name, run_facts.percentiles[name]) for name in ("p25", "p75", "p90", "p95", "p99")]
+    cells = [f"{name} {'not known' if quantile.value is None else cell(quantile, unit)}" for name, quantile in each]
     lines = [say(single, "mean std min max"), SEPARATOR.join(cells)]
     if blocks["n"]:
         lines.append(f"means of {blocks['block']}: {say(blocks, 'median iqr')}")
@@ -184,22 +184,22 @@ def setting_lines(run: Run) -> list[str]:
 def condition_lines(run: Run, each: Mapping[str, Conditions]) -> list[tuple[str, str]]:
     """Conditions in words, each with its name; of several GPUs, equal ones once, with their labels."""
     if len(each) == 1:
-        return [line for own in each.values() for line in _condition_lines(own)]
-    labels, found = short_labels(run.devices), dict[str, dict[str, list[str]]]()
-    for device, own in each.items():
-        for name, text in _condition_lines(own):
-            found.setdefault(name, {}).setdefault(text, []).append(labels[device])
+        return [line for conditions in each.values() for line in _condition_lines(conditions)]
+    labels, by_label = short_labels(run.devices), dict[str, dict[str, list[str]]]()
+    for device, conditions in each.items():
+        for name, text in _condition_lines(conditions):
+            by_label.setdefault(name, {}).setdefault(text, []).append(labels[device])
     return [
         (name, text if len(of) == len(each) else f"{', '.join(of)}: {text}")
-        for name, texts in found.items()
+        for name, texts in by_label.items()
         for text, of in texts.items()
     ]
 
 
-def _condition_lines(found: Conditions) -> list[tuple[str, str]]:
+def _condition_lines(conditions: Conditions) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
     lines: list[tuple[str, str]] = []
-    clocks = found["clocks_mhz"]
+    clocks = conditions["clocks_mhz"]
     reported, measured, memory = (clocks[name] for name in ("sm_reported", "sm_measured", "memory"))
     said = [f"{_range(reported)}{' reported' if measured else ''}"] if reported else []
     said += [f"{_range(measured)} measured"] if measured else []
@@ -207,15 +207,15 @@ def _condition_lines(found: Conditions) -> list[tuple[str, str]]:
     named += [f"memory {_range(memory)}"] if memory else []
     if named:
         lines.append(("Clocks", SEPARATOR.join(named)))
-    if "activity" in found:
-        shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in found["activity"].items()]
+    if "activity" in conditions:
+        shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in conditions["activity"].items()]
         lines.append(("Activity", SEPARATOR.join(shares)))
-    heat = found["temperature_c"]
+    heat = conditions["temperature_c"]
     if heat:
         start, end, most = (f"{celsius:.0f}" for celsius in (heat["start"], heat["end"], heat["max"]))
         text = f"{start}{NBSP}°C" if start == end else f"{start} to {end}{NBSP}°C"
         lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
-    held = found["throttle_reasons"]
+    held = conditions["throttle_reasons"]
     if held is not None:
         words = [f"{reasons.throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
         lines.append(("Throttling", SEPARATOR.join(words) or "none"))
@@ -232,20 +232,20 @@ def _range(spread: ClockSpread) -> str:
 def remarks(warnings: Sequence[RunWarning]) -> list[str]:
     """Warnings, each text once in one line, with where it arose first and how often, unless it says so itself."""
     places: dict[str, list[str]] = {}
-    for one in warnings:
-        places.setdefault(reasons.stated(one.message), []).extend(
-            [one.where] if one.where and one.where not in one.message else []
+    for warning in warnings:
+        places.setdefault(reasons.stated(warning.message), []).extend(
+            [warning.where] if warning.where and warning.where not in warning.message else []
         )
-    more = {text: f" and {len(found) - 1} more" if len(found) > 1 else "" for text, found in places.items()}
-    return [f"{text} ({found[0]}{more[text]})" if found else text for text, found in places.items()]
+    more = {text: f" and {len(labels) - 1} more" if len(labels) > 1 else "" for text, labels in places.items()}
+    return [f"{text} ({labels[0]}{more[text]})" if labels else text for text, labels in places.items()]
 
 
-def methods(run: Run, results: Parts, known: Facts) -> str:
+def methods(run: Run, results: Parts, run_facts: Facts) -> str:
     """Some sentences, built from nothing but the facts that the Run holds."""
     sentences = [_what(run)]
     if run.simulated:
         sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
-    sentences += [_of_latency(results), _energy(run, results, known.untouched), _baselines(results)]
+    sentences += [_of_latency(results), _energy(run, results, run_facts.untouched), _baselines(results)]
     gains = sorted({channel.gain_pct for channel in power_channels(run) if channel.gain_pct is not None})
     if gains:
         values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
@@ -263,7 +263,7 @@ def _what(run: Run) -> str:
     files = run.settings.get("imported", ())
     if not files:
         return f"Measured with jouletrace {version}{where}."
-    sources = {f"{one.get('format')}: {one.get('path')}" for one in files if one.get("format") != "jouletrace"}
+    sources = {f"{file.get('format')}: {file.get('path')}" for file in files if file.get("format") != "jouletrace"}
     others = "; ".join(sorted(sources)) if len(sources) <= _MOST_FILES else f"{len(sources)} files of other tools"
     if run.kind == "import":
         return f"Recorded with other tools{where}, and imported with jouletrace {version} ({others})."
@@ -329,10 +329,10 @@ def _of_sensor(channel: ChannelInfo) -> str:
 def _baselines(results: Parts) -> str:
     parts = []
     for name, words in (("context_idle", "context idle"), ("deep_idle", "deep idle")):
-        found = results.get(f"baseline_{name}_w")
-        if found.value is not None:
-            stored = ", stored from an earlier measurement" if "stored" in found.flags else ""
-            parts.append(f"{figure(found, 'W')} ({words}{stored})")
+        baseline = results.get(f"baseline_{name}_w")
+        if baseline.value is not None:
+            stored = ", stored from an earlier measurement" if "stored" in baseline.flags else ""
+            parts.append(f"{figure(baseline, 'W')} ({words}{stored})")
     if not parts:
         return ""
     return (

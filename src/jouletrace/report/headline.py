@@ -9,10 +9,10 @@ from jouletrace.analysis.budget import absolute
 from jouletrace.analysis.facts import Facts
 from jouletrace.report.facts import covered
 from jouletrace.report.kinds import worded
-from jouletrace.report.scale import NBSP
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.parts import Part, Parts
+from jouletrace.words.scale import NBSP
 
 ENERGY, INFERENCE = "energy_total_j", "energy_per_inference_j"
 
@@ -39,8 +39,8 @@ class Headline:
     @classmethod
     def from_part(cls, run: Run, part: Part, metric: str, *, modelled: bool = False) -> Headline:
         """A figure of a part of a Run."""
-        found = part.get(metric)
-        return cls(part, metric, found, None if modelled else absolute(run, part, metric, found))
+        estimate = part.get(metric)
+        return cls(part, metric, estimate, None if modelled else absolute(run, part, metric, estimate))
 
     @property
     def absolute(self) -> Estimate:
@@ -66,40 +66,40 @@ class Headline:
         """The object of JSON, of the figure as it is ``stated`` elsewhere."""
         path = [step._asdict() for step in self.part.path]
         devices = None if self.devices is None else dict(zip(("counted", "all"), self.devices, strict=True))
-        found = {"metric": self.metric, "path": path, "figure": stated, "absolute": self.absolute_j}
-        return {**found, "devices": devices}
+        stated_facts = {"metric": self.metric, "path": path, "figure": stated, "absolute": self.absolute_j}
+        return {**stated_facts, "devices": devices}
 
 
-def headline(run: Run, results: Parts, known: Facts) -> Headline | None:
+def headline(run: Run, results: Parts, run_facts: Facts) -> Headline | None:
     """The figure of a Run that is stated first; None where no energy is."""
-    found = _chosen(run, results, known)
-    if found is None or found[0].get(found[1]).value is None:
+    chosen = _chosen(run, results, run_facts)
+    if chosen is None or chosen[0].get(chosen[1]).value is None:
         return None
-    part, metric, modelled = found
-    half_j = None if modelled else known.absolute_j.get((part.id, metric))
+    part, metric, modelled = chosen
+    half_j = None if modelled else run_facts.absolute_j.get((part.id, metric))
     of_devices = part.level == "device" or results.whole.get(metric).value is None
     devices = covered(results) if of_devices and metric == ENERGY else None
     return Headline(part, metric, part.get(metric), half_j, devices)
 
 
-def _chosen(run: Run, results: Parts, known: Facts) -> tuple[Part, str, bool] | None:
+def _chosen(run: Run, results: Parts, run_facts: Facts) -> tuple[Part, str, bool] | None:
     """The part, the metric of its figure, and whether that is modelled."""
     if run.kind in ("ab", "calibrate"):  # of two sides on one GPU, the difference is stated
         return None
     if (kind := worded(run, results)) is not None:
-        return kind.leading(run, results, known)
+        return kind.leading(run, results, run_facts)
     devices, inference = results.units("device"), results.get(INFERENCE)
     watched = run.kind == "record" and devices
     if run.kind == "program" or (results.get(ENERGY).value is not None and not watched):
         return results.whole, ENERGY, False
     if inference.value is not None:
         return results.whole, INFERENCE, False
-    return together(results, known), ENERGY, False
+    return together(results, run_facts), ENERGY, False
 
 
-def together(results: Parts, known: Facts) -> Part:
+def together(results: Parts, run_facts: Facts) -> Part:
     """The device whose energy is known, or all of them as one part."""
     there = [unit for unit in results.units("device") if unit.get(ENERGY).value is not None]
     if len(there) == 1:
         return there[0]
-    return replace(results.whole, figures={PROGRAM_TIME: known.of_known["time_s"], ENERGY: known.together})
+    return replace(results.whole, figures={PROGRAM_TIME: run_facts.of_known["time_s"], ENERGY: run_facts.together})

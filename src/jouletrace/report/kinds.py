@@ -40,7 +40,7 @@ class KindOfRun(Protocol):
         """The compared rows of two single Runs, with another scatter where the two have an error in common."""
 
     def verdict(self, run: Run, results: Parts, known: Facts, absolute: str) -> list[str]:
-        """What the Run found, in lines; ``absolute`` is the uncertainty behind the figure that is stated first."""
+        """The verdict on a Run, in lines; ``absolute`` is the uncertainty behind the figure that is stated first."""
 
     def leading(self, run: Run, results: Parts, known: Facts) -> tuple[Part, str, bool] | None:
         """The part and metric that are stated first, and whether that is modelled, without a budget; None for none."""

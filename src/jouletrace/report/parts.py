@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jouletrace.levels import TITLES
-from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
 from jouletrace.report.document import Footnotes
-from jouletrace.report.reasons import NO_KERNEL, printed
-from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.run import Estimate, Run, device_labels, layers
 from jouletrace.run.layers import OWN
@@ -20,6 +17,9 @@ from jouletrace.run.metrics import BEST, EACH, OF_PARTS, WORK, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.sums import Sums
+from jouletrace.words import reasons
+from jouletrace.words.reasons import NO_KERNEL, printed
+from jouletrace.words.scale import NBSP, NONE, number, quantity
 
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s", *reversed(WORK.values()), *BEST, *WORK)
 """Metrics of parts that are shown where there is room, the most informative first."""
@@ -88,14 +88,14 @@ def sections(
     left: list[str] = []
     if as_tree:
         most = MOST_ROWS if brief and run.kind == "program" else None
-        found = layer_table(run, results, sums, marks, brief=brief, most=most)
+        listed = layer_table(run, results, sums, marks, brief=brief, most=most)
     else:
-        ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
+        ranked, with_energy = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
         # modules contain one another: those of a list add up to nothing
         closed = level in _CLOSED and not _contain(results, results.units(level) if level == "layer" else ())
         of = sums if closed else None
-        found, rest, without = table(
-            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause, sums=of
+        listed, rest, without = table(
+            run, results, level, top or how.top, marks, ranked=ranked, with_energy=with_energy, cause=how.cause, sums=of
         )
         if rest and not closed:
             left.append(_rest(results, rest, how.summed))
@@ -105,19 +105,19 @@ def sections(
         without = [unit for unit in without if not brief or unit.get("energy_total_j").reason != "pooled"]
         if without and not (brief and closed):
             left += [_without_energy(without)] if brief else _unattributed(without, top)
-    left += above_limit(run, found)
+    left += above_limit(run, listed)
     if not brief:
-        found.notes += left
+        listed.notes += left
         checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
-        return [found, check_section(results)] if checked else [found]
-    found.notes += left
-    for n, column in enumerate(found.columns):
+        return [listed, check_section(results)] if checked else [listed]
+    listed.notes += left
+    for n, column in enumerate(listed.columns):
         if column.key == "share":
-            for row in found.rows:
+            for row in listed.rows:
                 share = getattr(row[n], "value", None)
                 missing = "" if column.name == metric("share").short else NONE  # in a column of shares of time
                 row[n] = Cell(missing if share is None else number(100 * share, _SHARE_DIGITS), share)
-    return [found]
+    return [listed]
 
 
 def _without_energy(units: Sequence[Part]) -> str:
@@ -140,15 +140,15 @@ def table(
     marks: Footnotes,
     *,
     ranked: bool,
-    known: bool = False,
+    with_energy: bool = False,
     cause: float = 0.0,
     sums: Sums | None = None,
 ) -> tuple[Table, list[Part], list[Part]]:
     """The units of a level (a key of ``TITLES``): one a row, a column a metric, in one unit a column.
 
-    With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
-    with a share of ``cause`` of the whole below its own. With ``sums``, rows that divide the whole are followed by what
-    isn't listed, and by what all parts leave of the whole.
+    If ``with_energy``, only those with an energy, if any has one. The time between kernels has a row for each of its
+    causes with a share of ``cause`` of the whole below its own. With ``sums``, rows that divide the whole are followed
+    by what isn't listed, and by what all parts leave of the whole.
 
     Returns:
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
@@ -158,23 +158,23 @@ def table(
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
         if not ranked:
-            units.sort(key=lambda unit: results.place(unit.gpu))
+            units.sort(key=lambda unit: results.order(unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
-    if known and any(unit.get("energy_total_j").value is not None for unit in units):
+    if with_energy and any(unit.get("energy_total_j").value is not None for unit in units):
         unattributed = [*unattributed, *(unit for unit in units if unit.get("energy_total_j").value is None)]
         units = [unit for unit in units if unit.get("energy_total_j").value is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     if sums is not None and level in _CLOSED:
         # kernels of which only the trace knows are listed apart, but for the brief listing
-        left = [*rest, *(unit for unit in unattributed if known or unit.id in sums.seconds)]
+        left = [*rest, *(unit for unit in unattributed if with_energy or unit.id in sums.seconds)]
         shown = sums.closed(shown, left, cause)
         if not ranked:
-            shown.sort(key=lambda unit: results.place(unit.gpu))
+            shown.sort(key=lambda unit: results.order(unit.gpu))
     else:
         shown = [row for unit in shown for row in (unit, *results.causes(cause, unit))]
     section = Table(TITLES[level], *_naming(run, level, shown), id=level)
-    figures, meant = distinguished(run, results, shown) if level == "range" else ([one.figures for one in shown], [])
+    figures, meant = distinguished(run, results, shown) if level == "range" else ([part.figures for part in shown], [])
     _complete(section, shown, figures, names, marks, counted=True)
     section.notes += meant
     return section, rest, unattributed
@@ -211,7 +211,7 @@ def _complete(
 def _by_power(figures: Sequence[dict[str, Estimate]]) -> bool:
     """True of devices whose mean powers say more than their levels: none is known, or no time is that of all."""
     times, levels = (
-        [one.value for found in figures if (one := found.get(name, ABSENT)).value is not None]
+        [estimate.value for row in figures if (estimate := row.get(name, ABSENT)).value is not None]
         for name in ("time_s", "power_difference_w")
     )
     return not levels or (len(times) > 1 and max(times) > _UNEQUAL * min(times))
@@ -219,7 +219,7 @@ def _by_power(figures: Sequence[dict[str, Estimate]]) -> bool:
 
 def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-    stated = [{name for name, one in unit.figures.items() if one.value is not None} for unit in units]
+    stated = [{name for name, estimate in unit.figures.items() if estimate.value is not None} for unit in units]
     there = [u for u, names in zip(units, stated, strict=True) if u.level != "kernel" or names - {*_SECONDARY}]
     ids = {unit.id for unit in there}
     return (there, [unit for unit in units if unit.id not in ids]) if there else (list(units), [])
@@ -232,7 +232,7 @@ def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     for unit in units:
         launches[short[unit.name or "?"]] += unit.count or 1
         traced[short[unit.name or "?"]] += unit.get("time_traced_s").value or 0.0
-    codes = dict.fromkeys(one.reason for unit in units for one in unit.figures.values())
+    codes = dict.fromkeys(estimate.reason for unit in units for estimate in unit.figures.values())
     why = [code for code in codes if code not in (None, "not_measured")]
     names = sorted(launches, key=lambda name: -traced[name])
     said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
@@ -270,7 +270,7 @@ def layer_table(
         what = "Ranges and modules" if run.kind == "program" else TITLES["layer"]
         section.title, section.id = f"{what} of {100 * least:.0f}{NBSP}% and more", ""
         section.columns = [Column("part", long="middle")]
-    figures = [{name: one for name, one in unit.figures.items() if name not in OWN} for unit, *_ in rows]
+    figures = [{name: estimate for name, estimate in unit.figures.items() if name not in OWN} for unit, *_ in rows]
     names = ordered({name for row in figures for name in row})
     _complete(section, [unit for unit, *_ in rows], figures, names, marks, counted=False)
     return section
@@ -293,10 +293,10 @@ def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], 
     columns = [_NAMED.get("operator" if level == "op" else level, Column(level))]
     rows = [[_name(run, unit, short)] for unit in units]
     for key in ("op", "shapes", "module") if level != "device" else ():
-        own = [getattr(unit, key) or "" for unit in units]
-        if any(text and text != unit.name for text, unit in zip(own, units, strict=True)):
+        texts = [getattr(unit, key) or "" for unit in units]
+        if any(text and text != unit.name for text, unit in zip(texts, units, strict=True)):
             columns.append(_NAMED[key])
-            rows = [[*row, text] for row, text in zip(rows, own, strict=True)]
+            rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
     return columns, rows
 
 
@@ -306,15 +306,15 @@ def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
     bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
     of_one = Counter(unit.parent for unit in kernels)
     alike = Counter((unit.parent, bases[unit.id]) for unit in kernels)
-    found = {}
+    labels = {}
     for unit in units:
         kernel = short[unit.name or "?"] if unit.level == "kernel" else ""
         label = str(unit.op or kernel or printed(unit.holds or unit.name)).removeprefix("aten.")
         if unit.id in bases and of_one[unit.parent] > 1:
             base = bases[unit.id]
             label = f"{label}: {base if alike[unit.parent, base] == 1 else kernel}"
-        found[unit.id] = label
-    return found
+        labels[unit.id] = label
+    return labels
 
 
 def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
@@ -341,8 +341,8 @@ def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
         return f"{len(units)} more"
     parts = []
     for name in names:
-        known = [value for unit in units if (value := unit.get(name).value) is not None]
-        if known:
-            unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
-            parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
+        values = [value for unit in units if (value := unit.get(name).value) is not None]
+        if values:
+            unknown = f" ({len(units) - len(values)} unknown)" if len(values) < len(units) else ""
+            parts.append(f"{metric(name).short} {quantity(sum(values), metric(name).unit)}{unknown}")
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"

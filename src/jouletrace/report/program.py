@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report.headline import headline
-from jouletrace.report.reasons import no_energy, printed
-from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts, idle_by, of_time
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
+from jouletrace.words.reasons import no_energy, printed
+from jouletrace.words.scale import NBSP, figure, quantity
 
 _MOST, _LEAST = 3, 0.005
 """Causes that are named, and the least share of one: below it "0 %" would be printed."""
 
 
-def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
+def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.time.value, "s")
     if energy.value is None:
         lines = [f"{time}; {no_energy(energy.reason or 'not_measured')}"]
     else:
-        absolute = first.behind if (first := headline(run, results, known)) else ""
+        absolute = first.behind if (first := headline(run, results, run_facts)) else ""
         lines = [f"{figure(energy, 'J')}{absolute} in {time}, {figure(power, 'W')} on average"]
     each, steps = results.get("energy_per_step_j"), run.workload.get("steps")
     if each.value is not None and steps:
@@ -39,20 +39,12 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     return lines + _of_ranks(run, results)
 
 
-def main_parts(results: Parts) -> list[Part]:
-    """Parts that the energy went to: phases of several GPUs, else outermost ranges or modules; and idle."""
-    if phases := results.units("phase") if results.gpus else []:
-        return phases + results.outside()
-    tops = [unit for unit in results.units("layer") if results.is_top(unit)]
-    return tops + [unit for unit in results.units("op") if unit.name == IDLE_NAME]
-
-
 def _of_ranks(run: Run, results: Parts) -> list[str]:
     """A line on the rank that comes last most often, and on the one that waits longest, with the energy it takes."""
-    ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
+    ranked = [recording for recording in run.workload.get("recordings", ()) if recording.get("collectives")]
     if len(ranked) < 2:
         return []
-    last = max(ranked, key=lambda one: one["last"])
+    last = max(ranked, key=lambda recording: recording["last"])
     line = f"{last['name']} comes last in {100 * last['last'] / last['collectives']:.0f}{NBSP}% of "
     line += f"{last['collectives']} collectives"
     waits = [unit for unit in results.units("phase") if unit.name == WAITING]
@@ -69,7 +61,7 @@ def _causes(run: Run, results: Parts) -> tuple[bool, list[str]]:
 
     Where those with an energy have less than half of it, the first is true, and they are those with most of the time.
     """
-    parts = main_parts(results)
+    parts = results.main()
     parts += [unit for unit in results.outside() if unit not in parts]
     if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
         parts = results.units("kernel")
@@ -84,7 +76,9 @@ def _causes(run: Run, results: Parts) -> tuple[bool, list[str]]:
         shares[key] = shares.get(key, 0.0) + share
         units[key] = unit
     best = [
-        (share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share >= _LEAST
+        (share, units[key])
+        for key, share in sorted(shares.items(), key=lambda pair: -pair[1])[:_MOST]
+        if share >= _LEAST
     ]
     short = short_names((unit.holds or unit.name or "?" for _, unit in best), 40)
     names = [printed(short[unit.holds or unit.name or "?"]) for _, unit in best]
@@ -99,15 +93,19 @@ def _of_idle(run: Run, unit: Part) -> str:
     by = idle_by(recordings[0]) if len(recordings) == 1 else {}
     if unit.name != IDLE_NAME or not by:
         return ""
-    cause = max(by, key=lambda one: by[one])
+    cause = max(by, key=lambda name: by[name])
     return f" ({100 * by[cause]:.0f}{NBSP}% of it {cause})"
 
 
 def matched(run: Run) -> str | None:
     """How many kernels have an operator, in words; None if none was looked for."""
     recordings = run.workload.get("recordings", ())
-    known = [(share, one.get("kernels", 1)) for one in recordings if (share := one.get("unmatched")) is not None]
-    if not known:
+    matches = [
+        (share, recording.get("kernels", 1))
+        for recording in recordings
+        if (share := recording.get("unmatched")) is not None
+    ]
+    if not matches:
         return None
-    unmatched = sum(share * kernels for share, kernels in known) / max(sum(kernels for _, kernels in known), 1)
+    unmatched = sum(share * kernels for share, kernels in matches) / max(sum(kernels for _, kernels in matches), 1)
     return f"{100 * (1 - unmatched):.1f}{NBSP}% of the kernels have an operator"

@@ -15,7 +15,6 @@ from jouletrace.comparing.pairs import DIFFERENT
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.headline import ENERGY, Headline
-from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, rendered
 from jouletrace.report.trust import lines as trust_lines
@@ -25,6 +24,7 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.run.shown import Shown
+from jouletrace.words.scale import NBSP, figure, number
 
 DONE, INTERRUPTED = "done", "interrupted"
 AXES = {
@@ -85,11 +85,11 @@ class Judged:
 
     def __str__(self) -> str:
         """In words: "p99 21.0 ± 0.3 ms, 0.82 to 2.3 % of iterations over it"."""
-        own = f"{self.quantity} {'not known' if self.figure.value is None else figure(self.figure, 's')}"
+        words = f"{self.quantity} {'not known' if self.figure.value is None else figure(self.figure, 's')}"
         if self.share is None or self.share.low is None or self.share.high is None:
-            return own
+            return words
         low, high = (number(100 * end, 2) for end in (self.share.low, self.share.high))
-        return f"{own}, {low if low == high else f'{low} to {high}'}{NBSP}% of iterations over it"
+        return f"{words}, {low if low == high else f'{low} to {high}'}{NBSP}% of iterations over it"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -137,13 +137,13 @@ class Entry:
     @property
     def verdict(self) -> str:
         """``EXCEEDS`` if it exceeds any limit, ``MEETS`` if it meets all, else ``UNDECIDED``."""
-        said = {one.verdict for one in self.judged}
+        said = {judged.verdict for judged in self.judged}
         return EXCEEDS if EXCEEDS in said else MEETS if said <= {MEETS} else UNDECIDED
 
     def limited(self) -> dict[str, Any]:
         """The limited quantities by name, and the verdict as "limits"; empty without."""
-        own: dict[str, Any] = {one.quantity: one.figure for one in self.judged}
-        return own | {"limits": self.verdict} if own else own
+        limits: dict[str, Any] = {judged.quantity: judged.figure for judged in self.judged}
+        return limits | {"limits": self.verdict} if limits else limits
 
     def figures(self) -> dict[str, Estimate]:
         """The figures of a point, by the names of ``FIGURES``."""
@@ -151,9 +151,9 @@ class Entry:
             return {name: Estimate.null(self.outcome) for name in FIGURES}
         results = Parts(self.run)
         items = self.run.workload.get("items") or 1
-        found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
+        figures = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
         energies = {"energy_per_sample_j": ENERGY, "work_per_sample_j": "energy_work_j"}
-        return found | {name: results.get(metric).scaled(1 / items) for name, metric in energies.items()}
+        return figures | {name: results.get(metric).scaled(1 / items) for name, metric in energies.items()}
 
 
 @dataclass(repr=False)
@@ -179,9 +179,9 @@ class Sweep(Shown):
         Raises:
             NotPossibleError: If pandas isn't installed.
         """
-        rows = [{**one.point, "outcome": one.outcome, **one.read, **one.figures()} for one in self.entries]
-        rows = [{**row, **one.limited()} for row, one in zip(rows, self.entries, strict=True)]
-        return frame([{**row, "run": one.place} for row, one in zip(rows, self.entries, strict=True)])
+        rows = [{**entry.point, "outcome": entry.outcome, **entry.read, **entry.figures()} for entry in self.entries]
+        rows = [{**row, **entry.limited()} for row, entry in zip(rows, self.entries, strict=True)]
+        return frame([{**row, "run": entry.place} for row, entry in zip(rows, self.entries, strict=True)])
 
     def __str__(self) -> str:
         """The table, and the best points."""
@@ -203,15 +203,17 @@ def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = Fals
 def _to_dict(entries: Sequence[Entry]) -> dict[str, Any]:
     """The JSON object."""
     rows: list[dict[str, Any]] = []
-    for one in entries:
-        rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
-        rows[-1] |= {"read": one.read, "not_in_force": one.not_taken or None} if one.read else {}
-        rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
-        rows[-1] |= {"limits": [own.to_dict() for own in one.judged]} if one.judged else {}
-        rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
+    for swept in entries:
+        rows.append(
+            {"point": swept.point, "outcome": swept.outcome, "reason": swept.reason or None, "run": swept.place}
+        )
+        rows[-1] |= {"read": swept.read, "not_in_force": swept.not_taken or None} if swept.read else {}
+        rows[-1] |= {name: estimate.to_dict() for name, estimate in swept.figures().items()}
+        rows[-1] |= {"limits": [judged.to_dict() for judged in swept.judged]} if swept.judged else {}
+        rows[-1]["trust"] = None if swept.run is None else to_dict(outcomes(swept.run, Parts(swept.run)))
     whole: dict[str, Any] = {"schema": 1, "simulated": _is_simulated(entries), "points": rows}
     if any(entry.judged for entry in entries):
-        best = _best([one for one in entries if one.judged and one.verdict == MEETS], "energy_per_sample_j")
+        best = _best([entry for entry in entries if entry.judged and entry.verdict == MEETS], "energy_per_sample_j")
         whole |= {"limit": _limits(entries, ","), "recommended": None if best is None else best.place}
     return whole
 
@@ -222,39 +224,39 @@ def _is_simulated(entries: Sequence[Entry]) -> bool:
 
 def _limits(entries: Sequence[Entry], between: str) -> str:
     """The limits that points are judged by, as they are written; "" without."""
-    return between.join(one.limit for one in next((entry.judged for entry in entries if entry.judged), ()))
+    return between.join(judged.limit for judged in next((entry.judged for entry in entries if entry.judged), ()))
 
 
 def _document(entries: Sequence[Entry]) -> Document:
     """The table, and why points are missing from it."""
     limits = _limits(entries, ", ")
     title = f"Sweep of {len(entries)} points{', ' if limits else ''}{limits}"
-    found = Document(title, SIMULATED if _is_simulated(entries) else "")
+    sweep_text = Document(title, SIMULATED if _is_simulated(entries) else "")
     names = [name for name in AXES if any(name in entry.point for entry in entries)]
     varying = [name for name in names if len({str(entry.point.get(name)) for entry in entries}) > 1] or names[:1]
     same = [f"{AXES[name]} {entries[0].point.get(name)}" for name in names if name not in varying]
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
-    found.subtitle = [" · ".join([*same, *devices])]
+    sweep_text.subtitle = [" · ".join([*same, *devices])]
     columns = [Column(AXES[name], numeric=name not in _WORDS, key=name) for name in varying]
     read = list(dict.fromkeys(name for entry in entries for name in entry.read))
     columns += [Column(name, numeric=True) for name in read]
     figures = [entry.figures() for entry in entries]
-    of_host = any(one["work_per_sample_j"].value is not None for one in figures)
+    of_host = any(figures_of["work_per_sample_j"].value is not None for figures_of in figures)
     stated = [name for name in FIGURES if of_host or name != "work_per_sample_j"]
     section = Table(
         "", [*columns, *(Column(FIGURES[name][0], unit=FIGURES[name][1], key=name, ends=True) for name in stated)]
     )
     limited = [entry.limited() for entry in entries]
-    names = list(dict.fromkeys(name for one in limited for name in one))
+    names = list(dict.fromkeys(name for limit_figures in limited for name in limit_figures))
     section.columns += [Column(name, unit="" if name == "limits" else "s", ends=name != "limits") for name in names]
     section.rows = [
         [
             *(_said(entry.point.get(name)) for name in varying),
             *(_said(entry.read.get(name)) for name in read),
-            *(own[name] for name in stated),
+            *(row_figures[name] for name in stated),
             *map(more.get, names),
         ]
-        for entry, own, more in zip(entries, figures, limited, strict=True)
+        for entry, row_figures, more in zip(entries, figures, limited, strict=True)
     ]
     for entry in entries:
         what = " ".join(_said(entry.point.get(name)) for name in varying)
@@ -263,9 +265,9 @@ def _document(entries: Sequence[Entry]) -> Document:
         if entry.outcome != DONE:
             reason = entry.reason if entry.run is None else f"of some of its runs alone: {entry.reason}"
             section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {reason}")
-    found.sections = [section]
-    found.verdict = _verdict(entries, varying)
-    return found.printable()
+    sweep_text.sections = [section]
+    sweep_text.verdict = _verdict(entries, varying)
+    return sweep_text.printable()
 
 
 def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
@@ -279,28 +281,37 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     best = {name: entry for name in _JUDGED if (entry := _best(done, name)) is not None}
     lines = []
     if limits and not done:
-        nearest = min(every, key=lambda one: max((own.figure.value or math.inf) / own.bound_s for own in one.judged))
+        nearest = min(
+            every,
+            key=lambda candidate: max(
+                (judged.figure.value or math.inf) / judged.bound_s for judged in candidate.judged
+            ),
+        )
         lines = [f"no point surely meets {limits}; nearest: {_point(nearest, varying)}: {_limited(nearest)}"]
     for entry in {id(entry): entry for entry in best.values()}.values():
-        judged = [name for name, own in best.items() if own is entry]
+        judged = [name for name, best_entry in best.items() if best_entry is entry]
         words = _listed([_JUDGED[name][0] for name in judged])
         within = f" of what meets {limits}" if limits else ""
         lines.append(f"{words}{within}: {_point(entry, varying)}: {_took(entry)}")
         for name in judged:
-            if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
+            if ties := [_point(other, varying) for other in done if other is not entry and _tie(entry, other, name)]:
                 what = name.partition("_")[0].replace("throughput", "rate")
                 lines.append(f"  no difference in {what} seen from {_listed(ties)}")
     for said, verdict in (("misses", EXCEEDS), ("undecided", UNDECIDED)):
-        if those := [f"{_point(one, varying)} ({_limited(one)})" for one in every if one.verdict == verdict]:
+        if those := [
+            f"{_point(candidate, varying)} ({_limited(candidate)})"
+            for candidate in every
+            if candidate.verdict == verdict
+        ]:
             lines.append(f"  {said}: {_listed(those)}")
     if not lines or not best:
         return lines
     there = [(entry.run, Parts(entry.run)) for entry in done if entry.run is not None]
-    found = [outcomes(run, parts) for run, parts in there]
+    of_runs = [outcomes(run, parts) for run, parts in there]
     if len(done) > 1 and any(STORED_SCATTER in parts.get(ENERGY).flags for _, parts in there):
-        found.append(of([], [stored_scatter(_SURER)]))
-    first = next((one.run, Parts(one.run)) for one in best.values() if one.run is not None)
-    return [*lines, *gain_line(*first, facts_of(*first)), *trust_lines(joined(found))]
+        of_runs.append(of([], [stored_scatter(_SURER)]))
+    first = next((candidate.run, Parts(candidate.run)) for candidate in best.values() if candidate.run is not None)
+    return [*lines, *gain_line(*first, facts_of(*first)), *trust_lines(joined(of_runs))]
 
 
 def _limited(entry: Entry) -> str:
@@ -310,17 +321,17 @@ def _limited(entry: Entry) -> str:
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:
     """The point with the least energy, or the most samples per second; None where a point lacks the figure of work."""
-    known = {n: value for n, one in enumerate(entries) if (value := one.figures()[name].value) is not None}
-    if not known or (name == "work_per_sample_j" and len(known) < len(entries)):
+    values = {n: value for n, entry in enumerate(entries) if (value := entry.figures()[name].value) is not None}
+    if not values or (name == "work_per_sample_j" and len(values) < len(entries)):
         return None
-    return entries[(max if name == "throughput_per_s" else min)(known, key=lambda n: known[n])]
+    return entries[(max if name == "throughput_per_s" else min)(values, key=lambda n: values[n])]
 
 
-def _tie(one: Entry, other: Entry, name: str) -> bool:
+def _tie(entry: Entry, other: Entry, name: str) -> bool:
     """True if ``compare`` shows no difference between a figure of two points that have it."""
-    if one.run is None or other.run is None or other.figures()[name].value is None:
+    if entry.run is None or other.run is None or other.figures()[name].value is None:
         return False
-    row = compare([(one.run, one.place)], [(other.run, other.place)]).whole.get(_JUDGED[name][1])
+    row = compare([(entry.run, entry.place)], [(other.run, other.place)]).whole.get(_JUDGED[name][1])
     return row is None or row.verdict not in DIFFERENT
 
 
@@ -338,8 +349,8 @@ def _point(entry: Entry, varying: Sequence[str]) -> str:
 
 def _took(entry: Entry) -> str:
     """Energy, with its absolute uncertainty, and rate of a point."""
-    own = entry.figures()
-    energy, rate = own["energy_per_sample_j"], own["throughput_per_s"]
+    figures = entry.figures()
+    energy, rate = figures["energy_per_sample_j"], figures["throughput_per_s"]
     said = []
     if entry.run is not None and energy.value is not None:
         absolute = Headline.from_part(entry.run, Parts(entry.run).whole, ENERGY).behind

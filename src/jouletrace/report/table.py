@@ -15,11 +15,11 @@ from typing import Any, Self
 
 from markupsafe import Markup, escape
 
-from jouletrace.report.document import printable
-from jouletrace.report.scale import NBSP, NONE, PrintedUnit, cell, unit_for
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_names
 from jouletrace.spreadsheets import csv_file
+from jouletrace.words.scale import NBSP, NONE, PrintedUnit, cell, unit_for
+from jouletrace.words.text import printable
 
 _LONG = 20
 """Characters of a word from which on a page may break it."""
@@ -96,11 +96,11 @@ class Cell(str):
         cls, text: str, value: float | None = None, low: float | None = None, high: float | None = None, **about: str
     ) -> Self:
         """A cell; ``about`` may have its hint, full name and kind."""
-        found = super().__new__(cls, printable(text))
-        found.value, found.low, found.high = value, low, high
+        made = super().__new__(cls, printable(text))
+        made.value, made.low, made.high = value, low, high
         for name, said in about.items():
-            setattr(found, name, printable(said))
-        return found
+            setattr(made, name, printable(said))
+        return made
 
 
 def shortened(names: Iterable[str]) -> dict[str, Cell]:
@@ -130,8 +130,8 @@ class Table:
 
     def shown(self) -> Self:
         """The same as it is read: units in the headings, a ``Cell`` for each value, a key for each column."""
-        heads = [_headed(one, [row[n] for row in self.rows]) for n, one in enumerate(self.columns)]
-        columns, units = [one for one, _ in heads], [unit for _, unit in heads]
+        heads = [_headed(column, [row[n] for row in self.rows]) for n, column in enumerate(self.columns)]
+        columns, units = [head for head, _ in heads], [unit for _, unit in heads]
         rows = [list(map(_cell, row, units)) for row in self.rows]
         notes = list(map(printable, self.notes))
         return replace(self, title=printable(self.title), columns=columns, rows=rows, notes=notes)
@@ -155,16 +155,18 @@ class Table:
         kept = [n for n, column in enumerate(shown.columns) if not column.wide]
         columns, rows = [shown.columns[n] for n in kept], [[row[n] for n in kept] for row in shown.rows]
         long = [
-            not one.numeric and any(len(row[n]) > _BREAKABLE for row in rows) for n, one in enumerate(columns)
+            not column.numeric and any(len(row[n]) > _BREAKABLE for row in rows) for n, column in enumerate(columns)
         ]  # of each column, whether its names may break
-        places = ["r" if one.numeric else r"p{0.3\linewidth}" if long[n] else "l" for n, one in enumerate(columns)]
+        places = [
+            "r" if column.numeric else r"p{0.3\linewidth}" if long[n] else "l" for n, column in enumerate(columns)
+        ]
         lines = [
             r"\begin{table}[htbp]",
             r"  \centering",
             rf"  \caption{{{latex('. '.join(filter(None, [shown.title, caption])))}.}}",
             rf"  \begin{{tabular}}{{{''.join(places)}}}",
             r"    \toprule",
-            "    " + " & ".join(latex(one.name) for one in columns) + r" \\",
+            "    " + " & ".join(latex(column.name) for column in columns) + r" \\",
             r"    \midrule",
         ]
         lines += ["    " + " & ".join(map(latex, row, long)) + r" \\" for row in rows]
@@ -175,14 +177,21 @@ class Table:
 
     def csv(self) -> str:
         """As CSV: text, and numbers in SI units in full precision."""
-        heads = [printable(one.key or one.name) + end for one in self.columns for end in _ENDS[: 1 + 2 * one.ends]]
+        heads = [
+            printable(column.key or column.name) + end
+            for column in self.columns
+            for end in _ENDS[: 1 + 2 * column.ends]
+        ]
         rows = [zip(self.columns, row, strict=True) for row in self.rows]
         return csv_file([heads, *([part for pair in row for part in _plain(*pair)] for row in rows)])
 
     def html(self) -> Markup:
         """The element of a page, whose script sorts it by the numbers behind its cells, and saves these."""
         shown = self.shown()
-        heads = [_element("th", one.name, scope="col", data_key=one.key, class_=_classes(one)) for one in shown.columns]
+        heads = [
+            _element("th", column.name, scope="col", data_key=column.key, class_=_classes(column))
+            for column in shown.columns
+        ]
         rows = [heads, *(list(map(_html_cell, shown.columns, row)) for row in shown.rows)]
         head, *body = (_element("tr", Markup("").join(row)) for row in rows)
         return _element("table", _element("thead", head) + _element("tbody", Markup("\n").join(body)))
@@ -210,10 +219,10 @@ def _headed(column: Column, values: Sequence[Any]) -> tuple[Column, PrintedUnit 
     name, unit = printable(column.name), column.unit
     if not unit:
         return replace(column, name=name, key=column.key or name or "name"), None
-    numbers = [one.value if isinstance(one, Estimate) else one for one in values if not isinstance(one, str)]
+    numbers = [value.value if isinstance(value, Estimate) else value for value in values if not isinstance(value, str)]
     shown = unit_for(numbers, unit) if isinstance(unit, str) else unit
     units = (shown.name, shown.name if isinstance(unit, PrintedUnit) or unit == "1" else unit)
-    heading, key = (f"{name} ({one})" if name and one else name or one for one in units)
+    heading, key = (f"{name} ({unit})" if name and unit else name or unit for unit in units)
     return replace(column, name=heading, numeric=True, key=column.key or key, unit=""), shown
 
 
@@ -223,34 +232,44 @@ def _cell(value: Any, unit: PrintedUnit | None) -> Cell:
         return value if isinstance(value, Cell) else Cell(value or ("" if unit is None or value == "" else NONE))
     if isinstance(value, int) and (unit is None or not unit.name):
         return Cell(str(value), float(value))
-    found = value if isinstance(value, Estimate) else Estimate(float(value))
-    return Cell(cell(found, unit or PrintedUnit(1.0, "")), found.value, found.low, found.high)
+    estimate = value if isinstance(value, Estimate) else Estimate(float(value))
+    return Cell(cell(estimate, unit or PrintedUnit(1.0, "")), estimate.value, estimate.low, estimate.high)
 
 
 def _plain(column: Column, value: Any) -> list[Any]:
     """The cells of a value in CSV."""
-    own = [value.value, value.low, value.high] if isinstance(value, Estimate) else [value, None, None]
-    return [printable(one) if isinstance(one, str) else one for one in own[: 1 + 2 * column.ends]]
+    values = [value.value, value.low, value.high] if isinstance(value, Estimate) else [value, None, None]
+    return [
+        printable(cell_value) if isinstance(cell_value, str) else cell_value
+        for cell_value in values[: 1 + 2 * column.ends]
+    ]
 
 
-def _html_cell(column: Column, found: Cell) -> Markup:
-    about = {"data_v": found.value, "data_l": found.low, "data_h": found.high, "data_full": found.full}
-    inside = escape(found)
-    if found.bar:
-        places = [f"--{name}:{at}%" for name, at in zip("abmz", found.bar, strict=True) if at or name != "z"]
+def _html_cell(column: Column, shown_cell: Cell) -> Markup:
+    about = {
+        "data_v": shown_cell.value,
+        "data_l": shown_cell.low,
+        "data_h": shown_cell.high,
+        "data_full": shown_cell.full,
+    }
+    inside = escape(shown_cell)
+    if shown_cell.bar:
+        places = [f"--{name}:{at}%" for name, at in zip("abmz", shown_cell.bar, strict=True) if at or name != "z"]
         inside += _element("span", "", class_="bar", style=";".join(places))
-    return _element("td", inside, **about, class_=_classes(column, found), title=found.hint or found.full)
+    return _element(
+        "td", inside, **about, class_=_classes(column, shown_cell), title=shown_cell.hint or shown_cell.full
+    )
 
 
-def _classes(column: Column, found: Cell | str = "") -> str:
+def _classes(column: Column, text: Cell | str = "") -> str:
     """Classes of a heading, or of a cell below it."""
-    long = not column.numeric and any(len(word) > _LONG for word in found.split())
+    long = not column.numeric and any(len(word) > _LONG for word in text.split())
     names = {"num": column.numeric, "secondary": column.secondary, "long": long}
-    return " ".join([*(name for name, held in names.items() if held), getattr(found, "kind", "")]).strip()
+    return " ".join([*(name for name, held in names.items() if held), getattr(text, "kind", "")]).strip()
 
 
 def _element(tag: str, inside: str, **about: object) -> Markup:
     """An element with the attributes that are known."""
-    known = {name.strip("_").replace("_", "-"): value for name, value in about.items() if value not in (None, "")}
-    attributes = "".join(f' {name}="{escape(value)}"' for name, value in known.items())
+    stated = {name.strip("_").replace("_", "-"): value for name, value in about.items() if value not in (None, "")}
+    attributes = "".join(f' {name}="{escape(value)}"' for name, value in stated.items())
     return Markup(f"<{tag}{attributes}>{escape(inside)}</{tag}>")

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from jouletrace.report.console import writer
 from jouletrace.report.facts import SEPARATOR
-from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Column, Table
 from jouletrace.run.names import elided
+from jouletrace.words.scale import NBSP
 
 _READABLE, _LONG, _LEAST = 16, 28, 6
 """Columns that a name keeps while figures can still give way, with a long word in it, and after that."""
@@ -68,14 +68,14 @@ class _Measured(NamedTuple):
     """The room that a column takes.
 
     Attributes:
-        place: Of the column in its table.
+        number: Of the column in its table.
         natural: Characters of its longest text, the heading included.
         unbroken: The same, where the heading breaks.
         word: Characters of its longest word, the heading included.
         inner: The same of its cells alone.
     """
 
-    place: int
+    number: int
     column: Column
     natural: int
     unbroken: int
@@ -83,11 +83,11 @@ class _Measured(NamedTuple):
     inner: int
 
 
-def _measured(place: int, column: Column, cells: Sequence[str]) -> _Measured:
+def _measured(number: int, column: Column, cells: Sequence[str]) -> _Measured:
     """A column with these cells."""
     heads, words = column.name.split(" "), [word for text in cells for word in text.split(" ")]
     every = [column.name, *cells], [*heads, *cells], [*heads, *words], ["", *words]
-    return _Measured(place, column, *(max(map(cell_len, texts)) for texts in every))
+    return _Measured(number, column, *(max(map(cell_len, texts)) for texts in every))
 
 
 def text(table: Table, width: int | None = None) -> str:
@@ -100,31 +100,31 @@ def drawn(table: Table, width: int, *, bars: bool = False) -> list[RenderableTyp
     table = table.shown()
     cells: list[list[str]] = [[row[n] for row in table.rows] for n in range(len(table.columns))]
     shown = _fitting([_measured(n, column, cells[n]) for n, column in enumerate(table.columns)], width)
-    marks = " ".join(text for one in shown for text in cells[one.place])
+    marks = " ".join(text for measured in shown for text in cells[measured.number])
     below = [unbroken(line) for line in table.notes if not (mark := _MARK.match(line)) or mark[0] in marks]
     if not _fits(shown, width):
         for n, column in enumerate(table.columns):
             cells[n] = [_INTERVAL.sub("", cell) for cell in cells[n]] if column.brief else cells[n]
-        shown = [_measured(one.place, one.column, cells[one.place]) for one in shown]
+        shown = [_measured(measured.number, measured.column, cells[measured.number]) for measured in shown]
     room = _room(shown, width)
     widths = _widths(shown, room)
     rows = range(len(table.rows))
     if (table.apart and not _readable(shown, widths)) or _broken(shown, widths, room):
-        return [*(_block([(one.column, cells[one.place][n]) for one in shown]) for n in rows), *below]
+        return [*(_block([(measured.column, cells[measured.number][n]) for measured in shown]) for n in rows), *below]
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     if table.title:
         grid.title, grid.title_justify = table.title, "left"
-    for one, wide in zip(shown, widths, strict=True):
-        justify: JustifyMethod = "right" if one.column.numeric else "left"
-        grid.add_column(unbroken(one.column.name), justify=justify, overflow="fold", width=wide)
-        if one.column.long:
-            cells[one.place] = fitted(cells[one.place], wide, one.column.long)
+    for measured, wide in zip(shown, widths, strict=True):
+        justify: JustifyMethod = "right" if measured.column.numeric else "left"
+        grid.add_column(unbroken(measured.column.name), justify=justify, overflow="fold", width=wide)
+        if measured.column.long:
+            cells[measured.number] = fitted(cells[measured.number], wide, measured.column.long)
     shares = [share.value or 0.0 for share in table.cells("share")] if bars and sum(widths) + _BAR <= room - 2 else []
     filled = [Text("█" * round(_BAR * min(max(share, 0.0), 1.0)), style="cyan") for share in shares]
     if filled:
         grid.add_column("", width=_BAR)
     for n in rows:
-        grid.add_row(*(unbroken(cells[one.place][n]) for one in shown), *filled[n : n + 1])
+        grid.add_row(*(unbroken(cells[measured.number][n]) for measured in shown), *filled[n : n + 1])
     return [grid, *below]
 
 
@@ -136,16 +136,18 @@ def fitted(names: Sequence[str], width: int, lost: str = "middle") -> list[str]:
         {name: name[:n] + elided(name[n:], max(width - n, 1), part) for name, n in indents.items()}
         for part in _TAILS[lost]
     ]
-    short = max(tries, key=lambda found: len(set(found.values())))
+    short = max(tries, key=lambda names_of: len(set(names_of.values())))
     read = Counter(short.values())
     return [short[name] if read[short[name]] == 1 else name for name in names]
 
 
 def _fitting(every: Sequence[_Measured], width: int) -> list[_Measured]:
     """The columns that are shown: the dispensable ones as far as all stand on one line."""
-    shown = [one for one in every if not one.column.wide]
-    for wide in sorted((one for one in every if one.column.wide), key=lambda one: one.column.wide):
-        more = [one for one in every if one in shown or one is wide]
+    shown = [measured for measured in every if not measured.column.wide]
+    for wide in sorted(
+        (measured for measured in every if measured.column.wide), key=lambda measured: measured.column.wide
+    ):
+        more = [measured for measured in every if measured in shown or measured is wide]
         if not _fits(more, width):
             break
         shown = more
@@ -159,15 +161,15 @@ def _room(shown: Sequence[_Measured], width: int) -> int:
 
 def _fits(shown: Sequence[_Measured], width: int) -> bool:
     """True if names of some length and figures beside their intervals fit on a line."""
-    total = sum(one.unbroken if one.column.numeric else min(one.natural, _LONG) for one in shown)
+    total = sum(measured.unbroken if measured.column.numeric else min(measured.natural, _LONG) for measured in shown)
     return total <= _room(shown, width)
 
 
 def _widths(shown: Sequence[_Measured], room: int) -> list[int]:
     """Widths that fit: headings break first, then names, then figures in front of ±, then names fold."""
-    names = [n for n, one in enumerate(shown) if not one.column.numeric]
-    figures = [n for n, one in enumerate(shown) if one.column.numeric]
-    widths = [one.natural for one in shown]
+    names = [n for n, measured in enumerate(shown) if not measured.column.numeric]
+    figures = [n for n, measured in enumerate(shown) if measured.column.numeric]
+    widths = [measured.natural for measured in shown]
 
     def shrink(which: Sequence[int], floor: Callable[[_Measured], int], by: int | None = None) -> None:
         """Make the widest narrower ``by`` characters, or down to its floor, until all fit or none may be."""
@@ -175,9 +177,9 @@ def _widths(shown: Sequence[_Measured], room: int) -> list[int]:
             widest = max(can, key=lambda n: widths[n])
             widths[widest] = floor(shown[widest]) if by is None else widths[widest] - by
 
-    shrink(figures, lambda one: one.unbroken)
-    shrink(names, lambda one: _SHORT.get(one.column.long) or min(max(one.word, _READABLE), _LONG), 1)
-    shrink(figures, lambda one: one.word)
+    shrink(figures, lambda measured: measured.unbroken)
+    shrink(names, lambda measured: _SHORT.get(measured.column.long) or min(max(measured.word, _READABLE), _LONG), 1)
+    shrink(figures, lambda measured: measured.word)
     shrink(names, lambda _: _LEAST, 1)
     for n in names:  # breaking figures may have left more room than was needed
         widths[n] += max(0, min(shown[n].natural - widths[n], room - sum(widths)))
@@ -186,14 +188,17 @@ def _widths(shown: Sequence[_Measured], room: int) -> list[int]:
 
 def _readable(shown: Sequence[_Measured], widths: Sequence[int]) -> bool:
     """True if no figure is broken inside, and no name into snippets."""
-    least = [one.word if one.column.numeric else min(one.word, _SHORT.get(one.column.long, _READABLE)) for one in shown]
+    least = [
+        measured.word if measured.column.numeric else min(measured.word, _SHORT.get(measured.column.long, _READABLE))
+        for measured in shown
+    ]
     return all(width >= needed for width, needed in zip(widths, least, strict=True))
 
 
 def _broken(shown: Sequence[_Measured], widths: Sequence[int], room: int) -> bool:
     """True if a figure would be broken inside, which reads as two: no table may do that."""
-    figures = [(one, width) for one, width in zip(shown, widths, strict=True) if one.column.numeric]
-    return bool(figures) and (sum(widths) > room or any(width < one.inner for one, width in figures))
+    figures = [(measured, width) for measured, width in zip(shown, widths, strict=True) if measured.column.numeric]
+    return bool(figures) and (sum(widths) > room or any(width < measured.inner for measured, width in figures))
 
 
 def _block(row: Sequence[tuple[Column, str]]) -> Group:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from jouletrace.errors import check_format
-from jouletrace.report.document import FORMATS, printable
-from jouletrace.report.scale import NBSP
+from jouletrace.report.document import FORMATS
 from jouletrace.report.table import Table, latex, markdown
+from jouletrace.words.scale import NBSP
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,20 +50,20 @@ class Document:
 
     def printable(self) -> Self:
         """The same with every control character spelt out: names come from anywhere. Tables spell them themselves."""
-        texts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sections"}
-        return replace(self, **{name: _all_printable(found) for name, found in texts.items()})
+        texts = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "sections"}
+        return replace(self, **{name: _all_printable(value) for name, value in texts.items()})
 
     def marked(self) -> Self:
         """The same with the mark of a simulated GPU in its title: the first line of what is read says it."""
         return replace(self, title=f"SIMULATED: {self.title}", simulated="") if self.simulated else self
 
 
-def _all_printable(found: Any) -> Any:
+def _all_printable(value: Any) -> Any:
     """The same with all text in it, at any depth, ``printable``."""
-    return printable(found) if isinstance(found, str) else type(found)(map(_all_printable, found))
+    return printable(value) if isinstance(value, str) else type(value)(map(_all_printable, value))
 
 
-def rendered(found: Document, stated: Callable[[], Mapping[str, Any]], form: str, *, colour: bool = False) -> str:
+def rendered(document: Document, stated: Callable[[], Mapping[str, Any]], form: str, *, colour: bool = False) -> str:
     """A document of one table in any of the formats; ``stated`` makes its JSON object.
 
     Raises:
@@ -72,15 +73,15 @@ def rendered(found: Document, stated: Callable[[], Mapping[str, Any]], form: str
     if form == "json":
         return json.dumps(stated(), indent=2, allow_nan=False) + "\n"
     if form == "csv":
-        return found.sections[0].csv()
-    return typeset(found.marked() if form == "table" else found, form, colour=colour)
+        return document.sections[0].csv()
+    return typeset(document.marked() if form == "table" else document, form, colour=colour)
 
 
-def typeset(found: Document, form: str = "table", *, width: int | None = None, colour: bool = False) -> str:
+def typeset(document: Document, form: str = "table", *, width: int | None = None, colour: bool = False) -> str:
     """A document in the format "table", "markdown" or "latex".
 
     Args:
-        found: What to show.
+        document: What to show.
         form: The format.
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
         colour: Colours and bars of shares, for "table": where it goes to a terminal.
@@ -89,26 +90,26 @@ def typeset(found: Document, form: str = "table", *, width: int | None = None, c
         from jouletrace.report.terminal import printed
 
         colour = colour and "NO_COLOR" not in os.environ
-        return printed(lambda columns: _document(found, columns, bars=colour), width, colour=colour)
-    return _latex(found) if form == "latex" else _markdown(found)
+        return printed(lambda columns: _document(document, columns, bars=colour), width, colour=colour)
+    return _latex(document) if form == "latex" else _markdown(document)
 
 
-def _document(found: Document, width: int, *, bars: bool) -> list[RenderableType]:
+def _document(document: Document, width: int, *, bars: bool) -> list[RenderableType]:
     from rich.text import Text
 
     from jouletrace.report.terminal import drawn, pairs, unbroken
 
-    heads = [found.title, found.simulated, *found.unfinished, *found.subtitle]
+    heads = [document.title, document.simulated, *document.unfinished, *document.subtitle]
     parts: list[RenderableType] = [unbroken(line) for line in heads if line]
-    if found.verdict:
-        parts += [Text(), *map(_verdict, found.verdict)]
-    for section in found.sections:
+    if document.verdict:
+        parts += [Text(), *map(_verdict, document.verdict)]
+    for section in document.sections:
         parts += [Text(), *drawn(section, width, bars=bars)]
-    if found.facts:
-        named = zip(["", *(name for name, _ in found.facts)], found.facts, strict=False)
+    if document.facts:
+        named = zip(["", *(name for name, _ in document.facts)], document.facts, strict=False)
         parts += [Text(), pairs([("" if name == last else name, line) for last, (name, line) in named], 2)]
-    if found.warnings:
-        parts += [Text(), pairs([("!", line) for line in found.warnings], 1)]
+    if document.warnings:
+        parts += [Text(), pairs([("!", line) for line in document.warnings], 1)]
     return parts
 
 
@@ -118,40 +119,46 @@ def _verdict(line: str) -> RenderableType:
 
     from jouletrace.report.terminal import unbroken
 
-    own = line.lstrip(" " + NBSP)
-    text = unbroken(own)
-    if own.startswith("trust: "):
-        level = own.removeprefix("trust: ").partition(",")[0]
+    unindented = line.lstrip(" " + NBSP)
+    text = unbroken(unindented)
+    if unindented.startswith("trust: "):
+        level = unindented.removeprefix("trust: ").partition(",")[0]
         text.stylize(_LEVEL_STYLES.get(level, ""), 0, len("trust: ") + len(level))
-    return Padding(text, (0, 0, 0, len(line) - len(own)))
+    return Padding(text, (0, 0, 0, len(line) - len(unindented)))
 
 
-def _markdown(found: Document) -> str:
+def _markdown(document: Document) -> str:
     """A document as Markdown."""
-    blocks = [f"**{markdown(found.title)}**"]
-    if found.simulated:
-        blocks.append(f"**{markdown(found.simulated)}**")
-    blocks += [f"**{markdown(line)}**" for line in found.unfinished]
-    blocks += map(markdown, found.subtitle)
-    if found.verdict:
-        blocks.append("  \n".join(map(markdown, found.verdict)))
-    blocks += [section.markdown() for section in found.sections]
-    if found.facts:
-        blocks.append("\n".join(f"- {markdown(name)}: {markdown(line)}" for name, line in found.facts))
-    if found.warnings:
-        blocks.append("\n".join(f"- **Warning:** {markdown(line)}" for line in found.warnings))
-    blocks += [markdown(text) for text in found.methods]
+    blocks = [f"**{markdown(document.title)}**"]
+    if document.simulated:
+        blocks.append(f"**{markdown(document.simulated)}**")
+    blocks += [f"**{markdown(line)}**" for line in document.unfinished]
+    blocks += map(markdown, document.subtitle)
+    if document.verdict:
+        blocks.append("  \n".join(map(markdown, document.verdict)))
+    blocks += [section.markdown() for section in document.sections]
+    if document.facts:
+        blocks.append("\n".join(f"- {markdown(name)}: {markdown(line)}" for name, line in document.facts))
+    if document.warnings:
+        blocks.append("\n".join(f"- **Warning:** {markdown(line)}" for line in document.warnings))
+    blocks += [markdown(text) for text in document.methods]
     return "\n\n".join(blocks) + "\n"
 
 
-def _latex(found: Document) -> str:
+def _latex(document: Document) -> str:
     """A document as LaTeX."""
-    caption = ". ".join(filter(None, [found.caption or found.title, found.simulated]))
-    about = [r"needs \usepackage{booktabs}", found.title, *found.unfinished, *found.subtitle, *found.verdict]
+    caption = ". ".join(filter(None, [document.caption or document.title, document.simulated]))
+    about = [
+        r"needs \usepackage{booktabs}",
+        document.title,
+        *document.unfinished,
+        *document.subtitle,
+        *document.verdict,
+    ]
     blocks = ["\n".join(f"% {line}" for line in about)]
-    blocks += [rf"\textbf{{{latex(line)}}}" for line in found.unfinished]
-    blocks += [section.latex(caption) for section in found.sections] or [latex(caption) + "."]
-    blocks += [latex(text) for text in found.methods]
-    blocks.append("\n".join(latex(f"{name}: {line}.") for name, line in found.facts))
-    blocks += [r"\emph{Warning:} " + latex(line) for line in found.warnings]
+    blocks += [rf"\textbf{{{latex(line)}}}" for line in document.unfinished]
+    blocks += [section.latex(caption) for section in document.sections] or [latex(caption) + "."]
+    blocks += [latex(text) for text in document.methods]
+    blocks.append("\n".join(latex(f"{name}: {line}.") for name, line in document.facts))
+    blocks += [r"\emph{Warning:} " + latex(line) for line in document.warnings]
     return "\n\n".join(filter(None, blocks)) + "\n"

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.report.facts import counted_devices
-from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.paths import Path, PathStep
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
+from jouletrace.words.reasons import printed
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -104,37 +104,37 @@ def nested(rows: Sequence[TreeNode]) -> list[TreeNode]:
 
     Nodes that no row is of are sums of what is in them, as is the whole if it has no energy; rows of one path are one.
     """
-    own: dict[Path, list[TreeNode]] = {}
+    nodes_at: dict[Path, list[TreeNode]] = {}
     for row in rows:
-        own.setdefault(row.path, []).append(row)
+        nodes_at.setdefault(row.path, []).append(row)
     below: dict[Path, dict[Path, None]] = {}
-    for path in own:
+    for path in nodes_at:
         inner, outer = path, _around(path)
         while outer:
             below.setdefault(outer, {})[inner] = None
-            inner, outer = outer, () if outer in own else _around(outer)
+            inner, outer = outer, () if outer in nodes_at else _around(outer)
     whole, order = rows[0].path, list[Path]()
     waiting = [whole]
     while waiting:
         order.append(path := waiting.pop())
         inside = list(below.get(path, ()))
         if path == whole:
-            inside.sort(key=lambda one: _LAST.get(_step(one).kind, 0))
+            inside.sort(key=lambda child: _LAST.get(_step(child).kind, 0))
         waiting += reversed(inside)
-    found: dict[Path, TreeNode] = {}
+    nodes: dict[Path, TreeNode] = {}
     for path in reversed(order):
-        several = own.get(path, [])
+        several = nodes_at.get(path, [])
         node = several[0] if len(several) == 1 else _summed(TreeNode(path, how=_SUM), several)
         if not several or (path == whole and node.energy.value is None):
-            node = _summed(node, [found[one] for one in reversed(below[path])] if path in below else [])
-        found[path] = node
-    return [found[path] for path in order]
+            node = _summed(node, [nodes[child] for child in reversed(below[path])] if path in below else [])
+        nodes[path] = node
+    return [nodes[path] for path in order]
 
 
 def _summed(node: TreeNode, parts: Sequence[TreeNode]) -> TreeNode:
     """A node with sums over its parts in place of figures that it lacks."""
-    joules = [one.energy.value for one in parts if one.energy.value is not None]
-    seconds = [one.time.value for one in parts if one.time.value is not None]
+    joules = [part.energy.value for part in parts if part.energy.value is not None]
+    seconds = [part.time.value for part in parts if part.time.value is not None]
     if joules and node.energy.value is None:
         node = replace(node, energy=Estimate(sum(joules), method="derived"))
     return replace(node, time=Estimate(sum(seconds), method="derived")) if seconds and node.time.value is None else node
@@ -152,18 +152,18 @@ def widths(nodes: Sequence[TreeNode], metric: str) -> list[float]:
     inside: dict[Path, float] = {}
     width: dict[Path, float] = {}
     for node in reversed(nodes):
-        own = (node.energy if metric == "energy" else node.time).value
-        width[node.path] = max(own or 0.0, inside.get(node.path, 0.0))
+        size = (node.energy if metric == "energy" else node.time).value
+        width[node.path] = max(size or 0.0, inside.get(node.path, 0.0))
         inside[node.parent] = inside.get(node.parent, 0.0) + width[node.path]
     return [width[node.path] for node in nodes]
 
 
 def depths(nodes: Sequence[TreeNode]) -> dict[Path, int]:
     """How deep each node of a tree lies, in its order; the whole at 1."""
-    found: dict[Path, int] = {}
+    depth_of: dict[Path, int] = {}
     for node in nodes:
-        found[node.path] = found.get(node.parent, 0) + 1
-    return found
+        depth_of[node.path] = depth_of.get(node.parent, 0) + 1
+    return depth_of
 
 
 def tree(run: Run, results: Parts, together: Estimate) -> list[TreeNode]:
@@ -187,8 +187,8 @@ def _whole(run: Run, results: Parts, together: Estimate) -> TreeNode:
     devices = results.units("device") if run.kind == "record" and results.units("range") else []
     if devices and energy.value is None and together.value is not None:
         node = replace(node, energy=together, how=f"sum over {counted_devices(results)}" if len(devices) > 1 else "")
-    watched = [own for one in devices if (own := one.get(TIME)).value is not None]
-    longest = max(watched, key=lambda one: one.value or 0.0, default=ABSENT)
+    watched = [time_s for device in devices if (time_s := device.get(TIME)).value is not None]
+    longest = max(watched, key=lambda time: time.value or 0.0, default=ABSENT)
     return node if node.time.value is not None or not watched else replace(node, time=longest)
 
 
@@ -199,7 +199,7 @@ def _dividing(run: Run, results: Parts, whole: TreeNode) -> list[Part]:
     ranges = results.units("range")
     if run.kind == "record" and ranges:
         across.add("device")  # its ranges lie in the time and energy of the devices
-    outer_s = sum(one.get(TIME).value or 0.0 for one in ranges if results.is_top(one))
+    outer_s = sum(unit.get(TIME).value or 0.0 for unit in ranges if results.is_top(unit))
     if whole.time.value and outer_s > _WITHIN * whole.time.value:
         across.add("range")  # they lie within one another, such as the functions of a call stack
     if run.kind != "program":
@@ -207,19 +207,20 @@ def _dividing(run: Run, results: Parts, whole: TreeNode) -> list[Part]:
     elif any(unit.level == "kernel" for unit in units):
         across.add("phase")  # its phases are kinds of kernels, which operators and modules hold
     modules: dict[int | None, str | None] = {unit.id: unit.module for unit in units if unit.level == "layer"}
-    idle_apart = not phases or "generation" not in run.workload  # else phases hold what the GPU takes between kernels
+    # Phases of a generation that an older version measured hold what the GPU takes between kernels
+    idle_apart = not phases or not results.units("length")
     pools = {unit.parent for unit in units if unit.level == "op"} if phases else set()
-    found = []
+    dividing = []
     for unit in units:
         # the calls of a layer divide it once more, beside the layers within it
         call = unit.level == "layer" and unit.module and unit.module == modules.get(unit.parent)
         if unit.level in across or call or (unit.name == IDLE_NAME and not idle_apart):
             continue
         if unit.level == "op" and unit.phase in phases:
-            found.append(replace(unit, parent=phases[unit.phase]))
+            dividing.append(replace(unit, parent=phases[unit.phase]))
         elif unit.level != "op" or unit.id not in pools:  # a pool may hold operators of several phases
-            found.append(unit)
-    return found
+            dividing.append(unit)
+    return dividing
 
 
 def _rows(results: Parts, units: Sequence[Part]) -> list[TreeNode]:
@@ -236,7 +237,7 @@ def _rows(results: Parts, units: Sequence[Part]) -> list[TreeNode]:
         if not elsewhere and _has_figure(unit):  # else shown within its layer, or within a pool as a whole
             kept[unit.id] = unit
 
-    found = [_row(unit, _way(unit, kept, in_modules=not layered)) for unit in kept.values()]
+    rows = [_row(unit, _way(unit, kept, in_modules=not layered)) for unit in kept.values()]
     kernels: dict[int | None, list[Part]] = {}
     for unit in results.all():
         if unit.level == "kernel":
@@ -244,18 +245,18 @@ def _rows(results: Parts, units: Sequence[Part]) -> list[TreeNode]:
     for (layer, op), share in calls.items():
         if layer is not None and _has_figure(results[op]):
             around = _way(kept.get(layer), kept) + _named(results[op], results[op].shapes)
-            found.append(_row(results[op], around, share))
+            rows.append(_row(results[op], around, share))
             below = filter(_has_figure, kernels.get(op, []))
-            found += [_row(kernel, around + _named(kernel, kernel.shapes), share) for kernel in below]
-    return found
+            rows += [_row(kernel, around + _named(kernel, kernel.shapes), share) for kernel in below]
+    return rows
 
 
 def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool = False) -> Path:
     """The path of a part within those that are kept; without these where it lies too deep."""
-    own = path = () if unit is None else _steps(unit, in_modules=in_modules)
+    itself = path = () if unit is None else _steps(unit, in_modules=in_modules)
     while unit is not None and (unit := kept.get(unit.parent)) is not None:
         if len(path) > _DEEPEST:
-            return own
+            return itself
         path = _steps(unit, in_modules=in_modules) + path
     return path
 
@@ -263,13 +264,13 @@ def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool
 def _calls(results: Parts) -> dict[tuple[int | None, int], float]:
     """Shares of the calls of each operator by the layer that makes them; None for calls of no layer with a row."""
     layers = {(unit.gpu, unit.name): unit.id for unit in results.units("layer")}
-    found: Counter[tuple[int | None, int]] = Counter()
+    calls: Counter[tuple[int | None, int]] = Counter()
     everywhere: Counter[int] = Counter()
     for unit in results.units("site"):
         if unit.parent is not None:
-            found[layers.get((unit.gpu, unit.module or OUTSIDE)), unit.parent] += unit.count or 1
+            calls[layers.get((unit.gpu, unit.module or OUTSIDE)), unit.parent] += unit.count or 1
             everywhere[unit.parent] += unit.count or 1
-    return {(layer, op): count / everywhere[op] for (layer, op), count in found.items()}
+    return {(layer, op): count / everywhere[op] for (layer, op), count in calls.items()}
 
 
 def _steps(unit: Part, *, in_modules: bool) -> Path:
@@ -310,12 +311,12 @@ def _row(unit: Part, path: Path, share: float = 1.0) -> TreeNode:
 
 def _of_trace(run: Run) -> list[TreeNode]:
     """Kernels by name under their devices: what a trace without energy says."""
-    found = []
-    for one in by_name(run):
-        device, kernel = PathStep("device", one.device or "device"), PathStep("kernel", one.name)
-        path = (device, kernel, PathStep(_DETAIL, f"{one.count} launches"))
-        found.append(TreeNode(path, time=Estimate(one.total_s, n=one.count, method="trace")))
-    return found
+    nodes = []
+    for launched in by_name(run):
+        device, kernel = PathStep("device", launched.device or "device"), PathStep("kernel", launched.name)
+        path = (device, kernel, PathStep(_DETAIL, f"{launched.count} launches"))
+        nodes.append(TreeNode(path, time=Estimate(launched.total_s, n=launched.count, method="trace")))
+    return nodes
 
 
 def _of_baselines(results: Parts) -> list[TreeNode]:
@@ -326,13 +327,13 @@ def _of_baselines(results: Parts) -> list[TreeNode]:
     if total is None or work is None:
         return []
     path = (PathStep("part", "work"), PathStep(_DETAIL, "active over context idle"))
-    found = [TreeNode(path, context, remarks=context.flags)]
+    nodes = [TreeNode(path, context, remarks=context.flags)]
     if kept is not None:
         part = Estimate(kept - work, method="derived")
-        found.append(TreeNode((PathStep("part", "context kept alive"),), part, remarks=deep.flags))
+        nodes.append(TreeNode((PathStep("part", "context kept alive"),), part, remarks=deep.flags))
     rest = Estimate(total - (work if kept is None else kept), method="derived")
     name = "context idle" if kept is None else "deep idle"
-    return [*found, TreeNode((PathStep("part", name),), rest)]
+    return [*nodes, TreeNode((PathStep("part", name),), rest)]
 
 
 @dataclass(frozen=True)
@@ -361,9 +362,9 @@ def by_name(run: Run) -> list[NamedLaunches]:
     seconds = pc.divide(pc.subtract(spans["end_ns"], spans["start_ns"]).cast("float64"), 1e9)
     keyed = spans.select(["kind", "device", "name"]).append_column("s", seconds).combine_chunks()
     groups = keyed.group_by(["kind", "device", "name"], use_threads=False)
-    names, found = device_labels(run.devices), []
+    names, kernels = device_labels(run.devices), []
     for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
         where = names.get(row["device"], row["device"] or "")
         times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
-        found.append(NamedLaunches(str(row["name"] or "?"), row["kind"], where, *times))
-    return sorted(found, key=lambda traced: -traced.total_s)
+        kernels.append(NamedLaunches(str(row["name"] or "?"), row["kind"], where, *times))
+    return sorted(kernels, key=lambda traced: -traced.total_s)

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.scale import PERCENT, figure, unit_for
 from jouletrace.report.sweep import DONE
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, rendered
@@ -19,6 +18,7 @@ from jouletrace.run.frames import frame
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT
 from jouletrace.run.shown import Shown
+from jouletrace.words.scale import PERCENT, figure, unit_for
 
 OBJECTIVES: Final = {"energy": ("energy", "J"), "edp": ("energy-delay product", "J·s")}
 """Quantities that may be least: name and unit."""
@@ -149,9 +149,11 @@ class Tuning(Shown):
     @property
     def front(self) -> list[int]:
         """Rows than which none takes both less of the objective and less median latency, by latency."""
-        known = [n for n, row in enumerate(self.rows) if row.cost.value is not None and row.latency.value is not None]
+        complete = [
+            n for n, row in enumerate(self.rows) if row.cost.value is not None and row.latency.value is not None
+        ]
         least, front = float("inf"), []
-        for n in sorted(known, key=lambda n: (self.rows[n].latency.value, self.rows[n].cost.value)):
+        for n in sorted(complete, key=lambda n: (self.rows[n].latency.value, self.rows[n].cost.value)):
             cost = self.rows[n].cost.value
             if cost is not None and cost < least:
                 least = cost
@@ -174,62 +176,62 @@ class Tuning(Shown):
         return f"Tuning({self.outcome}, {len(self.rows)} settings, {str(self.folder)!r})"
 
 
-def render(found: Tuning, form: str = "table", *, colour: bool = False) -> str:
+def render(tuning: Tuning, form: str = "table", *, colour: bool = False) -> str:
     """The result in a format; a "table" may have ``colour``.
 
     Raises:
         BadInputError: If there is no such format.
     """
-    return rendered(_document(found), lambda: to_dict(found), form, colour=colour)
+    return rendered(_document(tuning), lambda: to_dict(tuning), form, colour=colour)
 
 
-def to_dict(found: Tuning) -> dict[str, Any]:
+def to_dict(tuning: Tuning) -> dict[str, Any]:
     """The JSON object; shares are fractions, figures the contract's ``E`` objects in SI units."""
-    settings, front = [row.setting for row in found.rows], set(found.front)
+    settings, front = [row.setting for row in tuning.rows], set(tuning.front)
     rows = [
         {
             "setting": row.setting,
             "outcome": row.outcome,
             "reason": row.reason or None,
             "processes": row.processes,
-            "part": _part(found, n) or None,
+            "part": _part(tuning, n) or None,
             "front": n in front,
             "outputs_differ": row.differs,
             **({"read": row.read} if row.read else {}),
             "exceeds": row.exceeds,
-            "runs": [str(place.relative_to(found.folder)) for place in row.places],
+            "runs": [str(path.relative_to(tuning.folder)) for path in row.places],
             **{name: figure.to_dict() for name, figure in row.figures.items()},
             **{f"{name}_p95": value.to_dict() for name, value in row.p95.items()},
         }
-        for n, row in enumerate(found.rows)
+        for n, row in enumerate(tuning.rows)
     ]
-    low, high = found.saving or (None, None)
+    low, high = tuning.saving or (None, None)
     return {
         "schema": 1,
-        "simulated": found.simulated,
-        "workload": found.workload,
-        "per": found.per,
-        "device": found.device,
-        "objective": found.objective,
-        "unit": OBJECTIVES[found.objective][1],
-        "limit": found.limit or None,
-        "outcome": found.outcome,
-        "best": None if found.best is None else settings[found.best],
-        "reference": settings[found.reference],
+        "simulated": tuning.simulated,
+        "workload": tuning.workload,
+        "per": tuning.per,
+        "device": tuning.device,
+        "objective": tuning.objective,
+        "unit": OBJECTIVES[tuning.objective][1],
+        "limit": tuning.limit or None,
+        "outcome": tuning.outcome,
+        "best": None if tuning.best is None else settings[tuning.best],
+        "reference": settings[tuning.reference],
         "saves_at_least": low,
         "saves_at_most": high,
-        "within": found.within,
-        "equal": [settings[n] for n in found.equal],
-        "not_distinguished": [settings[n] for n in found.alike],
-        "undecided": [{"setting": settings[n], "saves": saves} for n, saves in found.undecided],
-        "nearest": None if found.nearest is None else settings[found.nearest],
-        "outputs_not_compared": found.why_not or None,
-        "command": found.command or None,
-        "seconds": found.seconds,
-        "processes": found.processes,
-        "stopped": found.stopped or None,
-        "note": found.note or None,
-        "verdict": _verdict(found),
+        "within": tuning.within,
+        "equal": [settings[n] for n in tuning.equal],
+        "not_distinguished": [settings[n] for n in tuning.alike],
+        "undecided": [{"setting": settings[n], "saves": saves} for n, saves in tuning.undecided],
+        "nearest": None if tuning.nearest is None else settings[tuning.nearest],
+        "outputs_not_compared": tuning.why_not or None,
+        "command": tuning.command or None,
+        "seconds": tuning.seconds,
+        "processes": tuning.processes,
+        "stopped": tuning.stopped or None,
+        "note": tuning.note or None,
+        "verdict": _verdict(tuning),
         "settings": rows,
     }
 
@@ -242,18 +244,18 @@ def from_dict(stated: Mapping[str, Any], folder: Path) -> Tuning:
     """
     rows = [
         SettingRow(
-            one["setting"],
-            one["outcome"],
-            one["reason"] or "",
-            one["processes"],
-            **cast(Any, {name: Estimate.from_dict(one[name]) for name in FIGURES}),
-            exceeds=one["exceeds"],
-            differs=one["outputs_differ"],
-            p95={key[:-4]: Estimate.from_dict(value) for key, value in one.items() if key.endswith("_p95")},
-            read=one.get("read", {}),
-            places=tuple(folder / place for place in one["runs"]),
+            setting["setting"],
+            setting["outcome"],
+            setting["reason"] or "",
+            setting["processes"],
+            **cast(Any, {name: Estimate.from_dict(setting[name]) for name in FIGURES}),
+            exceeds=setting["exceeds"],
+            differs=setting["outputs_differ"],
+            p95={key[:-4]: Estimate.from_dict(value) for key, value in setting.items() if key.endswith("_p95")},
+            read=setting.get("read", {}),
+            places=tuple(folder / path for path in setting["runs"]),
         )
-        for one in stated["settings"]
+        for setting in stated["settings"]
     ]
     number = [row.setting for row in rows].index
     low, high = stated["saves_at_least"], stated["saves_at_most"]
@@ -268,37 +270,37 @@ def from_dict(stated: Mapping[str, Any], folder: Path) -> Tuning:
         saving=None if low is None else (low, high),
         equal=tuple(map(number, stated["equal"])),
         alike=tuple(map(number, stated["not_distinguished"])),
-        undecided=tuple((number(one["setting"]), one["saves"]) for one in stated["undecided"]),
+        undecided=tuple((number(settled["setting"]), settled["saves"]) for settled in stated["undecided"]),
         why_not=stated["outputs_not_compared"] or "",
         folder=folder,
     )
 
 
-def _document(found: Tuning) -> Document:
-    limit = f", {found.limit}" if found.limit else ""
-    title = f"{found.workload}: least {OBJECTIVES[found.objective][0]} of {len(found.rows)} settings{limit}"
-    shown = Document(title, SIMULATED if found.simulated else "")
-    shown.subtitle = [found.device]
-    shown.verdict = _verdict(found)
-    shown.sections = [_table(found)]
+def _document(tuning: Tuning) -> Document:
+    limit = f", {tuning.limit}" if tuning.limit else ""
+    title = f"{tuning.workload}: least {OBJECTIVES[tuning.objective][0]} of {len(tuning.rows)} settings{limit}"
+    shown = Document(title, SIMULATED if tuning.simulated else "")
+    shown.subtitle = [tuning.device]
+    shown.verdict = _verdict(tuning)
+    shown.sections = [_table(tuning)]
     return shown.printable()
 
 
-def _table(found: Tuning) -> Table:
+def _table(tuning: Tuning) -> Table:
     """A row a setting: the least of the objective first, those without figures last."""
-    unit = OBJECTIVES[found.objective][1]
-    names = list(found.rows[0].setting)
-    timed = any(row.p50.value is not None for row in found.rows)
-    compared = any(row.differs is not None for row in found.rows)
-    beside = next((list(row.p95) for row in found.rows if row.p95), [])
-    limited = any(row.over.reason != "no_limit" for row in found.rows)
-    read = list(dict.fromkeys(name for row in found.rows for name in row.read))
+    unit = OBJECTIVES[tuning.objective][1]
+    names = list(tuning.rows[0].setting)
+    timed = any(row.p50.value is not None for row in tuning.rows)
+    compared = any(row.differs is not None for row in tuning.rows)
+    beside = next((list(row.p95) for row in tuning.rows if row.p95), [])
+    limited = any(row.over.reason != "no_limit" for row in tuning.rows)
+    read = list(dict.fromkeys(name for row in tuning.rows for name in row.read))
     table = Table(
         "",
         [
-            *(Column(name, numeric=_is_number(found, name)) for name in names),
+            *(Column(name, numeric=_is_number(tuning, name)) for name in names),
             *(Column(name, numeric=True, wide=1) for name in read),
-            Column(found.per, unit=unit, ends=True, key="cost"),
+            Column(tuning.per, unit=unit, ends=True, key="cost"),
             Column("time", unit="s", ends=True, key="time", wide=1),
             *([Column(name, unit="s", ends=True, brief=True) for name in ("p50", "p99")] if timed else []),
             *(Column(f"{name.upper()} p95", unit="s", ends=True, brief=True) for name in beside),
@@ -308,7 +310,9 @@ def _table(found: Tuning) -> Table:
             Column("result"),
         ],
     )
-    rows = sorted(enumerate(found.rows), key=lambda one: (one[1].cost.value is None, one[1].cost.value or 0.0))
+    rows = sorted(
+        enumerate(tuning.rows), key=lambda numbered: (numbered[1].cost.value is None, numbered[1].cost.value or 0.0)
+    )
     for n, row in rows:
         setting = ["default" if row.setting[name] is None else str(row.setting[name]) for name in names]
         table.rows.append(
@@ -322,25 +326,25 @@ def _table(found: Tuning) -> Table:
                 *((row.over,) if limited else ()),
                 *((row.differs,) if compared else ()),
                 row.processes or None,
-                _part(found, n),
+                _part(tuning, n),
             ]
         )
-    table.notes = [f"{row.words}: {row.reason}" for row in found.rows if row.outcome != DONE]
+    table.notes = [f"{row.words}: {row.reason}" for row in tuning.rows if row.outcome != DONE]
     return table
 
 
-def _part(found: Tuning, n: int) -> str:
+def _part(tuning: Tuning, n: int) -> str:
     """The words for a setting in the result: "chosen", "reference", "over the limit", ..."""
-    row, parts = found.rows[n], []
-    if n == found.best:
+    row, parts = tuning.rows[n], []
+    if n == tuning.best:
         parts.append("chosen")
-    if n == found.reference:
+    if n == tuning.reference:
         parts.append("reference")
-    if n in found.equal:
+    if n in tuning.equal:
         parts.append("equal within 2 %")
-    elif n in found.alike:
+    elif n in tuning.alike:
         parts.append("not distinguished")
-    if n in dict(found.undecided):
+    if n in dict(tuning.undecided):
         parts.append("limit undecided")
     elif row.exceeds:
         parts.append("over the limit")
@@ -348,65 +352,67 @@ def _part(found: Tuning, n: int) -> str:
         parts.append(row.outcome.replace("_", " "))
     elif not row.processes:
         parts.append("not measured")
-    if n in found.front:
+    if n in tuning.front:
         parts.append("on the front")
     return ", ".join(parts)
 
 
-def _verdict(found: Tuning) -> list[str]:
+def _verdict(tuning: Tuning) -> list[str]:
     """The result in lines that stand alone."""
-    rows = found.rows
-    lines = _outcome(found)
-    if found.equal:
-        lines.append(f"equal within 2 %: {_listed(found, found.equal)}")
-    if alike := [n for n in found.alike if n not in found.equal]:
-        lines.append(f"not distinguished: {_listed(found, alike)}")
-    for n, saves in found.undecided:
+    rows = tuning.rows
+    lines = _outcome(tuning)
+    if tuning.equal:
+        lines.append(f"equal within 2 %: {_listed(tuning, tuning.equal)}")
+    if alike := [n for n in tuning.alike if n not in tuning.equal]:
+        lines.append(f"not distinguished: {_listed(tuning, alike)}")
+    for n, saves in tuning.undecided:
         saved = "" if saves is None else f", which would save {_percent(saves)}"
-        lines.append(f"undecided whether {rows[n].words} meets {found.limit}{saved}")
-    if found.best is not None and found.best != found.reference and rows[found.best].differs is not None:
-        differs = rows[found.best].differs or 0.0
+        lines.append(f"undecided whether {rows[n].words} meets {tuning.limit}{saved}")
+    if tuning.best is not None and tuning.best != tuning.reference and rows[tuning.best].differs is not None:
+        differs = rows[tuning.best].differs or 0.0
         lines.append(f"its outputs differ from the reference's by up to {_percent(differs)} of their largest")
-    if found.why_not:
-        lines.append(f"outputs weren't all compared: {found.why_not}")
-    if found.note:
-        lines.append(found.note)
-    if found.stopped:
+    if tuning.why_not:
+        lines.append(f"outputs weren't all compared: {tuning.why_not}")
+    if tuning.note:
+        lines.append(tuning.note)
+    if tuning.stopped:
         left = [n for n, row in enumerate(rows) if row.outcome == DONE and not row.processes]
-        missing = f"; not measured: {_listed(found, left)}" if left else ""
-        lines.append(f"not finished: {found.stopped}{missing}; the same command with -o {quoted(found.folder)} goes on")
-    if found.command:
-        lines.append(f"apply it: {found.command}")
+        missing = f"; not measured: {_listed(tuning, left)}" if left else ""
+        lines.append(
+            f"not finished: {tuning.stopped}{missing}; the same command with -o {quoted(tuning.folder)} goes on"
+        )
+    if tuning.command:
+        lines.append(f"apply it: {tuning.command}")
     return lines
 
 
-def _outcome(found: Tuning) -> list[str]:
+def _outcome(tuning: Tuning) -> list[str]:
     """The choice and its saving in words, or why there is none."""
-    rows, reference = found.rows, found.rows[found.reference]
-    took = f"{found.processes} process{'es' * (found.processes != 1)}, {found.seconds:.0f} s"
-    if found.best is None and found.nearest is not None:
-        nearest = rows[found.nearest]
-        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its {found.timed}s over it"
-        return [f"none of {len(rows)} settings meets {found.limit}; nearest: {nearest.words}{over} ({took})"]
-    if found.best is None:
-        return [f"undecided: no setting surely meets {found.limit or 'the limit'} ({took})"]
-    best = rows[found.best]
-    if found.best == found.reference:
-        seen = any(row.processes for n, row in enumerate(rows) if n != found.best)
+    rows, reference = tuning.rows, tuning.rows[tuning.reference]
+    took = f"{tuning.processes} process{'es' * (tuning.processes != 1)}, {tuning.seconds:.0f} s"
+    if tuning.best is None and tuning.nearest is not None:
+        nearest = rows[tuning.nearest]
+        over = "" if nearest.over.value is None else f", {_percent(nearest.over.value)} of its {tuning.timed}s over it"
+        return [f"none of {len(rows)} settings meets {tuning.limit}; nearest: {nearest.words}{over} ({took})"]
+    if tuning.best is None:
+        return [f"undecided: no setting surely meets {tuning.limit or 'the limit'} ({took})"]
+    best = rows[tuning.best]
+    if tuning.best == tuning.reference:
+        seen = any(row.processes for n, row in enumerate(rows) if n != tuning.best)
         why = "nothing that was tried surely costs less" if seen else "nothing else was measured"
-        first = f"keep {best.words}: {_figures(found, best)}: {why}"
+        first = f"keep {best.words}: {_figures(tuning, best)}: {why}"
     else:
-        saves = "the reference failed" if found.saving is None else _saves(found.saving)
-        first = f"{best.words}: {_figures(found, best)}: {saves} against {reference.words}"
-    if found.outcome == "undecided":
+        saves = "the reference failed" if tuning.saving is None else _saves(tuning.saving)
+        first = f"{best.words}: {_figures(tuning, best)}: {saves} against {reference.words}"
+    if tuning.outcome == "undecided":
         first = f"undecided: {first}"
-    if found.within is None or found.within > _UNBOUNDED:
+    if tuning.within is None or tuning.within > _UNBOUNDED:
         return [first, "how near it is to the least isn't known yet"]
     tried = sum(row.processes > 0 for row in rows)
     ran = sum(row.outcome == DONE for row in rows)
-    among = f"those of {ran} settings that meet {found.limit}" if found.limit else f"{ran} settings"
+    among = f"those of {ran} settings that meet {tuning.limit}" if tuning.limit else f"{ran} settings"
     among += f", beside {len(rows) - ran} that failed" if ran < len(rows) else ""
-    least = "the least" if found.within < _NOTHING else f"within {_percent(found.within)} of the least"
+    least = "the least" if tuning.within < _NOTHING else f"within {_percent(tuning.within)} of the least"
     within = f"{least} of {among} (95 %, this GPU, now; {tried} measured in {took})"
     return [first, within]
 
@@ -415,9 +421,9 @@ _UNBOUNDED = 0.5
 """Share above which nothing is known of how near the choice is to the least."""
 
 
-def _figures(found: Tuning, row: SettingRow) -> str:
-    unit = OBJECTIVES[found.objective][1]
-    said = [f"{figure(row.cost, unit)} {found.per}"]
+def _figures(tuning: Tuning, row: SettingRow) -> str:
+    unit = OBJECTIVES[tuning.objective][1]
+    said = [f"{figure(row.cost, unit)} {tuning.per}"]
     said += [f"p99 {figure(row.p99, 's')}"] if row.p99.value is not None else []
     return ", ".join(said)
 
@@ -439,13 +445,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{3 if share >= 0.995 else 2}g} %"
 
 
-def _listed(found: Tuning, numbers: Sequence[int], most: int = 4) -> str:
-    named = "; ".join(found.rows[n].words for n in list(numbers)[:most])
+def _listed(tuning: Tuning, numbers: Sequence[int], most: int = 4) -> str:
+    named = "; ".join(tuning.rows[n].words for n in list(numbers)[:most])
     return named + (f"; {len(numbers) - most} more" if len(numbers) > most else "")
 
 
-def _is_number(found: Tuning, name: str) -> bool:
-    return all(isinstance(row.setting[name], int | None) for row in found.rows)
+def _is_number(text: Tuning, name: str) -> bool:
+    return all(isinstance(row.setting[name], int | None) for row in text.rows)
 
 
 def _said(name: str, value: object) -> str:
@@ -456,7 +462,7 @@ def _said(name: str, value: object) -> str:
     return str(value) if name in ("mode", "dtype", "backend") else f"{name.replace('_', ' ')} {value}{unit}"
 
 
-def write_page(found: Tuning, path: Path) -> None:
+def write_page(tuning: Tuning, path: Path) -> None:
     """Write the verdict, the table and the front as one HTML file; an existing page is replaced.
 
     Raises:
@@ -467,32 +473,32 @@ def write_page(found: Tuning, path: Path) -> None:
     from jouletrace.run.places import file_mode
 
     def page() -> str:
-        shown, front = _document(found), front_plot(found)
+        shown, front = _document(tuning), front_plot(tuning)
         plots: dict[str, Any] = {"front": front} if front else {}
         return assets.page(
             "tune.html.j2",
             [plots],
             document=shown,
             simulated=shown.simulated,
-            table=replace(_table(found).shown(), id="settings"),
+            table=replace(_table(tuning).shown(), id="settings"),
             chart=front is not None,
-            data=assets.embedded({"plots": plots, "timeline": None, "simulated": found.simulated}),
+            data=assets.embedded({"plots": plots, "timeline": None, "simulated": tuning.simulated}),
         )
 
     write_page(path, page, file_mode())
 
 
-def front_plot(found: Tuning) -> Spec | None:
+def front_plot(tuning: Tuning) -> Spec | None:
     """Cost against median latency of each setting, with intervals, and the front as a line; None of fewer than two."""
-    known = [n for n, row in enumerate(found.rows) if row.cost.value is not None and row.latency.value is not None]
-    if len(known) < 2:
+    complete = [n for n, row in enumerate(tuning.rows) if row.cost.value is not None and row.latency.value is not None]
+    if len(complete) < 2:
         return None
-    unit = OBJECTIVES[found.objective][1]
-    cost_unit = unit_for([found.rows[n].cost.value for n in known], unit)
-    time_unit = unit_for([found.rows[n].latency.value for n in known], "s")
+    unit = OBJECTIVES[tuning.objective][1]
+    cost_unit = unit_for([tuning.rows[n].cost.value for n in complete], unit)
+    time_unit = unit_for([tuning.rows[n].latency.value for n in complete], "s")
 
     def points(numbers: Sequence[int]) -> dict[str, Any]:
-        rows = [found.rows[n] for n in numbers]
+        rows = [tuning.rows[n] for n in numbers]
         halves = [row.cost.half_width or 0.0 for row in rows]
         return {
             "x": short([(row.latency.value or 0.0) / time_unit.factor for row in rows]),
@@ -502,10 +508,10 @@ def front_plot(found: Tuning) -> Spec | None:
             "hovertemplate": f"%{{text}}<br>%{{x}} {time_unit.name}<br>%{{y}} {cost_unit.name}<extra></extra>",
         }
 
-    marked = [n for n in (found.best, found.reference) if n in known]
+    marked = [n for n in (tuning.best, tuning.reference) if n in complete]
     traces = [
-        {"type": "scatter", "mode": "markers", "marker": {"color": PALETTE[6]}, **points(known)},
-        {"type": "scatter", "mode": "lines+markers", "marker": {"color": PALETTE[0]}, **points(found.front)},
+        {"type": "scatter", "mode": "markers", "marker": {"color": PALETTE[6]}, **points(complete)},
+        {"type": "scatter", "mode": "lines+markers", "marker": {"color": PALETTE[0]}, **points(tuning.front)},
         {
             "type": "scatter",
             "mode": "markers+text",
@@ -514,11 +520,11 @@ def front_plot(found: Tuning) -> Spec | None:
             **points(marked),
         },
     ]
-    timed = any(row.p50.value is not None for row in found.rows)
-    latency = f"median latency of {with_article(found.timed)}" if timed else "time"
+    timed = any(row.p50.value is not None for row in tuning.rows)
+    latency = f"median latency of {with_article(tuning.timed)}" if timed else "time"
     layout = {
         "xaxis": {"title": {"text": f"{latency}, {time_unit.name}"}, "type": "log"},
-        "yaxis": {"title": {"text": f"{found.per}, {cost_unit.name}"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"{tuning.per}, {cost_unit.name}"}, "rangemode": "tozero"},
         "showlegend": False,
     }
     return {"title": "Front", "data": traces, "layout": layout}

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import program, reasons
+from jouletrace.report import program
 from jouletrace.report.columns import rate
 from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
 from jouletrace.report.kinds import worded
-from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
 from jouletrace.run.forms import LENT, BestRates, Calibration
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
 from jouletrace.wing import lacking
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, figure, number, quantity, unit_for
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
@@ -32,14 +33,14 @@ _PAIR = 2
 """Devices whose times are both stated."""
 
 
-def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
+def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     """The energy, power and time of a Run, and what shaped them."""
     if (kind := worded(run, results)) is not None:
-        return kind.verdict(run, results, known, _absolute(run, results, known))
+        return kind.verdict(run, results, run_facts, _absolute(run, results, run_facts))
     if wing := lacking(run.workload, LENT):
-        return [f"needs the wing {wing}, which is missing: figures are as stored, without verdict and price"]
+        return [f"needs the wing {wing}, which is missing: its figures are as stored (-v), without verdict and price"]
     if run.kind in ("program", "measure"):
-        return program.verdict(run, results, known)
+        return program.verdict(run, results, run_facts)
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         lines += [f"best rates: {', '.join(map(rate, best))}" for best in map(_best, run.calibration.values()) if best]
@@ -47,35 +48,35 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     stated = results.whole.figures.keys() & {"energy_total_j", "latency_s"}
     if stated and not (run.kind == "record" and results.units("device")):
-        return _iterations(run, results, known)
-    return _watched(run, results, known)
+        return _iterations(run, results, run_facts)
+    return _watched(run, results, run_facts)
 
 
 def _best(calibration: Calibration) -> list[Estimate]:
     """The best rates of a GPU, by number format, then of copies."""
     rates = calibration.get("rates", BestRates())
-    found = [Estimate(one, method=name) for name, one in rates.get("flops_per_s", {}).items()]
-    return found + ([Estimate(rates["bytes_per_s"], method="copy")] if "bytes_per_s" in rates else [])
+    best = [Estimate(rate, method=name) for name, rate in rates.get("flops_per_s", {}).items()]
+    return best + ([Estimate(rates["bytes_per_s"], method="copy")] if "bytes_per_s" in rates else [])
 
 
-def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
+def gain_line(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     """The measurand of an energy's ±, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
     In a comparison of two sides on one GPU the gain cancels.
     """
-    figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
-    energies = [found for name, found in figures if name.startswith("energy") and found.half_width]
-    of = {results.measurand(found) for found in energies}
+    figures = (item for part in (results.whole, *results.all()) for item in part.figures.items())
+    energies = [estimate for name, estimate in figures if name.startswith("energy") and estimate.half_width]
+    of = {results.measurand(estimate) for estimate in energies}
     if not of or run.kind in ("ab", "calibrate"):
         return []
-    first = headline(run, results, known)
+    first = headline(run, results, run_facts)
     if first is not None and first.beside:
-        shown = run.kind != "measure" and any(one.method != "counter" for one in energies)  # with a budget
+        shown = run.kind != "measure" and any(energy.method != "counter" for energy in energies)  # with a budget
         beyond = f"absolute: with the sensor's gain and offset{' (show --budget)' if shown else ''}"
     elif run.simulated:
         return []
-    elif known.gain:
-        beyond = f"the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it"
+    elif run_facts.gain:
+        beyond = f"the sensor's gain, ±{NBSP}{100 * run_facts.gain:g}{NBSP}%, is not in it"
     else:
         beyond = "the sensor's gain is not known, and not in it"
     return [f"± is of {_measurand(of)}; {beyond}"]
@@ -87,9 +88,9 @@ def _measurand(of: set[str]) -> str:
     return "this workload on this GPU" if WORKLOAD in of else "this run"
 
 
-def _absolute(run: Run, results: Parts, known: Facts) -> str:
+def _absolute(run: Run, results: Parts, run_facts: Facts) -> str:
     """The absolute uncertainty behind the figure that is stated first: " (± 5.7 % absolute)"; "" without one."""
-    first = headline(run, results, known)
+    first = headline(run, results, run_facts)
     return "" if first is None else first.behind
 
 
@@ -98,7 +99,7 @@ def _timed(time: Estimate) -> str:
     return quantity(time.value, "s") if time.half_width is None else figure(time, "s")
 
 
-def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
+def _iterations(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     """The cost of an iteration: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.time
@@ -106,25 +107,25 @@ def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
-        return [_inference(run, results, known, inference), *_watched(run, results, known)]
+        return [_inference(run, results, run_facts, inference), *_watched(run, results, run_facts)]
     if whole and energy.method.startswith(STATED):
-        return [_stated_by_tool(results, energy), *_watched(run, results, known)]
+        return [_stated_by_tool(results, energy), *_watched(run, results, run_facts)]
     if energy.value is None:
         claimed = run.kind != "import" or "energy_total_j" in results.whole.figures
         why = f"; {reasons.no_energy(energy.reason)}" if energy.reason and claimed else ""
         each = "" if whole else " per iteration"
         stated = _stated_beside(results) if whole else ""
-        return [f"{_timed(time)}{each}{stated}{why}"] if time.value is not None else _watched(run, results, known)
+        return [f"{_timed(time)}{each}{stated}{why}"] if time.value is not None else _watched(run, results, run_facts)
     if whole:
-        joules = f"{figure(energy, 'J')}{_behind(run, results, known, energy)}"
+        joules = f"{figure(energy, 'J')}{_behind(run, results, run_facts, energy)}"
         return [f"{joules} in {_timed(time)}, {figure(power, 'W')} on average"]
-    host = _of_host(results, known, time)
+    host = _of_host(results, run_facts, time)
     beside = [figure(power, "W")] if power.value is not None else []
     beside += [] if host else [_timed(time)]
-    absolute = _absolute(run, results, known)
+    absolute = _absolute(run, results, run_facts)
     joules = f"{host}{figure(energy, 'J')} per iteration{' here' if host else ''}{absolute}"
     lines = [f"{joules}: {', '.join([*_of_each(run, results), *beside])}"]
-    return [*lines, *_shares(run, results, known, energy)]
+    return [*lines, *_shares(run, results, run_facts, energy)]
 
 
 def _stated_by_tool(results: Parts, energy: Estimate) -> str:
@@ -141,16 +142,16 @@ def _stated_beside(results: Parts) -> str:
     rate, most = results.get("queries_per_s").value, results.get("latency_p99_s")
     said = [f"p99 {_timed(most)}"] if most.value is not None else []
     said += [] if rate is None else [f"{quantity(rate, '1')} queries/s"]
-    return "".join(f", {one}" for one in said)
+    return "".join(f", {text}" for text in said)
 
 
-def _of_host(results: Parts, known: Facts, time: Estimate) -> str:
+def _of_host(results: Parts, run_facts: Facts, time: Estimate) -> str:
     """Work and what the host's time adds, before the energy that they sum up to; "" where the host doesn't limit."""
     work, idle = results.get("energy_work_j"), results.get("power_idle_at_work_w")
-    if known.host_s is None or time.value is None:
+    if run_facts.host_s is None or time.value is None:
         return ""
     scale = unit_for([time.value], "s")
-    ends = f"{NBSP}to{NBSP}".join(number(one / scale.factor, 2) for one in known.host_s)
+    ends = f"{NBSP}to{NBSP}".join(number(end / scale.factor, 2) for end in run_facts.host_s)
     host = f"{figure(idle, 'W')} × {quantity(time.value, 's')} of this host ({ends})"
     return f"{figure(work, 'J')} of work + {host} = "
 
@@ -164,7 +165,7 @@ def _of_each(run: Run, results: Parts) -> list[str]:
     return [f"{figure(results.get('energy_total_j').scaled(1 / items), 'J')} per sample"] if items > 1 else []
 
 
-def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
+def _shares(run: Run, results: Parts, run_facts: Facts, energy: Estimate) -> list[str]:
     """How much of the energy is active, and what of it is context idle; whether the power cap held it."""
     active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w")
     parts = []
@@ -172,8 +173,8 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
         share = round(100 * active / energy.value)
         drawn = f"{100 - share}{NBSP}% is context idle ({figure(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
-    held = [one["throttle_reasons"] or {} for one in known.conditions_of.values()]
-    capped = min((one.get("sw_power_cap", 0.0) for one in held), default=0.0)
+    held = [conditions["throttle_reasons"] or {} for conditions in run_facts.conditions_of.values()]
+    capped = min((throttled.get("sw_power_cap", 0.0) for throttled in held), default=0.0)
     if capped >= _CAPPED:
         limit = run.devices[0].power_limit_w
         watts = "" if limit is None else f" ({limit:g}{NBSP}W)"
@@ -182,31 +183,31 @@ def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[st
     return ["; ".join(parts)] if parts else []
 
 
-def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
+def _watched(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     """The consumption of devices over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
     if not units:
         return _of_timeline(run, results)
     energies = [unit.get("energy_total_j") for unit in units]
-    there = [one for one in energies if one.value is not None]
-    times = [one for unit in units if (one := unit.get("time_s").value) is not None]
+    there = [estimate for estimate in energies if estimate.value is not None]
+    times = [time for unit in units if (time := unit.get("time_s").value) is not None]
     if not there:
         watched = [quantity(max(times), "s")] if times else []
-        return ["; ".join([*watched, reasons.no_energy(*(one.reason for one in energies))])]
-    unequal = known.of_devices["time_s"].reason == "times_differ"
+        return ["; ".join([*watched, reasons.no_energy(*(estimate.reason for estimate in energies))])]
+    unequal = run_facts.of_devices["time_s"].reason == "times_differ"
     longest, shortest = (quantity(edge(times, default=0.0), "s") for edge in (max, min))
     lasted = f"{shortest}{NBSP}to{NBSP}{longest}" if unequal and shortest != longest else longest
     if unequal and len(times) == len(units) == _PAIR:
-        lasted = " and ".join(quantity(one, "s") for one in times)
-    power = known.of_known["power_w"]
+        lasted = " and ".join(quantity(time, "s") for time in times)
+    power = run_facts.of_known["power_w"]
     together = " together" if len(there) > 1 and power.reason != "times_differ" else ""
     of = "" if len(units) == 1 else f", {counted_devices(results)}{together}"
     parts = [str(part) for device in run.devices if (part := device.details.get("power_of")) is not None]
     of += f", of {', '.join(dict.fromkeys(parts))} alone" if parts else ""
     of += f" on {len(parts)} of them" if 0 < len(parts) < len(units) else ""
-    of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
+    of += ", by the energy counter" if any("counter_alone" in estimate.flags for estimate in energies) else ""
     of += (", each over its own time" if together else " at different times") if unequal else ""
-    joules = f"{figure(known.together, 'J')}{_behind(run, results, known, known.together)}"
+    joules = f"{figure(run_facts.together, 'J')}{_behind(run, results, run_facts, run_facts.together)}"
     drawn = f", {figure(power, 'W')} on average" if power.value is not None else ""
     lines = [f"{joules} in {lasted}{drawn}{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
@@ -217,7 +218,7 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
     if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
-        lines.insert(0, _inference(run, results, known, inference))
+        lines.insert(0, _inference(run, results, run_facts, inference))
     elif inference.value is None and "latency_s" in run.settings:
         lines.append(f"no energy per inference: {reasons.reason(inference.reason)}")
     return lines
@@ -241,17 +242,17 @@ def _of_timeline(run: Run, results: Parts) -> list[str]:
     return [f"counters of {launches} launches of {those}; export --format csv has all {counted} of a launch"]
 
 
-def _inference(run: Run, results: Parts, known: Facts, inference: Estimate) -> str:
+def _inference(run: Run, results: Parts, run_facts: Facts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
     levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{figure(level, 'W')} above idle in " for level in levels if level.value is not None)
-    absolute = _absolute(run, results, known)
-    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_timed(known.inference_s)}"
+    absolute = _absolute(run, results, run_facts)
+    return f"{figure(inference, 'J')} per inference{absolute}: {above}{_timed(run_facts.inference_s)}"
 
 
-def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
+def _behind(run: Run, results: Parts, run_facts: Facts, energy: Estimate) -> str:
     """A remark on an energy, in parentheses: in kWh where it is worth paying for; the absolute uncertainty."""
-    first = headline(run, results, known)
+    first = headline(run, results, run_facts)
     said = [kwh(energy.value)] if (energy.value or 0.0) >= LEAST_KWH * J_PER_KWH else []
     said += [first.beside] if first is not None and first.figure == energy and first.beside else []
     return f" ({', '.join(said)})" if said else ""
@@ -260,13 +261,15 @@ def _behind(run: Run, results: Parts, known: Facts, energy: Estimate) -> str:
 def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     """Idle and working power of a device, where there were two levels; whether it was used, where that is known."""
     idle, working = unit.get("power_idle_w"), unit.get("power_working_w")
-    own = [device for device in run.devices if device.id == unit.module]
-    used = own[0].details.get("processes") if own else None
+    devices = [device for device in run.devices if device.id == unit.module]
+    used = devices[0].details.get("processes") if devices else None
     context = "" if used is None else f"{'a' if used else 'no'} CUDA context at start and end"
     if idle.value is None or working.value is None:
         return [context] if context else []
     said = f"{figure(idle, 'W')} idle{f' ({context})' if context else ''}, {figure(working, 'W')} at work"
-    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit.module]
+    twice = [
+        warning.message for warning in run.warnings if warning.code == "idle_levels" and warning.where == unit.module
+    ]
     return [said, *twice]
 
 
@@ -274,9 +277,9 @@ def _without_levels(units: list[Part]) -> list[str]:
     """Why devices have no idle and working level."""
     why: dict[str, list[str]] = {}
     for unit in units:
-        found = unit.get("power_idle_w")
-        if found.value is None:
-            why.setdefault(reasons.reason(found.reason), []).append(str(unit.name))
+        level = unit.get("power_idle_w")
+        if level.value is None:
+            why.setdefault(reasons.reason(level.reason), []).append(str(unit.name))
     lines = []
     for reason, names in why.items():
         whose = f" of {', '.join(names)}" if len(names) < len(units) else ""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from jouletrace.analysis.waveform import Waveform, waveform_of
 from jouletrace.report import facts
 from jouletrace.report.charts import PALETTE
-from jouletrace.report.document import printable
-from jouletrace.report.scale import figure, quantity
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import elided, short_name
 from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.words.scale import figure, quantity
+from jouletrace.words.text import printable
 
 COLOURS = (*PALETTE[:-1], "#8c5fd6", "#a6761d")
 """Of the operators that take most time; the others share ``PALETTE``'s grey. Charts elsewhere go round six."""
@@ -54,25 +54,28 @@ def picture(run: Run, *, width: int = 800, name: str = "waveform", titled: bool 
         name: Of the parts that are referred to; differs between pictures of one page.
         titled: Whether a title stands above it.
     """
-    found = waveform_of(run)
-    if found is None:
+    waveform = waveform_of(run)
+    if waveform is None:
         return None
-    bins = f"means over {np.diff(found.edges_ns)[0] / 1e6:.2g} ms with 95 % intervals"
-    length, every = quantity(int(found.edges_ns[-1] - found.edges_ns[0]) / 1e9, "s"), bool(found.known.all())
+    bins = f"means over {np.diff(waveform.edges_ns)[0] / 1e6:.2g} ms with 95 % intervals"
+    length, every = (
+        quantity(int(waveform.edges_ns[-1] - waveform.edges_ns[0]) / 1e9, "s"),
+        bool(waveform.has_power.all()),
+    )
     said = f"One iteration of {length} as traced: {bins}"
-    said += f", {quantity(found.energy_j, 'J')} in all" if every else ", empty where power isn't known"
-    return _Picture(run, found, width, name).drawn(f"Power inside an iteration: {bins}" if titled else ""), said
+    said += f", {quantity(waveform.energy_j, 'J')} in all" if every else ", empty where power isn't known"
+    return _Picture(run, waveform, width, name).drawn(f"Power inside an iteration: {bins}" if titled else ""), said
 
 
 class _Picture:
     """A picture in the making; y grows downwards, in pixels. Classes let a page set colours of its own."""
 
-    def __init__(self, run: Run, found: Waveform, width: int, name: str) -> None:
-        self._run, self._found, self._width, self._name = run, found, width, name
+    def __init__(self, run: Run, waveform: Waveform, width: int, name: str) -> None:
+        self._run, self._waveform, self._width, self._name = run, waveform, width, name
         self._parts: list[str] = []
-        self._start, self._length = int(found.edges_ns[0]), int(found.edges_ns[-1] - found.edges_ns[0])
+        self._start, self._length = int(waveform.edges_ns[0]), int(waveform.edges_ns[-1] - waveform.edges_ns[0])
         self._results = Parts(run)
-        self._operators, self._of_unit = _operators(self._results, found)
+        self._operators, self._of_unit = _operators(self._results, waveform)
 
     def drawn(self, title: str) -> str:
         """The whole SVG."""
@@ -105,15 +108,15 @@ class _Picture:
 
     def _power(self, y: float, *, tinted: bool) -> None:
         """Line and band over the area of each kernel in its operator's colour."""
-        found, known = self._found, self._found.known
-        ticks = _ticks(max(1.1 * float(found.power_w[known].max(initial=0.0)), 1.0), 6)
+        waveform, has_power = self._waveform, self._waveform.has_power
+        ticks = _ticks(max(1.1 * float(waveform.power_w[has_power].max(initial=0.0)), 1.0), 6)
         top = float(ticks[-1] + ticks[1])  # a band that is wider still ends at the edge
         for watts in [*ticks.tolist(), top]:
             at = y + _HIGH * (1 - watts / top)
             self._rule(_LEFT, at, self._width - _RIGHT, at)
             words = f"{watts:g}{' W' if watts == top else ''}"
             self._text(_LEFT - 6, at + 4, words, "soft", 'text-anchor="end"')
-        x, there = self._x(found.edges_ns - self._start), np.flatnonzero(known)
+        x, there = self._x(waveform.edges_ns - self._start), np.flatnonzero(has_power)
 
         def up(watts: Floats) -> Floats:
             return y + _HIGH * (1 - np.clip(watts / top, 0, 1))
@@ -121,7 +124,9 @@ class _Picture:
         line = band = area = ""
         for piece in np.split(there, np.flatnonzero(np.diff(there) > 1) + 1) if len(there) else []:
             at = x[piece[0] : piece[-1] + 2]
-            middle, low, high = (_steps(at, up(of[piece])) for of in (found.power_w, found.low_w, found.high_w))
+            middle, low, high = (
+                _steps(at, up(of[piece])) for of in (waveform.power_w, waveform.low_w, waveform.high_w)
+            )
             line, band = line + _path(middle), band + _path([*high, *reversed(low)])
             area += _path([(at[0], y + _HIGH), *middle, (at[-1], y + _HIGH)])
         if tinted:
@@ -137,7 +142,7 @@ class _Picture:
 
     def _boxes(self) -> tuple[str, int]:
         """A box for each kernel that can be seen, those that overlap below each other; and how many rows they take."""
-        kernels = self._found.kernels
+        kernels = self._waveform.kernels
         start, end = (kernels[edge].to_numpy() - self._start for edge in ("start_ns", "end_ns"))
         left, right = self._x(start), self._x(end)
         parts, rows = list[str](), 1
@@ -192,28 +197,28 @@ class _Picture:
         self._parts.append(f'<path class="line" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{_LINE}"/>')
 
 
-def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
+def _operators(results: Parts, waveform: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
     """The entries of the legend, those that take most time first; and which one each kernel's unit belongs to.
 
     Calls of an operator on the same shapes share their kinds of kernels, so they are one.
     """
     units = {unit.id: unit for unit in results.all()}
-    took = found.kernels["end_ns"].to_numpy() - found.kernels["start_ns"].to_numpy()
+    took = waveform.kernels["end_ns"].to_numpy() - waveform.kernels["start_ns"].to_numpy()
     groups: dict[tuple[Any, ...], dict[int, float]] = {}
-    for unit, ns in zip(found.kernels["unit"].to_pylist(), took.tolist(), strict=True):
+    for unit, ns in zip(waveform.kernels["unit"].to_pylist(), took.tolist(), strict=True):
         row = units.get(unit)
         key = (row.op, row.shapes) if row and row.op else (unit,)
         seconds = groups.setdefault(key, {})
         seconds[unit] = seconds.get(unit, 0.0) + ns / 1e9
     ranked = sorted(groups.values(), key=lambda group: -sum(group.values()))
     energies = [_energy(units, group) for group in ranked]
-    timed = all(one.value is None for one in energies)  # one quantity for all, so that they can be compared
+    timed = all(energy.value is None for energy in energies)  # one quantity for all, so that they can be compared
 
     def cost(which: slice) -> str:
         if timed:
             return quantity(sum(sum(group.values()) for group in ranked[which]), "s")
-        known = [one for one in energies[which] if one.value is not None]
-        return figure(known[0] if len(known) == 1 else _added(known), "J") if known else "not resolved"
+        stated = [energy for energy in energies[which] if energy.value is not None]
+        return figure(stated[0] if len(stated) == 1 else _added(stated), "J") if stated else "not resolved"
 
     colours, first = [*COLOURS, *[PALETTE[-1]] * len(ranked)], len(COLOURS)
     made = [
@@ -228,7 +233,7 @@ def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[i
 
 def _energy(units: dict[int, Part], group: dict[int, float]) -> Estimate:
     """Energy in an iteration of operators with one power, whose errors go together."""
-    owners = dict.fromkeys(_owner(units.get(one), one) for one in group)
+    owners = dict.fromkeys(_owner(units.get(unit), unit) for unit in group)
     parts = [units[owner].get("energy_total_j") if owner in units else ABSENT for owner in owners]
     return (
         ABSENT if any(part.value is None or part.low is None or part.high is None for part in parts) else _added(parts)
@@ -237,7 +242,7 @@ def _energy(units: dict[int, Part], group: dict[int, float]) -> Estimate:
 
 def _added(energies: Sequence[Estimate]) -> Estimate:
     """The sum of energies whose errors go together, each end for itself."""
-    return Estimate(*(sum(getattr(one, edge) for one in energies) for edge in ("value", "low", "high")))
+    return Estimate(*(sum(getattr(energy, edge) for energy in energies) for edge in ("value", "low", "high")))
 
 
 def _owner(row: Part | None, kernel: int) -> int:

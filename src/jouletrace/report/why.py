@@ -8,13 +8,13 @@ from typing import Any
 
 from jouletrace.comparing.causes import COUNT, ON_BOTH, POWER, REST, TIME, WAITING, WHOLE, Cause, Why
 from jouletrace.comparing.matching import FUSED, GONE, IDLE, NEW, REPLACED
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, PERCENT, PrintedUnit, cell, decimals, fixed, number, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
 from jouletrace.run.recording_names import IN_NO_PART
 from jouletrace.run.roles import OTHER
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, PERCENT, PrintedUnit, cell, decimals, fixed, number, unit_for
 
 _WAYS = {
     COUNT: ("more often", "less often"),
@@ -59,9 +59,12 @@ def lines(why: Why) -> list[str]:
     if not why.first:
         return []
     unit, whole = unit_of(why), why.whole.value or 0.0
-    places = decimals(max(abs(one) for one in (whole, *(cause.value for cause in why.first))) / unit.factor, _DIGITS)
+    places = decimals(
+        max(abs(value) for value in (whole, *(cause.value for cause in why.first))) / unit.factor, _DIGITS
+    )
     first, rest, *values = (
-        _with_sign(fixed(one / unit.factor, places)) for one in (whole, why.others, *(one.value for one in why.first))
+        _with_sign(fixed(value / unit.factor, places))
+        for value in (whole, why.others, *(value.value for value in why.first))
     )
     said = (f"{value} {_said(cause)}{_casts(why, cause)}" for value, cause in zip(values, why.first, strict=True))
     return [f"{first}{NBSP}{unit.name}: {'; '.join(said)}; rest {rest}", *_of_work(why, unit)]
@@ -71,7 +74,7 @@ def _of_work(why: Why, unit: PrintedUnit) -> list[str]:
     """A line on all kernels of single runs of programs: "kernels alone: 3.73 → 7.75 kJ, +107.6 ± 4.1 %"."""
     if why.work is None or not why.work.energy[0].value:
         return []
-    before, after = (number((one.value or 0.0) / unit.factor, _DIGITS) for one in why.work.energy)
+    before, after = (number((energy.value or 0.0) / unit.factor, _DIGITS) for energy in why.work.energy)
     share = _with_sign(cell(why.work.change.scaled(1 / why.work.energy[0].value), PERCENT))
     return [f"kernels alone: {before} → {after}{NBSP}{unit.name}, {share}{NBSP}%"]
 
@@ -97,7 +100,7 @@ def table(why: Why, top: int) -> Table:
                 Cell(_place(row.module), full=row.module),
                 Cell(_with_sign(cell(row.change, unit)), row.change.value, row.change.low, row.change.high),
                 _ways(row),
-                *(Cell(cell(Estimate(one.value), unit), one.value) for one in row.energy),
+                *(Cell(cell(Estimate(energy.value), unit), energy.value) for energy in row.energy),
                 *(_term(row, names, unit) for names in ((COUNT,), (TIME, WAITING), (POWER,))),
             ]
         )
@@ -112,8 +115,8 @@ def texts(cause: Cause) -> tuple[str, str, str]:
     unit = unit_for([cause.value], "J")
     joules = f"{_with_sign(cell(cause.change, unit))}{NBSP}{unit.name}"
     sides = (
-        f"{name} {cell(Estimate(one.value), unit)}{NBSP}{unit.name}"
-        for name, one in zip("AB", cause.energy, strict=True)
+        f"{name} {cell(Estimate(energy.value), unit)}{NBSP}{unit.name}"
+        for name, energy in zip("AB", cause.energy, strict=True)
     )
     kernels = dict.fromkeys(short_name(leaf.kernel) for leaf in (*cause.a, *cause.b) if leaf.kernel)
     module = [printed(cause.module)] if cause.module else []
@@ -193,7 +196,7 @@ def _casts(why: Why, cause: Cause) -> str:
             for leaf in leaves:
                 if leaf.format and leaf.role != "copy":
                     joules[leaf.format] += leaf.joules
-    form = max(of_b, key=lambda one: of_b[one] - of_a[one], default="")
+    form = max(of_b, key=lambda form: of_b[form] - of_a[form], default="")
     grew = of_b[form] - of_a[form] > _TELLING * cause.value and of_a[form] < _TELLING * of_b[form]
     return f", beside work in {form}" if grew else ""
 

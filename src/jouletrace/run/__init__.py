@@ -5,8 +5,9 @@ Names are loaded on first use: who opens devices needs their descriptions, and n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jouletrace.public import public_names
 
 if TYPE_CHECKING:
     from jouletrace.run.estimate import Estimate
@@ -17,12 +18,27 @@ if TYPE_CHECKING:
 
 __all__ = ["MODEL_UNIT", "ChannelInfo", "DeviceInfo", "Estimate", "Run", "RunWarning", "device_labels", "load", "save"]
 
-_HOMES = {"Estimate": "estimate", "MODEL_UNIT": "model", "Run": "model", "load": "loading", "save": "store"}
-"""Modules of names that aren't in ``info``."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'info')}"), name)
-    return found
+__getattr__ = public_names(
+    __name__,
+    {
+        "channels": "CHANNEL_UNITS ENERGY_COUNTER POWER",
+        "division": "divisions_of",
+        "estimate": "Estimate widened",
+        "figures": "Units",
+        "files": "write_whole",
+        "info": "ChannelInfo DeviceInfo RunWarning device_labels",
+        "loading": "load verify",
+        "masking": "masked",
+        "model": "MODEL_UNIT Run",
+        "names": "elided short_name short_names",
+        "parts": "Parts SHARED_POWER STORED_SCATTER",
+        "places": "check_free fresh_folder",
+        "reading": "FILES",
+        "readings": "ALIASED Readings",
+        "recording_names": "RECORDINGS SAMPLE_RATE recording_of",
+        "scratch": "PREFIX Scratch remove_left_behind",
+        "spool": "SPOOL SpoolWriter read_spool",
+        "store": "save save_header",
+        "tables": "SAMPLES",
+    },
+)

@@ -96,9 +96,9 @@ class Powers:
             after = min(max(float(direction @ share @ direction), before), 1.0)
             budget[cause], before = u * float(np.sqrt(after - before)), after
         # a later cause may take nothing away by rounding, and what tracing changes may be unknown: neither is 0
-        budget = {cause: own for cause, own in (budget | {"tracing": tracing}).items() if own > 0}
-        found = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
-        return replace(found, flags=("overlapped",)) if shared else found
+        budget = {cause: sd_j for cause, sd_j in (budget | {"tracing": tracing}).items() if sd_j > 0}
+        energy = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
+        return replace(energy, flags=("overlapped",)) if shared else energy
 
     def relative(self, seconds: Floats) -> float:
         """Half-width of the energy by the readings over its value; infinite where that is 0."""
@@ -167,13 +167,13 @@ class Division:
         So it is if over 1 % of the time is of unknown power. A ``remainder`` is what a resolved sum leaves to some
         rows: it has the energy of its kinds of known power, however wide the interval.
         """
-        known = remainder and seconds[:-1].any()
-        if self.powers is None or (seconds[-1] > UNKNOWN * seconds.sum() and not known):
+        has_powers = remainder and seconds[:-1].any()
+        if self.powers is None or (seconds[-1] > UNKNOWN * seconds.sum() and not has_powers):
             return Estimate.null(self.reason, METHOD)
-        found = self.powers.energy(seconds[:-1])
+        energy = self.powers.energy(seconds[:-1])
         if remainder or self.powers.resolves(seconds[:-1]):
-            return found
-        return replace(Estimate.null("not_resolved", METHOD), flags=found.flags)
+            return energy
+        return replace(Estimate.null("not_resolved", METHOD), flags=energy.flags)
 
 
 def tables_of(division: Division) -> dict[str, pa.Table]:
@@ -181,17 +181,20 @@ def tables_of(division: Division) -> dict[str, pa.Table]:
 
     Shares of variances are rounded: so they take half of the space.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_table: dict[str, dict[str, Any]] = {}
     if (powers := division.powers) is not None:
         count, last = len(powers.watts), list(powers.causes)[-1]
-        found["powers"] = {name: np.broadcast_to(getattr(powers, name), count) for name in _BY_KIND + _COMMON}
-        found["powers"]["kind"] = np.arange(count)
+        by_table["powers"] = {name: np.broadcast_to(getattr(powers, name), count) for name in _BY_KIND + _COMMON}
+        by_table["powers"]["kind"] = np.arange(count)
         matrices = {**powers.causes, last: powers.root, _GAINED: powers.gained}
         triangles = {name: matrix[np.tril_indices(count)] for name, matrix in matrices.items()}
-        values = [one if name == last else np.round(one / _ROUNDED) * _ROUNDED for name, one in triangles.items()]
+        values = [
+            triangle if name == last else np.round(triangle / _ROUNDED) * _ROUNDED
+            for name, triangle in triangles.items()
+        ]
         matrix = np.repeat(list(triangles), len(triangles[last]))
-        found["errors"] = {"matrix": matrix, "value": np.concatenate(values).astype(np.float32)}
-    made = {name: tables.conform(pa.table(columns), name) for name, columns in found.items()}
+        by_table["errors"] = {"matrix": matrix, "value": np.concatenate(values).astype(np.float32)}
+    made = {name: tables.conform(pa.table(columns), name) for name, columns in by_table.items()}
     made = {name: tables.changed(table, "device", [division.device] * len(table)) for name, table in made.items()}
     reason = [division.reason if kind is None else None for kind in division.column("kind")]
     return {"divided": tables.changed(division.table, "reason", reason), **made}
@@ -210,7 +213,7 @@ def divisions_of(run: Run) -> list[Division]:
         raise ValueError(words)
     divisions = []
     for device in run.divided["device"].unique().to_pylist():
-        kinds, errors = (one.filter(pc.equal(one["device"], device)) for one in (run.powers, run.errors))
+        kinds, errors = (table.filter(pc.equal(table["device"], device)) for table in (run.powers, run.errors))
         try:
             powers = _powers(kinds, errors) if len(kinds) else None
         except ValueError as error:
@@ -226,39 +229,39 @@ def divisions_of(run: Run) -> list[Division]:
 
 def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Collection[int]) -> Iterator[str]:
     """A line for each row that contradicts others."""
-    known, kinds = {device.id for device in run.devices}, Counter(run.powers["device"].to_pylist())
+    devices, kinds = {device.id for device in run.devices}, Counter(run.powers["device"].to_pylist())
     spent, first = defaultdict[int, float](float), dict[int, int]()
-    for place, row in enumerate(divided):
+    for at, row in enumerate(divided):
         device, site = row["device"], row["site"]
         wrong = {
-            "device": known and device not in known,
+            "device": devices and device not in devices,
             "unit": row["unit"] not in units,
             "site": site is not None and site not in units,
             "kind": (row["kind"] or 0) >= kinds[device] > 0,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            yield f"divided.parquet is damaged: row {place}: it has a {name} {str(row[name])[:80]}, which is not there"
+            yield f"divided.parquet is damaged: row {at}: it has a {name} {str(row[name])[:80]}, which is not there"
         if row["kind"] is not None and not kinds[device]:
             yield f"powers.parquet is missing, or has no row of {device[:80]}: divided.parquet has kinds of it"
         spent[row["unit"]] += row["seconds"]
-        first.setdefault(row["unit"], place)
+        first.setdefault(row["unit"], at)
     for row in run.results.filter(pc.equal(run.results["metric"], "time_s")).to_pylist():
-        own, stated = spent.get(row["unit"]), row["value"]
-        if own is None or stated is None or not math.isfinite(stated):
+        spent_s, stated = spent.get(row["unit"]), row["value"]
+        if spent_s is None or stated is None or not math.isfinite(stated):
             continue
-        if not stated / _APART <= own <= stated * _APART:
+        if not stated / _APART <= spent_s <= stated * _APART:
             yield (
                 f"divided.parquet is damaged: row {first[row['unit']]}: with others of unit {row['unit']} it takes "
-                f"{own:.3g} s, which in results.parquet takes {stated:.3g} s"
+                f"{spent_s:.3g} s, which in results.parquet takes {stated:.3g} s"
             )
     recorded = {row["device"] for row in divided}
-    for one in run.workload.get("recordings", ()):
-        if "start_ns" in one and (device := one.get("device", "")) and device not in recorded:
+    for recording in run.workload.get("recordings", ()):
+        if "start_ns" in recording and (device := recording.get("device", "")) and device not in recorded:
             yield f"divided.parquet is damaged: it has no row of {device[:80]}, whose kernels were recorded"
     for table in ("powers", "errors"):
-        for place, device in enumerate(run.table(table)["device"].to_pylist()):
+        for at, device in enumerate(run.table(table)["device"].to_pylist()):
             if device not in recorded:
-                yield f"{table}.parquet is damaged: row {place}: divided.parquet has no row of its device {device[:80]}"
+                yield f"{table}.parquet is damaged: row {at}: divided.parquet has no row of its device {device[:80]}"
 
 
 def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
@@ -282,10 +285,12 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     for name, triangle in triangles.items():
         triangle[lower] = value[code == names.index(name)]
     columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
-    if not all((np.abs(one) < _MOST).all() for one in (value, *columns.values())):  # nor is it of one that is no number
+    if not all(
+        (np.abs(values) < _MOST).all() for values in (value, *columns.values())
+    ):  # nor is it of one that is no number
         raise ValueError("a power or an error is no number, or beyond any of a GPU")
     root = triangles.pop(last := [name for name in there if name != _GAINED][-1])
-    whole = {name: one + np.tril(one, -1).T for name, one in triangles.items()}
+    whole = {name: triangle + np.tril(triangle, -1).T for name, triangle in triangles.items()}
     columns |= {name: kinds[name][0].as_py() for name in _COMMON}
     return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})
 

@@ -79,7 +79,7 @@ class Estimate:
         """The value and its half-width, each by a format of numbers, with the unit: ``f"{energy:.1f}"``."""
         if not spec or self.value is None:
             return str(self)
-        numbers = [format(one, spec) for one in (self.value, self.half_width) if one is not None]
+        numbers = [format(number, spec) for number in (self.value, self.half_width) if number is not None]
         return f"{' ± '.join(numbers)} {self.unit.strip('1')}".strip()
 
     def __float__(self) -> float:
@@ -153,8 +153,8 @@ def widened(estimate: Estimate, half: float) -> Estimate:
 def _budget(text: object) -> dict[str, float]:
     """A budget, as an object or its text; empty if another program wrote something else."""
     try:
-        found = json.loads(text) if isinstance(text, str) and text else text
+        stated = json.loads(text) if isinstance(text, str) and text else text
     except (ValueError, RecursionError):
         return {}
-    known = found if isinstance(found, dict) else {}
-    return {str(cause): float(u) for cause, u in known.items() if isinstance(u, int | float) and 0 <= u < math.inf}
+    budget = stated if isinstance(stated, dict) else {}
+    return {str(cause): float(u) for cause, u in budget.items() if isinstance(u, int | float) and 0 <= u < math.inf}

@@ -277,11 +277,11 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
     Raises:
         OSError: If that is not possible.
     """
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     if durable:
-        for place in missing:
-            sync_folder(place.parent)
+        for parent in missing:
+            sync_folder(parent.parent)
 
 
 @contextmanager
@@ -335,9 +335,9 @@ def near(path: Path | str, pattern: str = "*", folders: Sequence[str] = ()) -> s
         folders: Where to look besides the folder of the path.
     """
     target = Path(path)
-    found: list[Path] = []
+    near_ones: list[Path] = []
     for folder in dict.fromkeys([target.parent, *map(Path, folders)]):
         with suppress(OSError, ValueError):
-            names = [one.name for one in folder.glob(pattern)]
-            found += [folder / name for name in get_close_matches(target.name, names, 3)]
-    return f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
+            names = [file.name for file in folder.glob(pattern)]
+            near_ones += [folder / name for name in get_close_matches(target.name, names, 3)]
+    return f"; did you mean {' or '.join(map(str, near_ones[:3]))}?" if near_ones else ""

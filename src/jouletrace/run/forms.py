@@ -107,28 +107,6 @@ class Settings(TypedDict, total=False):
     tracing: Facts
 
 
-class SegmentFacts(TypedDict):
-    """A part of token generation that was measured separately."""
-
-    unit: Integer
-    phase: str
-    weight: _Number
-    times: _Positive
-    length: Integer | None
-    context: NotRequired[_Natural | None]
-
-
-class GenerationFacts(TypedDict):
-    """``workload["generation"]``."""
-
-    prompt: _Number
-    steps: _Positive
-    tokens: _Positive
-    cache: str
-    segments: list[SegmentFacts]
-    contexts: NotRequired[list[SegmentFacts]]
-
-
 class Nodes(TypedDict, total=False):
     """``workload["nodes"]``."""
 
@@ -310,7 +288,7 @@ class WorkloadFacts(TypedDict, total=False):
     export: Facts
     flops: _Number | None
     generated_by: str | None
-    generation: GenerationFacts
+    generation: Facts  # of an older version, whose phases hold what the GPU takes between kernels
     input_shapes: Facts
     inputs: str | None
     items: _Positive | None

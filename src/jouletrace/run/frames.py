@@ -29,14 +29,14 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
     Raises:
         NotPossibleError: If pandas isn't installed.
     """
-    found: list[dict[str, Any]] = []
+    flat: list[dict[str, Any]] = []
     for row in rows:
-        found.append({})
+        flat.append({})
         for name, value in row.items():
             if isinstance(value, Estimate):
-                found[-1] |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+                flat[-1] |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             else:
-                found[-1][name] = ",".join(value) if isinstance(value, tuple) else value
-    table = pa.Table.from_pylist(found)
+                flat[-1][name] = ",".join(value) if isinstance(value, tuple) else value
+    table = pa.Table.from_pylist(flat)
     empty = pa.types.is_null  # of a column without a value, which pandas would take for objects
     return to_pandas(table.cast(pa.schema([f.with_type(pa.float64()) if empty(f.type) else f for f in table.schema])))

@@ -55,11 +55,11 @@ def is_sealed(text: bytes) -> bool | None:
 
 def _around(text: bytes) -> tuple[bytes, bytes, bytes] | None:
     """The text before its own checksum, which is the last entry of that name, the checksum, and the text after it."""
-    found = None
+    last = None
     # Quotes inside a JSON string are escaped as \\", so only a key matches this pattern.
-    for found in re.finditer(rb'"run\.json": "([0-9a-f]{64})"', text):  # noqa: B007
+    for last in re.finditer(rb'"run\.json": "([0-9a-f]{64})"', text):  # noqa: B007
         pass
-    return None if found is None else (text[: found.start(1)], found[1], text[found.end(1) :])
+    return None if last is None else (text[: last.start(1)], last[1], text[last.end(1) :])
 
 
 _VERSION = re.compile(r"([1-9]\d{0,8})(?:\.\d+)?", re.ASCII)

@@ -131,15 +131,15 @@ def device_labels(devices: Sequence[DeviceInfo]) -> dict[str, str]:
     """Labels of devices by id: the name, with index, host or id where others have the same name."""
     labels = {}
     for device in devices:
-        alike = [one for one in devices if one.name == device.name]
+        alike = [other for other in devices if other.name == device.name]
         forms: tuple[Callable[[DeviceInfo], str], ...] = (
-            lambda one: one.name,
-            lambda one: f"{one.name} #{one.index}",
-            lambda one: f"{one.name} #{one.index} on {one.host}",
-            lambda one: f"{one.name} {one.id}",
+            lambda info: info.name,
+            lambda info: f"{info.name} #{info.index}",
+            lambda info: f"{info.name} #{info.index} on {info.host}",
+            lambda info: f"{info.name} {info.id}",
         )
         labels[device.id] = next(
-            (form(device) for form in forms if len({form(one) for one in alike}) == len(alike)), device.id
+            (form(device) for form in forms if len({form(other) for other in alike}) == len(alike)), device.id
         )
     return labels
 

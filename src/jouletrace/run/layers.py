@@ -52,17 +52,19 @@ def calls_of(site: UnitRow, by_phase: bool) -> Calls:
     numbers = [word for word in (site["call"] or "").split(".") if word]
     if len(numbers) != len(names):
         return [(name, None, None) for name in names]
-    labels = [site["phase"] or "" if by_phase else f"call {one}" if int(one) else _BY_OTHERS for one in numbers]
+    labels = [
+        site["phase"] or "" if by_phase else f"call {number}" if int(number) else _BY_OTHERS for number in numbers
+    ]
     return list(zip(names, numbers, labels, strict=True))
 
 
 def layers_of(calls: Calls) -> Iterator[tuple[str, str | None, bool]]:
     """Modules of a site, and their calls: all that runs in each, and what the innermost one calls itself."""
-    for place, (name, _, label) in enumerate(calls, start=1):
-        for one in dict.fromkeys((None, label)):
-            yield name, one, False
-            if place == len(calls):
-                yield name, one, True
+    for depth, (name, _, label) in enumerate(calls, start=1):
+        for call in dict.fromkeys((None, label)):
+            yield name, call, False
+            if depth == len(calls):
+                yield name, call, True
 
 
 def folded(run: Run, parts: Parts, sums: Sums | None = None, *, each: bool = False) -> list[Part]:
@@ -78,13 +80,13 @@ def folded(run: Run, parts: Parts, sums: Sums | None = None, *, each: bool = Fal
         sums: Those of the Run, which learn the seconds of each row and of what it runs itself (``own_of``).
         each: List layers one by one.
     """
-    layers, found = parts.units("layer"), _Listed(run, parts, Sums(run, parts) if sums is None else sums)
-    tops = {one.parent or MODEL_UNIT for one in layers} - {one.id for one in layers}
-    if each or not found.sums.divisions:
-        for one in layers:
-            found.figures(one, [one])
+    layers, listing = parts.units("layer"), _Listed(run, parts, Sums(run, parts) if sums is None else sums)
+    tops = {layer.parent or MODEL_UNIT for layer in layers} - {layer.id for layer in layers}
+    if each or not listing.sums.divisions:
+        for layer in layers:
+            listing.figures(layer, [layer])
         return layers
-    return [row for top in sorted(tops) for row in found.rows([Part(top, None, "model", "")])]
+    return [row for top in sorted(tops) for row in listing.rows([Part(top, None, "model", "")])]
 
 
 def own_of(part: Part, sums: Sums) -> Part | None:
@@ -92,12 +94,12 @@ def own_of(part: Part, sums: Sums) -> Part | None:
     figures = {metric: part.figures[name] for name, metric in OWN.items() if name in part.figures}
     if not figures:
         return None
-    id, found = -_OWN - part.id, dict[str, Estimate]()
+    id, of_seconds = -_OWN - part.id, dict[str, Estimate]()
     if (seconds := sums.seconds.get(id)) is not None:
-        found = sums.of(part, seconds)
+        of_seconds = sums.of(part, seconds)
     elif len(figures) == len(OWN):
-        found = sums.about(figures[TIME], figures[ENERGY], figures[TIME].value)
-    return replace(part, id=id, parent=part.id, name=OWN_NAME, figures=found | figures)
+        of_seconds = sums.about(figures[TIME], figures[ENERGY], figures[TIME].value)
+    return replace(part, id=id, parent=part.id, name=OWN_NAME, figures=of_seconds | figures)
 
 
 def tree(
@@ -143,22 +145,24 @@ def _tree(
 
     def below(part: Part) -> list[Part]:
         """Parts in a part: that which it runs itself, and the modules in it; its calls where it has none."""
-        modules = [one for one in inside[part.id] if one.module != part.module] or inside[part.id]
-        own = own_of(part, sums) if modules else None
-        return ([] if own is None else [own]) + modules
+        modules = [child for child in inside[part.id] if child.module != part.module] or inside[part.id]
+        itself = own_of(part, sums) if modules else None
+        return ([] if itself is None else [itself]) + modules
 
     def opened(some: Sequence[Part]) -> list[Part]:
         """The same with what lies in a part in its place, where that has an energy and the part itself has none."""
         closed = energies and (least or brief)
         inner = {part.id: opened(below(part)) for part in some if closed and part.get(ENERGY).value is None}
-        known = {id for id, within in inner.items() if any(one.get(ENERGY).value is not None for one in within)}
-        return [one for part in some for one in (inner[part.id] if part.id in known else [part])]
+        with_energy = {
+            id for id, within in inner.items() if any(child.get(ENERGY).value is not None for child in within)
+        }
+        return [row for part in some for row in (inner[part.id] if part.id in with_energy else [part])]
 
     def within(part: Part) -> list[Part]:
         """The rows below that of a part, with what these leave of it."""
         there = opened(below(part)) if part.id in ids else []
-        listed, others = ([one for one in there if is_listed(one) is wanted] for wanted in (True, False))
-        lacking = any(one.get(ENERGY).reason for one in listed)
+        listed, others = ([child for child in there if is_listed(child) is wanted] for wanted in (True, False))
+        lacking = any(child.get(ENERGY).reason for child in listed)
         name = others_of(others) if others else NOT_RESOLVED if lacking else OWN_NAME
         rest = sums.rest(part, listed, name) if listed else None
         if brief and rest is None and len(listed) == 1 and listed[0].name.endswith(".*"):
@@ -166,7 +170,7 @@ def _tree(
         return [*listed, *([] if rest is None else [rest])]
 
     outer = opened(inside[None])
-    tops, left = ([one for one in outer if is_listed(one) is wanted] for wanted in (True, False))
+    tops, left = ([top for top in outer if is_listed(top) is wanted] for wanted in (True, False))
     outside = parts.outside() if layers else []
     rows: list[tuple[Part, int, str]] = []
     for row in sums.closed([*tops, *outside], left, cause):
@@ -174,8 +178,8 @@ def _tree(
         while waiting:
             part, depth = waiting.pop()
             rows.append((part, depth, part.within(depth)))
-            waiting += [(one, depth + 1) for one in reversed(within(part))]
-    return sorted(rows, key=lambda row: parts.place(row[0].gpu))
+            waiting += [(child, depth + 1) for child in reversed(within(part))]
+    return sorted(rows, key=lambda row: parts.order(row[0].gpu))
 
 
 class _Listed:
@@ -184,10 +188,10 @@ class _Listed:
     def __init__(self, run: Run, parts: Parts, sums: Sums) -> None:
         self.parts, self.sums = parts, sums
         self.inside, self.launched = defaultdict[int, list[Part]](list), defaultdict[Any, dict[Any, Floats]](dict)
-        for one in parts.units("layer"):
-            self.inside[one.parent or MODEL_UNIT].append(one)
+        for module in parts.units("layer"):
+            self.inside[module.parent or MODEL_UNIT].append(module)
         units = {row["id"]: row for row in run.units.to_pylist()}
-        places = partial(_places, units, "generation" in run.workload)
+        places = partial(_places, units, run.workload.get("task") == "generate")
         for gpu, division in sums.divisions.items():
             for (layer, what), seconds in division.grouped(
                 map(places, division.column("unit"), division.column("site"))
@@ -203,17 +207,17 @@ class _Listed:
                 name = f"{_numbers(group)} ×{len(group)}"
             elif len(below) == 1 < len(below[0]) and "time_own_s" not in figures:  # it is a list of equal ones
                 name, inside = f"{name.rpartition('.')[2]}.* ×{len(below[0])}", [*chain(*below[0])]
-                own = self.figures(inside[0], inside)  # what each of these runs itself
-                figures = figures | {metric: own[metric] for metric in OWN if metric in own}
+                of_each = self.figures(inside[0], inside)  # what each of these runs itself
+                figures = figures | {metric: of_each[metric] for metric in OWN if metric in of_each}
             yield replace(inside[0], parent=around[0].id, name=name, figures=figures)
             yield from self._operators(ones[0]) if name == OUTSIDE else self.rows(inside)
 
     def _groups(self, around: Sequence[Part]) -> list[list[list[Part]]]:
         """The layers inside of one or of equal ones, by their names in these; equal numbered siblings in one group."""
         siblings = defaultdict[str, list[Part]](list)
-        for one in around:
-            for part in self.inside[one.id]:
-                siblings[part.name.removeprefix(one.name)].append(part)
+        for outer in around:
+            for part in self.inside[outer.id]:
+                siblings[part.name.removeprefix(outer.name)].append(part)
         groups: list[tuple[list[list[Part]], list[dict[object, float]]]] = []
         for name, ones in siblings.items():
             times = defaultdict[object, float](float)
@@ -226,25 +230,25 @@ class _Listed:
             group[1].append(times)
         return [group for group, _ in groups]
 
-    def _launched(self, ones: Sequence[Part], *, own: bool = False) -> list[tuple[Any, Floats]]:
-        """Launches of some layers, with the seconds of each kind; ``own`` are those that they make themselves."""
-        names = [(one.gpu, one.module or one.name, one.name) for one in ones]
-        keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, own) for gpu, module, name in names]
+    def _launched(self, ones: Sequence[Part], *, by_itself: bool = False) -> list[tuple[Any, Floats]]:
+        """Launches of some layers, with the seconds of each kind; ``by_itself`` are those that they make themselves."""
+        names = [(layer.gpu, layer.module or layer.name, layer.name) for layer in ones]
+        keys = [(gpu, module, name.removeprefix(module).strip(" ()") or None, by_itself) for gpu, module, name in names]
         return [launched for key in keys for launched in self.launched[key].items()]
 
     def figures(self, first: Part, ones: Sequence[Part]) -> dict[str, Estimate]:
         """Figures of the sum of some layers of one device, which are listed as the first."""
-        found, several = dict[str, Estimate](), len(ones) > 1
-        for own in (False, True) if all("time_own_s" in one.figures for one in ones) else (False,):
-            if launched := self._launched(ones, own=own):
-                id = -_OWN - first.id if own else first.id
+        of_sum, several = dict[str, Estimate](), len(ones) > 1
+        for by_itself in (False, True) if all("time_own_s" in layer.figures for layer in ones) else (False,):
+            if launched := self._launched(ones, by_itself=by_itself):
+                id = -_OWN - first.id if by_itself else first.id
                 self.sums.seconds[id] = seconds = np.sum([some for _, some in launched], axis=0)
                 figures = self.sums.of(ones[0], seconds) if several else {}
-                flags = [one for one in OF_ROWS if all(one in part.get(ENERGY).flags for part in ones)]
+                flags = [flag for flag in OF_ROWS if all(flag in part.get(ENERGY).flags for part in ones)]
                 if several and flags:
                     figures[ENERGY] = replace(figures[ENERGY], flags=(*figures[ENERGY].flags, *flags))
-                found |= {name: figures[metric] for name, metric in OWN.items()} if own and several else figures
-        return found if several else ones[0].figures
+                of_sum |= {name: figures[metric] for name, metric in OWN.items()} if by_itself and several else figures
+        return of_sum if several else ones[0].figures
 
     def _operators(self, outside: Part) -> Iterator[Part]:
         """A row for each operator that no module calls, or kernel where these aren't known; the longest first."""
@@ -264,15 +268,15 @@ def _places(units: Mapping[int, UnitRow], by_phase: bool, unit: int, site: int |
         return
     kernel, caller = units[unit], units[site]
     for layer in layers_of(calls_of(caller, by_phase)):
-        place = (caller["module"] or OUTSIDE).removeprefix(layer[0])
-        yield layer, (place, kernel["op"], kernel["shapes"], kernel["name"], caller["call"], caller["count"])
+        inside = (caller["module"] or OUTSIDE).removeprefix(layer[0])
+        yield layer, (inside, kernel["op"], kernel["shapes"], kernel["name"], caller["call"], caller["count"])
 
 
 def _equal(layers: Sequence[Mapping[object, float]]) -> bool:
     """True if layers have the same launches, each and all together in times that are alike."""
-    if any(one.keys() != layers[0].keys() for one in layers):
+    if any(launches.keys() != layers[0].keys() for launches in layers):
         return False
-    times = np.array([[*(one[key] for key in layers[0]), sum(one.values())] for one in layers])
+    times = np.array([[*(launches[key] for key in layers[0]), sum(launches.values())] for launches in layers])
     mean = times.mean(axis=0)
     return bool((abs(times - mean) <= np.maximum(_ALIKE * mean, _SMALL * mean[-1])).all())
 
@@ -280,5 +284,5 @@ def _equal(layers: Sequence[Mapping[object, float]]) -> bool:
 def _numbers(group: Sequence[Sequence[Part]]) -> str:
     """The numbers of siblings: "0–2,5"."""
     numbers = enumerate(sorted(int(ones[0].name.rpartition(".")[2]) for ones in group))
-    runs = [[n for _, n in run] for _, run in groupby(numbers, lambda one: one[1] - one[0])]
+    runs = [[n for _, n in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

@@ -63,8 +63,8 @@ def load(path: Path | str) -> Run:
     source = source_of(path)
     refresh()
     with run_files(source) as files:
-        found = _assemble(files, source)
-    return mask(found) if known() else found  # another may have saved it, who didn't know what is secret here
+        run = _assemble(files, source)
+    return mask(run) if known() else run  # another may have saved it, who didn't know what is secret here
 
 
 def source_of(path: Path | str) -> Path:
@@ -105,12 +105,12 @@ def load_header(path: Path) -> Run:
         return read_header(files, str(path))[0]
 
 
-def lost_repeats(run: Run, place: Path) -> list[str]:
+def lost_repeats(run: Run, folder: Path) -> list[str]:
     """The ``run.json`` of each process of a complete Run that isn't beside it any more; none if no process is kept."""
-    if not run.complete or not (place / REPEATS).is_dir():
+    if not run.complete or not (folder / REPEATS).is_dir():
         return []
     names = [f"{REPEATS}/{number}/{RUN_JSON}" for number in range(1, (run.settings.get("repeats") or 1) + 1)]
-    return [name for name in names if not (place / name).is_file()]
+    return [name for name in names if not (folder / name).is_file()]
 
 
 def _assemble(files: RunFiles, source: Path) -> Run:
@@ -193,9 +193,14 @@ def runs_in(path: Path | str) -> list[Path]:
     source = Path(path)
     if not source.is_dir() or (source / RUN_JSON).exists() or any(source.glob(f"rank-*/{RUN_JSON}")):
         return [source]  # parts of ranks are one Run, once they are merged
-    folders = {one.parent for one in source.rglob(RUN_JSON)}
-    outer = [one for one in (*folders, *source.rglob("*.zip")) if folders.isdisjoint(one.parents)]  # no single repeats
-    names = {one: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(one))] for one in outer}
+    folders = {file.parent for file in source.rglob(RUN_JSON)}
+    outer = [
+        run_path for run_path in (*folders, *source.rglob("*.zip")) if folders.isdisjoint(run_path.parents)
+    ]  # no single repeats
+    names = {
+        run_path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(run_path))]
+        for run_path in outer
+    }
     return sorted(outer, key=names.__getitem__) or [source]
 
 
@@ -211,31 +216,31 @@ def verify(path: Path | str) -> list[Verified]:
     if not source.is_dir():
         return [_verify(source)]
     try:
-        places = sorted({found.parent for found in source.rglob(RUN_JSON)})
+        places = sorted({file.parent for file in source.rglob(RUN_JSON)})
     except OSError as error:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
     if not places:
         raise BadInputError(f"no Run in {source}: neither it nor a folder within it holds a {RUN_JSON}")
-    runs = [place for place in places if not of_csv(place)]
+    runs = [folder for folder in places if not of_csv(folder)]
     if not runs:
         raise BadInputError(of_csv(places[0]))
-    return [_verify(place) for place in runs]
+    return [_verify(folder) for folder in runs]
 
 
-def _verify(place: Path) -> Verified:
-    zipped = place.suffix.lower() == ".zip" and place.is_file()
-    if not zipped and not place.is_dir():
-        with run_files(place):  # raises the specific error
-            raise BadInputError(f"{place} is neither a folder nor a .zip file")
+def _verify(folder: Path) -> Verified:
+    zipped = folder.suffix.lower() == ".zip" and folder.is_file()
+    if not zipped and not folder.is_dir():
+        with run_files(folder):  # raises the specific error
+            raise BadInputError(f"{folder} is neither a folder nor a .zip file")
     try:
-        with run_files(place) as files:
-            return _compare(files, place)
+        with run_files(folder) as files:
+            return _compare(files, folder)
     except BadInputError as error:  # a file named like a Run that can't be opened is a damaged Run
-        return Verified(place, 0, {place.name if zipped else RUN_JSON: str(error)})
+        return Verified(folder, 0, {folder.name if zipped else RUN_JSON: str(error)})
 
 
-def _compare(files: RunFiles, place: Path) -> Verified:
-    run, checksums, sealed = read_header(files, str(place))
+def _compare(files: RunFiles, folder: Path) -> Verified:
+    run, checksums, sealed = read_header(files, str(folder))
     doubts = Doubts(checksums, sealed)
     there, problems = files.names(), {}
     for name in FILES:
@@ -255,5 +260,5 @@ def _compare(files: RunFiles, place: Path) -> Verified:
     elif doubts.unknown:
         unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
         problems |= dict.fromkeys(doubts.unknown, unknown)
-    problems |= dict.fromkeys(lost_repeats(run, place), "it is missing")
-    return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))
+    problems |= dict.fromkeys(lost_repeats(run, folder), "it is missing")
+    return Verified(folder, len(set(there) - set(problems)), dict(sorted(problems.items())))

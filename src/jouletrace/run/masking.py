@@ -48,12 +48,12 @@ def masked(text: str) -> str:
 
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
     """The same for the arguments of a command: any value after ``--password`` is masked."""
-    found = []
+    shown = []
     secret = False
     for argument in arguments:
-        found.append(MASK if secret and not argument.startswith("-") else masked(argument))
+        shown.append(MASK if secret and not argument.startswith("-") else masked(argument))
         secret = argument.startswith("-") and NAME.fullmatch(argument) is not None
-    return found
+    return shown
 
 
 def masked_all(value: Any) -> Any:
@@ -65,12 +65,12 @@ def masked_all(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         if all(isinstance(item, str) for item in value):  # it may be a command
-            found = masked_arguments(value)
+            items = masked_arguments(value)
         else:
-            found = [masked_all(item) for item in value]
-        return tuple(found) if isinstance(value, tuple) else found
+            items = [masked_all(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: masked_all(getattr(value, one.name)) for one in fields(value)})
+        return replace(value, **{entry.name: masked_all(getattr(value, entry.name)) for entry in fields(value)})
     return masked(value) if isinstance(value, str) else value
 
 
@@ -81,12 +81,12 @@ def _key(name: Any) -> Any:
 
 def mask(run: Run) -> Run:
     """The same Run, of which nothing is secret any more: what is shown, saved and exported follows from it."""
-    for one in fields(run):
-        value = getattr(run, one.name)
-        if one.name in tables.TABLES:
-            setattr(run, one.name, masked_table(value))
-        elif one.init and (found := masked_all(value)) != value:
-            setattr(run, one.name, found)
+    for entry in fields(run):
+        value = getattr(run, entry.name)
+        if entry.name in tables.TABLES:
+            setattr(run, entry.name, masked_table(value))
+        elif entry.init and (hidden_value := masked_all(value)) != value:
+            setattr(run, entry.name, hidden_value)
     return run
 
 
@@ -98,9 +98,9 @@ def masked_table(table: pa.Table) -> pa.Table:
         if field.name == "matrix":  # its names are ours, by which a Run is read
             continue
         chunks = table.column(number).chunks
-        found = [masked_array(chunk) for chunk in chunks]
-        if any(new is not old for new, old in zip(found, chunks, strict=True)):
-            table = table.set_column(number, field, pa.chunked_array(found, field.type))
+        masked_chunks = [masked_array(chunk) for chunk in chunks]
+        if any(new is not old for new, old in zip(masked_chunks, chunks, strict=True)):
+            table = table.set_column(number, field, pa.chunked_array(masked_chunks, field.type))
     return table
 
 
@@ -120,5 +120,5 @@ def masked_array(array: pa.Array) -> pa.Array:
 
 def _changed(texts: Iterable[str | None]) -> dict[str | None, str]:
     """The texts that hold a secret, each with the one that replaces it."""
-    found = {text: hidden(text) for text in texts if text is not None}
-    return {text: new for text, new in found.items() if new != text}
+    masks = {text: hidden(text) for text in texts if text is not None}
+    return {text: new for text, new in masks.items() if new != text}

@@ -24,20 +24,20 @@ _MOST_NAMED = 100
 """Wrong parts of a field that are left out one by one; beyond that, the field is."""
 
 
-def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
+def keep(run: Run, path: Path | str, *, taken: bool = False) -> Path:
     """Save a measured Run, which ``mend`` has changed if need be; returns the path.
 
     Args:
         run: The Run.
         path: Its place.
-        own: Whether the folder was taken for this Run, and its recording there is replaced; another Run is not.
+        taken: Whether the folder was taken for this Run, and its recording there is replaced; another Run is not.
 
     Raises:
         BrokenOffError: If it can't be saved there, because of another Run, say. Unless the folder holds its spool, it
             is then in a fresh folder beside it, which the message names.
     """
     target = Path(path)
-    is_there = own and holds(target, run.id)
+    is_there = taken and holds(target, run.id)
     try:
         return save(mend(run), target, overwrite=is_there)
     except BadInputError as error:
@@ -60,10 +60,10 @@ def mend(run: Run) -> Run:
     if wrong:
         values = values_of(header)
         usual = Run()
-        for name in dict.fromkeys(str(one.path[0]) for one in wrong):
+        for name in dict.fromkeys(str(fact.path[0]) for fact in wrong):
             _put(run, name, values.get(name, getattr(usual, name)))
-        for one in wrong:
-            run.warn("facts_left_out", f"{one}; it was left out", one.name)
+        for fact in wrong:
+            run.warn("facts_left_out", f"{fact}; it was left out", fact.name)
     for name in [name for name in tables.TABLES if len(run.table(name))]:
         _leave_out_uncastable(run, name)
         table = tables.conform(run.table(name), name)

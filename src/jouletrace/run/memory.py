@@ -52,8 +52,8 @@ def bounded(paths: Sequence[Path]) -> Iterator[None]:
 def _size(path: Path) -> int:
     """Bytes of a file, or of all files in a folder; 0 if they can't be read."""
     try:
-        files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
-        return sum(one.stat().st_size for one in files)
+        files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files)
     except (OSError, ValueError):
         return 0
 
@@ -69,7 +69,7 @@ def _limit(most: int) -> tuple[int, int] | None:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = data + max(most - _LIBRARIES_BYTES, 0)
-    if any(one != resource.RLIM_INFINITY and one <= wanted for one in (soft, hard)):
+    if any(limit != resource.RLIM_INFINITY and limit <= wanted for limit in (soft, hard)):
         return None
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
     return soft, hard

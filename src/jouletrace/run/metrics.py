@@ -24,8 +24,11 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_s": Metric("Latency, median", "s", "latency"),
-    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", f"latency, {one}") for one in ("mean", "min", "max")},
-    **{f"latency_{one}_s": Metric(f"Latency, {one}", "s", one) for one in ("p50", "p99")},
+    **{
+        f"latency_{statistic}_s": Metric(f"Latency, {statistic}", "s", f"latency, {statistic}")
+        for statistic in ("mean", "min", "max")
+    },
+    **{f"latency_{statistic}_s": Metric(f"Latency, {statistic}", "s", statistic) for statistic in ("p50", "p99")},
     "throughput_per_s": Metric("Throughput", "samples/s", ""),
     "time_to_first_token_s": Metric("First token, median", "s", "first token"),
     "tokens_per_s": Metric("New tokens", "1/s", "tokens"),

@@ -148,24 +148,28 @@ class Run(Shown):
         index = self.remember("samples", "index", SampleIndex)
         stamps, values = index.series(device, channel)
         if not len(stamps):
-            known = [*(one.id for one in self.devices), *(one.device for one in self.channels), *index.devices]
-            if device not in known:
-                raise unknown("device", device, known)
-            own = [*(one.name for one in self.channels if one.device == device), *index.channels(device)]
-            if channel not in own and channel not in CHANNEL_UNITS:
-                raise unknown(f"channel of {device}", channel, own)
+            devices = [
+                *(entry.id for entry in self.devices),
+                *(entry.device for entry in self.channels),
+                *index.devices,
+            ]
+            if device not in devices:
+                raise unknown("device", device, devices)
+            channels = [*(entry.name for entry in self.channels if entry.device == device), *index.channels(device)]
+            if channel not in channels and channel not in CHANNEL_UNITS:
+                raise unknown(f"channel of {device}", channel, channels)
         return stamps, values
 
     def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
         """The result of ``compute`` on a table, cached until another table of that name replaces it."""
         table = self.table(name)  # another thread may put a newer one there
-        known = self._kept.get(name)
-        if known is None or known[0] is not table:
-            known = self._kept[name] = table, {}
-        if key not in known[1]:
-            known[1][key] = compute(table)
-        found: T = known[1][key]
-        return found
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not table:
+            kept = self._kept[name] = table, {}
+        if key not in kept[1]:
+            kept[1][key] = compute(table)
+        value: T = kept[1][key]
+        return value
 
     def result(self, metric: str, unit: int | str = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it is missing.
@@ -186,10 +190,10 @@ class Run(Shown):
             there = set(self.results["metric"].to_pylist()) - {None}
             if metric not in there:
                 raise BadInputError(f"no metric {metric!r}; {_hint(metric, there)} (all: run.results['metric'])")
-        found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        figure = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         if row is None and unit == MODEL_UNIT:
-            found = higher.of_devices(self, metric)
-        return found.in_unit(METRICS[metric].unit) if metric in METRICS else found
+            figure = higher.of_devices(self, metric)
+        return figure.in_unit(METRICS[metric].unit) if metric in METRICS else figure
 
     def _result_row(self, metric: str, unit: int) -> dict[str, Any] | None:
         wanted = pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
@@ -228,18 +232,18 @@ class Run(Shown):
 
 def draft_of(run: Run) -> Run:
     """The same Run with lists and facts of its own, for an analysis to write in; tables never change themselves."""
-    channels, facts = [replace(one) for one in run.channels], WorkloadFacts(**run.workload)
-    found = replace(run, channels=channels, workload=facts, warnings=list(run.warnings))
-    found._kept = run._kept
-    return found
+    channels, facts = [replace(channel) for channel in run.channels], WorkloadFacts(**run.workload)
+    draft = replace(run, channels=channels, workload=facts, warnings=list(run.warnings))
+    draft._kept = run._kept
+    return draft
 
 
 def _hint(metric: str, there: set[str]) -> str:
     """The metrics of a Run that contain a name that is none, else those near it, else the first of the Run."""
-    own = [name for name in METRICS if name in there]
-    near = [name for name in own if metric and all(word in name for word in metric.lower().split("_"))][:_FEW]
+    stated = [name for name in METRICS if name in there]
+    near = [name for name in stated if metric and all(word in name for word in metric.lower().split("_"))][:_FEW]
     near = near or get_close_matches(metric, sorted(there | set(METRICS)), _FEW)
-    return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(own[:_FEW]) or 'none'}"
+    return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(stated[:_FEW]) or 'none'}"
 
 
 class SampleIndex:
@@ -278,7 +282,7 @@ class SampleIndex:
         if first is None:
             return []
         rows = np.diff(self._places)[first * len(self._channels) :]
-        return [name for name, place in reversed(self._channels.items()) if rows[place]]
+        return [name for name, slot in reversed(self._channels.items()) if rows[slot]]
 
     def series(self, device: str | None, channel: str) -> tuple[Ints, Floats]:
         """Stamps and values of one channel; both empty if there is none."""

@@ -79,11 +79,11 @@ def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(short_name(name, most), []).append(name)
-    found: dict[str, str] = {}
+    shorts: dict[str, str] = {}
     taken = {short for short, group in groups.items() if len(group) == 1}
     for short, group in groups.items():
         if len(group) == 1:
-            found[group[0]] = short
+            shorts[group[0]] = short
             continue
         for name, piece in zip(group, _own_words(group), strict=True):
             marked = shown = _with(short, piece)
@@ -92,8 +92,8 @@ def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
                 number += 1
                 shown = f"{marked} ({number})"
             taken.add(shown)
-            found[name] = shown
-    return found
+            shorts[name] = shown
+    return shorts
 
 
 @lru_cache(maxsize=8192)
@@ -119,8 +119,8 @@ def short_name(name: str, most: int = MOST) -> str:
 def _of_library(name: str) -> str:
     """The part of a library's name that states what it computes; "" for names of others."""
     for pattern, form in _LIBRARY:
-        if found := re.match(pattern, name):
-            parts = [_NVJET.get(part, part) for part in found.groups()]
+        if match := re.match(pattern, name):
+            parts = [_NVJET.get(part, part) for part in match.groups()]
             return " ".join(form.format(*parts).replace("_", " ").split())
     return ""
 
@@ -166,7 +166,7 @@ def _type(text: str, depth: int) -> str:
     if plain in _PLAIN:
         return _PLAIN[plain] + stars
     path = [step.strip() for step in _split(plain, "::") if step.strip()]
-    lambdas = [found for step in path if (found := _LAMBDA.match(step))]
+    lambdas = [lambda_match for step in path if (lambda_match := _LAMBDA.match(step))]
     named = [step for step in path if not _LAMBDA.match(step)]
     if not named:
         return "lambda" if lambdas else plain + stars
@@ -179,17 +179,17 @@ def _type(text: str, depth: int) -> str:
     if arguments and depth < _DEPTH:
         base += _listed(arguments, depth + 1)
     elif lambdas and lambdas[-1][1]:
-        base += f"({', '.join(_type(one, _DEPTH) for one in _split(lambdas[-1][1], ','))})"
+        base += f"({', '.join(_type(argument, _DEPTH) for argument in _split(lambdas[-1][1], ','))})"
     return base + stars
 
 
 def _listed(arguments: list[str], depth: int, room: int | None = None) -> str:
     """Template arguments in brackets, shortened where space is short; helper types collapse into one ellipsis."""
     shown: list[str] = []
-    for place, argument in enumerate(arguments):
+    for number, argument in enumerate(arguments):
         text = _type(argument, depth)
         if room is not None:
-            left = room - len(", ".join([*shown, ""])) - (0 if place == len(arguments) - 1 else 3)
+            left = room - len(", ".join([*shown, ""])) - (0 if number == len(arguments) - 1 else 3)
             if len(text) > left:
                 text = _type(argument, _DEPTH)
             if len(text) > left:
@@ -205,49 +205,49 @@ def _split_arguments(step: str) -> tuple[str, list[str]]:
     if not rest.startswith("<"):
         return head.strip(), []
     depth = 0
-    for place in range(len(rest)):
-        depth += _step(rest, place)
+    for index in range(len(rest)):
+        depth += _step(rest, index)
         if depth == 0:
             break
-    return head.strip(), [one.strip() for one in _split(rest[1:place], ",") if one.strip()]
+    return head.strip(), [piece.strip() for piece in _split(rest[1:index], ",") if piece.strip()]
 
 
 def _cut_off(text: str, at: str) -> tuple[str, str]:
     """The text before, and from, the first character of ``at`` that is outside all brackets."""
     depth = 0
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         if depth == 0 and char in at:
-            return text[:place], text[place:]
-        depth += _step(text, place)
+            return text[:index], text[index:]
+        depth += _step(text, index)
     return text, ""
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Pieces between separators that are outside all brackets."""
-    pieces, start, depth, place = [], 0, 0, 0
-    while place < len(text):
-        if depth == 0 and text.startswith(separator, place):
-            pieces.append(text[start:place])
-            place += len(separator)
-            start = place
+    pieces, start, depth, index = [], 0, 0, 0
+    while index < len(text):
+        if depth == 0 and text.startswith(separator, index):
+            pieces.append(text[start:index])
+            index += len(separator)
+            start = index
             continue
-        depth += _step(text, place)
-        place += 1
+        depth += _step(text, index)
+        index += 1
     return [*pieces, text[start:]]
 
 
-def _step(text: str, place: int) -> int:
+def _step(text: str, index: int) -> int:
     """By how much a character changes the depth of brackets; ``>`` of an arrow doesn't."""
-    char = text[place]
+    char = text[index]
     if char in _OPEN:
         return 1
-    return -1 if char in _CLOSE and text[place - 1 : place] != "-" else 0
+    return -1 if char in _CLOSE and text[index - 1 : index] != "-" else 0
 
 
 def _balanced(text: str) -> bool:
     depth = 0
-    for place in range(len(text)):
-        depth += _step(text, place)
+    for index in range(len(text)):
+        depth += _step(text, index)
         if depth < 0:
             return False
     return depth == 0
@@ -275,14 +275,14 @@ def _own_words(group: list[str]) -> list[str]:
     """For each of several names, the words that not all of them contain."""
     words = [_WORD.findall(name) for name in group]
     shared = Counter(words[0])
-    for one in words[1:]:
-        shared &= Counter(one)
-    found = []
-    for one in words:
-        own = dict.fromkeys(word for word, count in Counter(one).items() if count > shared[word])
-        piece = " ".join(own)
-        found.append(piece if len(piece) <= MOST // 3 else f"{piece[: MOST // 3 - 1]}{ELLIPSIS}")
-    return found
+    for some in words[1:]:
+        shared &= Counter(some)
+    pieces = []
+    for some in words:
+        distinct = dict.fromkeys(word for word, count in Counter(some).items() if count > shared[word])
+        piece = " ".join(distinct)
+        pieces.append(piece if len(piece) <= MOST // 3 else f"{piece[: MOST // 3 - 1]}{ELLIPSIS}")
+    return pieces
 
 
 def _with(short: str, piece: str) -> str:

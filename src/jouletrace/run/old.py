@@ -19,16 +19,16 @@ from jouletrace.run.model import Run
 
 def upgraded(header: dict[str, Any]) -> dict[str, Any]:
     """The content of an old ``run.json`` with the names and forms of today; a wrong value is left for the checks."""
-    found = dict(header)
-    if isinstance(found.get("channels"), list):
-        found["channels"] = [_channel(one) for one in found["channels"]]
-    if isinstance(found.get("workload"), dict):
-        found["workload"] = _workload(found["workload"])
-    stored = found.get("stored")
+    today = dict(header)
+    if isinstance(today.get("channels"), list):
+        today["channels"] = [_channel(channel) for channel in today["channels"]]
+    if isinstance(today.get("workload"), dict):
+        today["workload"] = _workload(today["workload"])
+    stored = today.get("stored")
     if isinstance(stored, dict) and "sample_rate_hz" in stored:
-        rates = {_recorded(found): rate} if (rate := stored["sample_rate_hz"]) is not None else {}
-        found["stored"] = {**stored, "sample_rate_hz": rates}
-    return found
+        rates = {_recorded(today): rate} if (rate := stored["sample_rate_hz"]) is not None else {}
+        today["stored"] = {**stored, "sample_rate_hz": rates}
+    return today
 
 
 def _channel(channel: Any) -> Any:
@@ -45,7 +45,7 @@ def _workload(workload: dict[str, Any]) -> dict[str, Any]:
         rest["recordings"] = [workload["recording"]]
     elif "gpus" in workload:
         gpus = workload["gpus"]
-        rest["recordings"] = [_gpu(one) for one in gpus] if isinstance(gpus, list) else gpus
+        rest["recordings"] = [_gpu(gpu) for gpu in gpus] if isinstance(gpus, list) else gpus
     return rest
 
 
@@ -58,18 +58,20 @@ def _recorded(header: dict[str, Any]) -> str:
     """The id of the device whose rate is stored: that of the recording, or the first."""
     workload, devices = header.get("workload"), header.get("devices")
     recordings = workload.get("recordings") if isinstance(workload, dict) else None
-    places = [one for some in (recordings, devices) if isinstance(some, list) for one in some]
-    ids = [one.get("device") or one.get("id") for one in places if isinstance(one, dict)]
-    return next((one for one in ids if isinstance(one, str)), "")
+    places = [entry for some in (recordings, devices) if isinstance(some, list) for entry in some]
+    ids = [entry.get("device") or entry.get("id") for entry in places if isinstance(entry, dict)]
+    return next((id for id in ids if isinstance(id, str)), "")
 
 
 def name_parts(run: Run) -> None:
     """Name the phases of the GPUs of an old Run by themselves: the GPU was part of each name, "rank-0: compute"."""
-    stated = [one for one in run.workload.get("recordings", ()) if "start_ns" not in one]
+    stated = [recording for recording in run.workload.get("recordings", ()) if "start_ns" not in recording]
     if not stated:
         return
     rows = run.units.to_pylist()
-    names = {one["device"]: f"{one['name']}: " for one in stated if {"device", "name"} <= one.keys()}
+    names = {
+        recording["device"]: f"{recording['name']}: " for recording in stated if {"device", "name"} <= recording.keys()
+    }
     above = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
     for row in rows:
         if row["level"] == "phase":
@@ -84,14 +86,14 @@ def add_totals(run: Run) -> None:
     """
     rows = run.results.to_pylist() if run.kind == "record" else []
     stated = {row["unit"] for row in rows if row["metric"] in EACH.values()}
-    count = {one["id"]: one["count"] for one in run.units.to_pylist() if one["level"] == "range"} if rows else {}
+    count = {unit["id"]: unit["count"] for unit in run.units.to_pylist() if unit["level"] == "range"} if rows else {}
     means = [row for row in rows if row["metric"] in EACH and count.get(row["unit"]) and row["unit"] not in stated]
     if not means:
         return
     rows += [{**row, "metric": EACH[row["metric"]]} for row in means]
     for row in means:
-        found = Estimate.from_dict(row).scaled(count[row["unit"]])
-        row.update(found.to_dict(), budget=json.dumps(dict(found.budget)) if found.budget else None)
+        total = Estimate.from_dict(row).scaled(count[row["unit"]])
+        row.update(total.to_dict(), budget=json.dumps(dict(total.budget)) if total.budget else None)
         if row["metric"] == "time_s":  # the clock knows the sum
             row["low"] = row["high"] = row["value"]
     run.results = tables.from_rows(rows, "results")

@@ -153,7 +153,7 @@ class Parts:
             rows = [row for row in rows if row["level"] in ("model", "range")]
         for row in rows:
             row["count"] = (row["count"] or None) if row["level"] == "op" else row["count"]  # older Runs: 0 if unknown
-        names = {one["device"]: one["name"] for one in recordings if "name" in one}
+        names = {recording["device"]: recording["name"] for recording in recordings if "name" in recording}
         devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
         above = {row["id"]: row["parent"] for row in rows}
         below: dict[int | None, str] = {None: "", **devices}
@@ -194,7 +194,7 @@ class Parts:
     def _launched(self, run: Run, gpus: Mapping[str, str]) -> dict[int, Counter[int]]:
         """Seconds of each kind of kernels in each kernel, operator and module that has an energy, by its number."""
         layers = {(part.gpu, part.name): part.id for part in self._all if part.level == "layer"}
-        found = {part.id: Counter[int]() for part in self._all if _is_row(part)}
+        kinds_s = {part.id: Counter[int]() for part in self._all if _is_row(part)}
         for row in run.divided.to_pylist():
             unit, site = (self._by_id.get(row[name]) for name in ("unit", "site"))
             if unit is None or row["kind"] is None:
@@ -202,9 +202,9 @@ class Parts:
             above = self._by_id.get(unit.parent or MODEL_UNIT)
             words = (site.module or OUTSIDE).split(".") if site else []
             around = [(gpus.get(row["device"], ""), ".".join(words[:depth])) for depth in range(1, len(words) + 1)]
-            for id in found.keys() & {unit.id, unit.parent, above and above.parent, *map(layers.get, around)}:
-                found[id][row["kind"]] += row["seconds"]
-        return found
+            for id in kinds_s.keys() & {unit.id, unit.parent, above and above.parent, *map(layers.get, around)}:
+                kinds_s[id][row["kind"]] += row["seconds"]
+        return kinds_s
 
     def _sharing(self, launched: Mapping[int, Counter[int]]) -> list[Part]:
         """Parts of the same kinds of kernels as others that aren't equal: modules as others in the one around them."""
@@ -219,17 +219,17 @@ class Parts:
     def _doubtful(self, run: Run, gpus: Mapping[str, str], launched: Mapping[int, Counter[int]]) -> list[Part]:
         """Parts that would leave their intervals if powers that no GPU draws were at their limits."""
         where = {warning.where for warning in run.warnings if warning.code == DOUBTFUL}
-        found: list[Part] = []
+        doubtful: list[Part] = []
         for division in divisions_of(run) if where else ():
             if division.powers is None or where.isdisjoint(("", division.device)):
                 continue
             moved_w = division.powers.moved()
-            own = (self._by_id[id] for id in launched)
-            for part in (one for one in own if one.gpu == gpus.get(division.device, "")):
+            launching = (self._by_id[id] for id in launched)
+            for part in (candidate for candidate in launching if candidate.gpu == gpus.get(division.device, "")):
                 moved_j = sum(seconds * float(moved_w[kind]) for kind, seconds in launched[part.id].items())
                 if abs(moved_j) > (part.get("energy_total_j").half_width or math.inf):
-                    found.append(part)
-        return found
+                    doubtful.append(part)
+        return doubtful
 
     def is_top(self, part: Part) -> bool:
         """True if a part lies right below the whole, or below one of its devices."""
@@ -241,17 +241,17 @@ class Parts:
         idle = next((part for part in idles if part.gpu == about.get("name", "")), None)
         if idle is None:
             return []
-        found = []
+        causes = []
         for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
             figures = {
-                metric: one if metric == "power_w" else replace(one.scaled(share), method=how)
-                for metric, one in idle.figures.items()
-                for how in ("trace" if metric == "share" and one.method == "trace" else "share",)
+                metric: figure if metric == "power_w" else replace(figure.scaled(share), method=how)
+                for metric, figure in idle.figures.items()
+                for how in ("trace" if metric == "share" and figure.method == "trace" else "share",)
             }
-            found.append(
+            causes.append(
                 replace(idle, id=id, parent=idle.id, level="cause", name=name, holds="", count=None, figures=figures)
             )
-        return found
+        return causes
 
     def __getitem__(self, id: int) -> Part:
         """The part of a number.
@@ -263,10 +263,10 @@ class Parts:
 
     def causes(self, least: float = 0.0, of: Part | None = None) -> list[Part]:
         """Causes of idle, the largest first: those with a share of ``least`` of the whole, of one idle if given."""
-        found = (part for part in self.ranked("cause") if of is None or part.parent == of.id)
-        return [part for part in found if (part.get("share").value or 0.0) >= least]
+        causes = (part for part in self.ranked("cause") if of is None or part.parent == of.id)
+        return [part for part in causes if (part.get("share").value or 0.0) >= least]
 
-    def place(self, gpu: str) -> int:
+    def order(self, gpu: str) -> int:
         """The place of a GPU among several, by which rows are ordered."""
         return [*self.gpus, ""].index(gpu)
 
@@ -274,12 +274,12 @@ class Parts:
         """A figure of the whole."""
         return self.whole.get(metric)
 
-    def measurand(self, found: Estimate = ABSENT) -> str:
+    def measurand(self, figure: Estimate = ABSENT) -> str:
         """The measurand of a figure's interval, ``RUN`` or ``WORKLOAD``; without a figure, that of most others.
 
         Intervals contain the scatter between runs if it was measured by repeats, or taken as stored.
         """
-        return WORKLOAD if STORED_SCATTER in found.flags else self._of
+        return WORKLOAD if STORED_SCATTER in figure.flags else self._of
 
     def rows(self) -> list[Part]:
         """The whole and all that is stored below it."""
@@ -312,21 +312,28 @@ class Parts:
         if self.apart(kernels):
             idle = [part for part in ops.values() if part.name in (IDLE_NAME, BEFORE)]
             return [*kernels, *(part for id, part in sorted(ops.items()) if id in pools), *idle]
-        known = {part.parent for part in kernels}
-        return kernels + [part for id, part in ops.items() if id in pools or id not in pooled | known]
+        operators = {part.parent for part in kernels}
+        return kernels + [part for id, part in ops.items() if id in pools or id not in pooled | operators]
 
     def apart(self, kernels: Sequence[Part] | None = None) -> bool:
         """True if kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [part for part in self._all if part.level == "kernel"]
         loose = [part for part in kernels if not part.op and self.is_top(part)]
-        own = (part.get(metric).value for part in loose for metric in ("time_s", "energy_total_j"))
-        return len(loose) == len(kernels) and any(value is not None for value in own)
+        values = (part.get(metric).value for part in loose for metric in ("time_s", "energy_total_j"))
+        return len(loose) == len(kernels) and any(value is not None for value in values)
 
     def outside(self) -> list[Part]:
         """Parts that no operator accounts for: idle time."""
         pools = {part.parent for part in self._all}
         return [part for part in self.units("op") if not part.op and not part.module and part.id not in pools]
+
+    def main(self) -> list[Part]:
+        """Parts that the energy went to: phases of several GPUs, else outermost ranges or modules; and idle."""
+        if phases := self.units("phase") if self.gpus else []:
+            return phases + self.outside()
+        tops = [part for part in self.units("layer") if self.is_top(part)]
+        return tops + [part for part in self.units("op") if part.name == IDLE_NAME]
 
     def ranked(self, level: str) -> list[Part]:
         """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
@@ -347,20 +354,20 @@ def number_of(run: Run, name: str) -> int:
     """
 
     def named(_: pa.Table) -> dict[str, dict[int, str]]:
-        found: dict[str, dict[int, str]] = {}
+        paths: dict[str, dict[int, str]] = {}
         for part in Parts(run).rows():
             path = "/".join(step.name for step in part.path) or part.name
             for text in (part.name, path, path.rpartition("/")[2]):
-                found.setdefault(text, {})[part.id] = path
-        return found
+                paths.setdefault(text, {})[part.id] = path
+        return paths
 
-    known = run.remember("units", "named", named)
-    found = known.get(name, {})
-    if not found:
-        raise unknown("unit", name, known)
-    meant = [id for id, path in found.items() if path == name] or list(found)
+    by_text = run.remember("units", "named", named)
+    matches = by_text.get(name, {})
+    if not matches:
+        raise unknown("unit", name, by_text)
+    meant = [id for id, path in matches.items() if path == name] or list(matches)
     if len(meant) > 1:
-        some = ", ".join(f"{id} ({found[id]})" for id in meant[:MOST_NAMED])
+        some = ", ".join(f"{id} ({matches[id]})" for id in meant[:MOST_NAMED])
         raise BadInputError(f"{len(meant)} units are called {name!r}; name one by its path or number: {some}")
     return meant[0]
 
@@ -368,7 +375,7 @@ def number_of(run: Run, name: str) -> int:
 def costliest(figures: Sequence[Mapping[str, Estimate]]) -> list[int]:
     """Places of rows by their figures, those that took the most energy first (time, where energy is unknown)."""
     for metric in ("energy_total_j", "energy_active_j", "time_s"):
-        values = [found.get(metric, ABSENT).value for found in figures]
+        values = [row.get(metric, ABSENT).value for row in figures]
         if any(value is not None for value in values):
             return sorted(range(len(values)), key=lambda n: math.inf if (v := values[n]) is None else -v)
     return list(range(len(figures)))
@@ -384,9 +391,9 @@ def _share_one_thing(figures: Mapping[int, dict[str, Estimate]]) -> None:
     """Make all shares of a Run those of time, where some are: what has an energy has a time as well."""
     whole_s = figures.get(MODEL_UNIT, {}).get(PROGRAM_TIME, ABSENT).value
     if whole_s and any(map(of_time, figures.values())):
-        for one in figures.values():
-            if "share" in one and "time_s" in one:
-                one["share"] = replace(one["time_s"], method="trace").scaled(1 / whole_s)
+        for of_part in figures.values():
+            if "share" in of_part and "time_s" in of_part:
+                of_part["share"] = replace(of_part["time_s"], method="trace").scaled(1 / whole_s)
 
 
 def _titles(rows: Sequence[Mapping[str, Any]], figures: Mapping[int, Mapping[str, Estimate]]) -> dict[int, str]:

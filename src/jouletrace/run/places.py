@@ -66,9 +66,9 @@ def fresh_folder(base: Path | str, name: str) -> Path:
     raise BadInputError(f"all names from {stem} to {stem.name}-9999 are taken")
 
 
-def kernels_of(place: Path) -> Path:
+def kernels_of(path: Path) -> Path:
     """Where the Run with the kernels of a recording at a place lies, if there is one."""
-    return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
+    return path.with_suffix(".kernels") if path.suffix.lower() == ".zip" else path / "kernels"
 
 
 EXISTS = "exists; results are never overwritten: name another place, or remove it"
@@ -134,11 +134,11 @@ def begin(folder: Path, kind: str, devices: Sequence[DeviceInfo]) -> str:
         BadInputError: If another Run is there, or it can't be written.
     """
     id = uuid4().hex
-    known = {"id": id, "kind": kind, "created_ns": time.time_ns(), "complete": False}
-    known |= {"format": FORMAT, "schema_version": VERSION, "devices": [device.to_dict() for device in devices]}
+    header = {"id": id, "kind": kind, "created_ns": time.time_ns(), "complete": False}
+    header |= {"format": FORMAT, "schema_version": VERSION, "devices": [device.to_dict() for device in devices]}
     refresh()
     with written(folder, BadInputError):
-        take(folder, id, hidden(json.dumps(known)).encode())
+        take(folder, id, hidden(json.dumps(header)).encode())
     return id
 
 

@@ -81,8 +81,8 @@ class _Zip(RunFiles):
         places = [PurePosixPath(name).parent for name in there if PurePosixPath(name).name == RUN_JSON]
         if not places:
             raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
-        top = min(places, key=lambda place: len(place.parts))  # a Run may contain the Runs that it was made from
-        if not all(place.is_relative_to(top) for place in places):
+        top = min(places, key=lambda folder: len(folder.parts))  # a Run may contain the Runs that it was made from
+        if not all(folder.is_relative_to(top) for folder in places):
             raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
         self._inside = {name: str(top / name) for name in FILES if str(top / name) in there}
 
@@ -99,8 +99,8 @@ class _Zip(RunFiles):
         with _readable(self._source):
             entry = self._archive.getinfo(self._inside[name])
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                place = f"{self._source}/{entry.filename}"
-                raise BadInputError(f"{place} is compressed by a method other than deflate: refused")
+                where = f"{self._source}/{entry.filename}"
+                raise BadInputError(f"{where} is compressed by a method other than deflate: refused")
             self._check(entry, entry.file_size)
             with self._archive.open(entry) as packed:
                 for chunk in chunks(packed):
@@ -179,9 +179,9 @@ def _readable(source: Path) -> Iterator[None]:
 
 def _count(file: BinaryIO, pattern: bytes) -> int:
     """How often a pattern occurs in a file; the position is at the beginning before and after."""
-    found, tail = 0, b""
+    count, tail = 0, b""
     for chunk in chunks(file):
-        found += (tail + chunk).count(pattern)
+        count += (tail + chunk).count(pattern)
         tail = chunk[1 - len(pattern) :]
     file.seek(0)
-    return found
+    return count

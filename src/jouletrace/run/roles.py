@@ -53,8 +53,8 @@ def role_of(kernel: str, op: str = "") -> str:
 @lru_cache(maxsize=8192)
 def format_of(kernel: str, shapes: str = "") -> str:
     """The number format in which a kernel computes: "bf16", "tf32", ...; that of its inputs or "" where unknown."""
-    found = re.match(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2}_", kernel)
-    return _NVJET.get(found[1], "") if found else _first(_FORMATS, kernel) or _first(_FORMATS, shapes)
+    match = re.match(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2}_", kernel)
+    return _NVJET.get(match[1], "") if match else _first(_FORMATS, kernel) or _first(_FORMATS, shapes)
 
 
 PRODUCTS = ("product", "convolution", "attention")
@@ -69,8 +69,8 @@ def multiplied_in(kernel: str, op: str = "", shapes: str = "") -> str:
     """
     if role_of(kernel, op) not in PRODUCTS or role_of(kernel) not in (*PRODUCTS, OTHER):
         return ""
-    found = format_of(kernel, shapes)
-    return "tf32" if found == "fp32" and kernel.startswith("nvjet") else found
+    number_format = format_of(kernel, shapes)
+    return "tf32" if number_format == "fp32" and kernel.startswith("nvjet") else number_format
 
 
 @lru_cache(maxsize=8192)

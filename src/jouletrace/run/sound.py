@@ -80,40 +80,46 @@ def check_recordings(run: Run) -> None:
         ValueError: With one line that names the first wrong one.
     """
     recordings = run.workload.get("recordings", [])
-    known, seen = {device.id for device in run.devices}, set[str]()
-    for i, one in enumerate(recordings):
-        for wrong, words in _wrong_recording(one, known, seen, several=len(recordings) > 1):
+    devices, seen = {device.id for device in run.devices}, set[str]()
+    for i, recording in enumerate(recordings):
+        for wrong, words in _wrong_recording(recording, devices, seen, several=len(recordings) > 1):
             if wrong:
                 raise ValueError(f"workload.recordings[{i}]: {words}")
-        seen |= {one.get("device", ""), f"name: {one.get('name')}"}
+        seen |= {recording.get("device", ""), f"name: {recording.get('name')}"}
     if run.kind == "profile" and len(recordings) > 1:
         raise ValueError(f"workload.recordings: a profile has one, this has {len(recordings)}")
-    if len({"start_ns" in one for one in recordings}) > 1:
+    if len({"start_ns" in recording for recording in recordings}) > 1:
         raise ValueError("workload.recordings: some have kernels (start_ns) and some have none")
 
 
 def _wrong_recording(
-    one: RecordingFacts, known: Collection[str], seen: Collection[str], *, several: bool
+    recording: RecordingFacts, devices: Collection[str], seen: Collection[str], *, several: bool
 ) -> Iterator[tuple[bool, str]]:
     """For each rule of a recording, whether it is violated, and the message."""
-    device, start, end = one.get("device", ""), one.get("start_ns"), one.get("end_ns", 0)
-    yield "device" not in one and (several or "name" in one), "it has no device"
-    yield "device" in one and bool(known) and device not in known, f"the Run has no device {device[:80]!r}"
+    device, start, end = recording.get("device", ""), recording.get("start_ns"), recording.get("end_ns", 0)
+    yield "device" not in recording and (several or "name" in recording), "it has no device"
+    yield "device" in recording and bool(devices) and device not in devices, f"the Run has no device {device[:80]!r}"
     yield device in seen, f"the device {device[:80]!r} has another"
-    name = str(one.get("name"))
-    yield "name" in one and f"name: {name}" in seen, f"the name {name[:80]!r} is that of another"
+    name = str(recording.get("name"))
+    yield "name" in recording and f"name: {name}" in seen, f"the name {name[:80]!r} is that of another"
     if start is not None:
-        first = one.get("first_ns", start)
-        yield not {"end_ns", "iterations"} <= one.keys(), "it has no end_ns or iterations"
+        first = recording.get("first_ns", start)
+        yield not {"end_ns", "iterations"} <= recording.keys(), "it has no end_ns or iterations"
         yield not start - _LONGEST_NS <= first <= end or start > end, "its start, first kernel and end are in no order"
-    units_s = one.get("seconds", [])
+    units_s = recording.get("seconds", [])
     wrong = any(
-        unit != int(unit) or site != int(site) or not all(0 <= one <= MOST_NS for one in sums)
+        unit != int(unit) or site != int(site) or not all(0 <= amount <= MOST_NS for amount in sums)
         for unit, site, *sums in units_s
     )
     yield wrong, "its seconds have a wrong unit, time or count"
-    yield not 0 <= one.get("last", 0) <= one.get("collectives", one.get("last", 0)), "last is not within collectives"
-    yield "collectives" in one and not {"name", "last"} <= one.keys(), "it has collectives without name or last"
+    yield (
+        not 0 <= recording.get("last", 0) <= recording.get("collectives", recording.get("last", 0)),
+        "last is not within collectives",
+    )
+    yield (
+        "collectives" in recording and not {"name", "last"} <= recording.keys(),
+        "it has collectives without name or last",
+    )
 
 
 def check_kernels(run: Run) -> None:
@@ -123,10 +129,10 @@ def check_kernels(run: Run) -> None:
         ValueError: With one line that names the first wrong row.
     """
     recordings = run.workload.get("recordings", [])
-    if run.kind == "program" and len(run.activity) and any("start_ns" not in one for one in recordings):
+    if run.kind == "program" and len(run.activity) and any("start_ns" not in recording for recording in recordings):
         raise ValueError("it has kernels, and a recording in run.json has no start_ns")
     if len(recordings) > 1 and len(run.activity):
-        devices = pa.array([one.get("device", "") for one in recordings], pa.string())
+        devices = pa.array([recording.get("device", "") for recording in recordings], pa.string())
         wrong = ~np.asarray(pc.is_in(run.activity["device"].cast(pa.string()), devices).to_numpy(), bool)
         if wrong.any():
             raise ValueError(f"row {int(np.argmax(wrong))}: its device has no recording")
@@ -226,13 +232,13 @@ def _units(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     order = np.argsort(ids, kind="stable")
     if not len(ids):
         return
-    place = order[np.minimum(np.searchsorted(ids[order], parent), len(ids) - 1)]
+    row = order[np.minimum(np.searchsorted(ids[order], parent), len(ids) - 1)]
     has = parent >= -_MOST_ID
-    has &= (ids[place] == parent) | (parent != MODEL_UNIT)
-    lost = has & (ids[place] != parent)
+    has &= (ids[row] == parent) | (parent != MODEL_UNIT)
+    lost = has & (ids[row] != parent)
     yield lost, "its parent is not there"
     # Each pass doubles the levels climbed: a unit that never reaches the top lies on a cycle.
-    above = np.where(has & ~lost, place, -1)
+    above = np.where(has & ~lost, row, -1)
     for _ in range(max(len(ids).bit_length(), 1) + 1):
         above = np.where(above >= 0, above[above], -1)
     yield above >= 0, "it lies within itself"

@@ -75,15 +75,15 @@ class Spans:
 
     def those(self, column: str, texts: Collection[str]) -> Mask:
         """Mask of the spans whose kind, name, device or lane is one of these, shape (n,)."""
-        codes = [place for place, text in enumerate(self.texts[column]) if text in texts]
+        codes = [code for code, text in enumerate(self.texts[column]) if text in texts]
         return np.isin(getattr(self, column), codes)
 
     @cached_property
     def above(self) -> Ints:
         """Row of the span around each, shape (n,); -1 where there is none."""
         order = np.argsort(self.id, kind="stable")
-        place = order[np.minimum(np.searchsorted(self.id, self.parent, sorter=order), len(order) - 1)]
-        return np.where((self.parent >= 0) & (self.id[place] == self.parent), place, -1)
+        row = order[np.minimum(np.searchsorted(self.id, self.parent, sorter=order), len(order) - 1)]
+        return np.where((self.parent >= 0) & (self.id[row] == self.parent), row, -1)
 
     def around(self, row: Ints) -> Iterator[Ints]:
         """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
@@ -96,10 +96,10 @@ class Spans:
 
     def innermost(self, row: Ints, wanted: Mask) -> Ints:
         """Row of the innermost span around each that is wanted; -1 where there is none."""
-        found = np.full(len(row), -1, np.int64)
+        around = np.full(len(row), -1, np.int64)
         for at in self.around(row):
-            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
-        return found
+            around = np.where((around < 0) & (at >= 0) & wanted[at], at, around)
+        return around
 
     def text(self, column: str, row: int) -> str | None:
         """The kind, name, device or lane of a span; None where unknown."""
@@ -116,8 +116,8 @@ class Spans:
 
     def on(self, device: str) -> Spans:
         """Those of a device, where it has some of its own; else all: ranks begin and end at their own times."""
-        own = self.those("device", (device,))
-        return self.take(own) if own.any() else self
+        of_device = self.those("device", (device,))
+        return self.take(of_device) if of_device.any() else self
 
 
 Path = tuple[str, ...]

@@ -124,10 +124,10 @@ def _is_packed(message: pa.ipc.Message) -> bool:
 
     def field(table: int, number: int) -> int:
         fields = table - int.from_bytes(data[table : table + 4], "little", signed=True)
-        place = fields + 4 + 2 * number
-        if place + 2 > fields + int.from_bytes(data[fields : fields + 2], "little"):
+        entry = fields + 4 + 2 * number
+        if entry + 2 > fields + int.from_bytes(data[fields : fields + 2], "little"):
             return 0
-        return int.from_bytes(data[place : place + 2], "little")
+        return int.from_bytes(data[entry : entry + 2], "little")
 
     root = int.from_bytes(data[:4], "little")
     at = root + field(root, 2)

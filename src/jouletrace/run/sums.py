@@ -51,7 +51,7 @@ class Sums:
         self._ids, self._members = count(-_OWN_IDS, -1), dict[int, Sequence[Part]]()
         names = {part.module: name for name, part in parts.gpus.items()}
         above = {part.id: part.parent for part in parts.rows() if part.level in ("kernel", "op")}
-        phases = {} if "generation" in run.workload else {(one.gpu, one.name): one.id for one in parts.units("phase")}
+        phases = {} if parts.units("length") else {(phase.gpu, phase.name): phase.id for phase in parts.units("phase")}
         for division in divisions_of(run):
             gpu = names.get(division.device, "")
 
@@ -82,36 +82,36 @@ class Sums:
         time = replace(first.get(TIME), value=float(seconds.sum()), low=None, high=None, reason=None)
         energy = division.energy(seconds, remainder=remainder)
         idle_s = None if division.powers is None else float(seconds[:-1] @ division.powers.own)
-        found = self.about(time, energy, idle_s)
+        figures = self.about(time, energy, idle_s)
         if seconds[-1] > UNKNOWN * seconds.sum():
-            found.pop("power_w", None)
-        return found
+            figures.pop("power_w", None)
+        return figures
 
     def about(self, time: Estimate, energy: Estimate, idle_s: float | None) -> dict[str, Estimate]:
         """Figures of a time and its energy: with power, share, and what is above ``idle_s`` seconds of context idle."""
-        found = {TIME: time, ENERGY: energy} | ({"power_w": energy.scaled(1 / time.value)} if time.value else {})
+        figures = {TIME: time, ENERGY: energy} | ({"power_w": energy.scaled(1 / time.value)} if time.value else {})
         share, of = (time, self.parts.time) if self.timed else (energy, self.parts.get(ENERGY))
         if whole := of.value:
-            found["share"] = share.scaled(1 / whole)
+            figures["share"] = share.scaled(1 / whole)
         idle_w = self.parts.get("baseline_context_idle_w")
         if idle_s is not None and energy.value is not None and idle_w.value is not None:
             idle = idle_w.scaled(idle_s)
             value, low, high = ((end or 0.0) - (idle.value or 0.0) for end in (energy.value, energy.low, energy.high))
             active = replace(energy, value=value, low=low, high=high, budget={})
-            found["energy_active_j"] = widened(active, idle.half_width or 0.0)
-        return found
+            figures["energy_active_j"] = widened(active, idle.half_width or 0.0)
+        return figures
 
     def together(self, some: Sequence[Part], name: str, *, timed: bool = True) -> Part:
         """Some parts of one device as one; without a stored division it is the sum of their values."""
         if (seconds := self._summed(some)) is not None:
             figures = self.of(some[0], seconds, remainder=True)
         else:
-            times = [one for part in some if (one := part.get(TIME)).value is not None]
-            time_s, energy = sum(one.value or 0.0 for one in times), self._energy(some)
+            times = [time for part in some if (time := part.get(TIME)).value is not None]
+            time_s, energy = sum(time.value or 0.0 for time in times), self._energy(some)
             figures = {TIME: replace(times[0], value=time_s, low=None, high=None)} if times else {}
             figures |= self._with_share(energy) if energy.value is not None else {ENERGY: some[0].get(ENERGY)}
         if not timed:
-            figures = {metric: one for metric, one in figures.items() if metric not in (TIME, "power_w")}
+            figures = {metric: figure for metric, figure in figures.items() if metric not in (TIME, "power_w")}
         row = self._row(some[0].parent, some[0].gpu, name, figures)
         self._members[row.id] = some
         return row
@@ -128,13 +128,13 @@ class Sums:
         energy_j, time_s = (_left(around, inside, metric) for metric in (ENERGY, TIME))
         if not (time_s if energy_j is None else energy_j):
             return None
-        known = [part for part in inside if part.get(ENERGY).value is not None]
-        seconds, whole = self._summed(known), self.seconds.get(around.id)
+        with_energy = [part for part in inside if part.get(ENERGY).value is not None]
+        seconds, whole = self._summed(with_energy), self.seconds.get(around.id)
         figures: dict[str, Estimate] = {}
         if seconds is not None and whole is not None and energy_j is not None:
             figures = self.of(around, whole - seconds, remainder=True)
         elif energy_j is not None:
-            halves = (around.get(ENERGY).half_width, self._energy(known).half_width)
+            halves = (around.get(ENERGY).half_width, self._energy(with_energy).half_width)
             figures = self._with_share(_within(energy_j, halves if whole is None else [None]))
         figures.pop(TIME, None)
         if time_s and time_s > 0:
@@ -156,17 +156,17 @@ class Sums:
             rest = self.rest(part, causes, _OTHER_CAUSES) if causes else None
             rows += [part, *causes, *([] if rest is None else [replace(rest, level="cause")])]
         for gpu in dict.fromkeys([*self.parts.gpus, *(part.gpu for part in shown)]):
-            own = [part for part in shown if part.gpu == gpu]
+            of_gpu = [part for part in shown if part.gpu == gpu]
             others = [part for part in left if part.gpu == gpu and part.get(ENERGY).reason != "pooled"]
             unknown = [part for part in others if part.get(ENERGY).value is None and part.id not in self.seconds]
             others = [part for part in others if part not in unknown]
-            lacking = [part for part in own if part.get(ENERGY).reason == "not_resolved" and part.id in self.seconds]
-            own += [self.together(some, others_of(some)) for some in (others, unknown) if some]
-            own += [self.together(lacking, NOT_RESOLVED, timed=False)] if lacking else []
-            if any(part.get(ENERGY).value is not None for part in own):
-                rest = self.rest(self.parts.gpus.get(gpu, self.parts.whole), own, IN_NO_PART)
-                own += [] if rest is None else [replace(rest, gpu=gpu)]
-            rows += [part for part in own if part not in shown]
+            lacking = [part for part in of_gpu if part.get(ENERGY).reason == "not_resolved" and part.id in self.seconds]
+            of_gpu += [self.together(some, others_of(some)) for some in (others, unknown) if some]
+            of_gpu += [self.together(lacking, NOT_RESOLVED, timed=False)] if lacking else []
+            if any(part.get(ENERGY).value is not None for part in of_gpu):
+                rest = self.rest(self.parts.gpus.get(gpu, self.parts.whole), of_gpu, IN_NO_PART)
+                of_gpu += [] if rest is None else [replace(rest, gpu=gpu)]
+            rows += [part for part in of_gpu if part not in shown]
         return rows
 
     def _summed(self, some: Sequence[Part]) -> Floats | None:
@@ -176,14 +176,16 @@ class Sums:
 
     def _energy(self, some: Sequence[Part]) -> Estimate:
         """Energy of parts together: those of a division with their covariance, others as independent of these, in J."""
-        some = [one for part in some for one in self._members.get(part.id, [part])]
+        some = [member for part in some for member in self._members.get(part.id, [part])]
         divided = [part for part in some if part.id in self.seconds]
         each = [part.get(ENERGY) for part in some if part.id not in self.seconds]
         if (seconds := self._summed(divided)) is not None:
             each.append(self.of(divided[0], seconds, remainder=True)[ENERGY])
-        known = [one for one in each if one.value is not None]
-        halves = [one.half_width for one in known] if self.divisions else [None]
-        return _within(sum(one.value or 0.0 for one in known), halves) if known else Estimate.null("not_resolved")
+        stated = [energy for energy in each if energy.value is not None]
+        halves = [energy.half_width for energy in stated] if self.divisions else [None]
+        return (
+            _within(sum(energy.value or 0.0 for energy in stated), halves) if stated else Estimate.null("not_resolved")
+        )
 
     def _with_share(self, energy: Estimate) -> dict[str, Estimate]:
         whole = self.parts.get(ENERGY).value
@@ -202,9 +204,9 @@ def others_of(some: Sequence[Part]) -> str:
 
 def _within(value: float, halves: Sequence[float | None]) -> Estimate:
     """A value with the interval of independent errors, whose half-widths these are; without one if one isn't known."""
-    if any(one is None for one in halves):
+    if any(half is None for half in halves):
         return Estimate(value, None, None, 0, "derived")
-    half = math.hypot(*(one or 0.0 for one in halves))
+    half = math.hypot(*(half_width or 0.0 for half_width in halves))
     return Estimate(value, value - half, value + half, 0, METHOD)
 
 

@@ -323,8 +323,8 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
                 columns[field.name] = _conform(_column(file, field, stored, allowance), field.type, rows)
                 taken = columns[field.name].nbytes
                 allowance.spend(taken, taken * pa.types.is_string(field.type))
-    found = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
-    return pa.Table.from_arrays(found, schema=TABLES[name])
+    arrays = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
+    return pa.Table.from_arrays(arrays, schema=TABLES[name])
 
 
 def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.ChunkedArray:
@@ -437,19 +437,19 @@ def decoded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
     texts = [str(text) for text in parts[0].dictionary.to_pylist()]
     first = {text: i for i, text in reversed(list(enumerate(texts)))}
-    found = np.concatenate(codes)
+    code = np.concatenate(codes)
     if len(first) < len(texts):  # another program wrote a text twice
-        found = np.append([first[text] for text in texts], -1)[found]
-    return found, texts
+        code = np.append([first[text] for text in texts], -1)[code]
+    return code, texts
 
 
 def distinct(values: Ints) -> tuple[Ints, Ints]:
     """Distinct values, ascending, and the place of each value among them: ``np.unique`` in a tenth of the time."""
     coded = pa.array(values).dictionary_encode()
-    found = coded.dictionary.to_numpy()
-    rank = np.empty(len(found), np.int64)
-    rank[np.argsort(found)] = np.arange(len(found))
-    return np.sort(found), rank[coded.indices.to_numpy()]
+    uniques = coded.dictionary.to_numpy()
+    rank = np.empty(len(uniques), np.int64)
+    rank[np.argsort(uniques)] = np.arange(len(uniques))
+    return np.sort(uniques), rank[coded.indices.to_numpy()]
 
 
 def empty(name: str) -> pa.Table:

@@ -93,7 +93,7 @@ def sound_reads(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST
     if len(time) > 2 and energy[0] == 0:
         at = np.flatnonzero(np.diff(energy))[: _NEXT + 1]
         rises = np.diff(energy)[at], _watts(time, energy)[at]
-        if len(at) > 1 and all(one[0] > _FROM_ZERO * one[1:].max() > 0 for one in rises):  # it had not been read
+        if len(at) > 1 and all(rise[0] > _FROM_ZERO * rise[1:].max() > 0 for rise in rises):  # it had not been read
             time, energy = time[at[0] + 1 :], energy[at[0] + 1 :]
     watts = np.sort(_watts(time, energy)[np.diff(energy) > 0])
     if most_w >= MOST_W and len(watts) > 2:  # what it counts is unknown

@@ -17,8 +17,8 @@ def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float | None:
     A sensor that states none has ``unstated_pct``, but a simulated GPU's has none then. None of an imported log none of
     whose sensors states one: what read it may be any meter.
     """
-    channels = [run.channel(one.id, POWER) or run.channel(one.id, ENERGY_COUNTER) for one in run.devices]
-    stated = [None if one is None else one.gain_pct for one in channels]
+    channels = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in run.devices]
+    stated = [None if channel is None else channel.gain_pct for channel in channels]
     if run.kind == "import" and not any(stated):
         return None
     unstated = [0.0 if device.simulated else unstated_pct for device in run.devices]

@@ -65,9 +65,9 @@ class SensorKind:
 
     def response_of(self, channel: ChannelInfo) -> StepResponse:
         """The response, with the period and, of means, the window that the channel states."""
-        own = self.response
+        response = self.response
         window_s = channel.window_s if self.sampler is None else None
-        return replace(own, period_s=channel.period_s or own.period_s, window_s=window_s or own.window_s)
+        return replace(response, period_s=channel.period_s or response.period_s, window_s=window_s or response.window_s)
 
     def timed(self, field: PowerField) -> PowerField:
         """One of ``fields`` with the timing that it leaves to the response."""
@@ -165,8 +165,8 @@ def sensor_behind(field: str, board: str = "", capability: Capability | None = N
     ``board`` is the GPU's name, in whole or in part; "" if unknown. A field of another name counts as ``USAGE``.
     """
     field = field if field in (RECORD, AVERAGE, INSTANT) else USAGE
-    fields = ((name, kind, one) for name, kind in KINDS.items() for one in kind.fields if field in one.names)
-    return next((name, kind.timed(one)) for name, kind, one in fields if one.matches(board, capability))
+    fields = ((name, kind, listed) for name, kind in KINDS.items() for listed in kind.fields if field in listed.names)
+    return next((name, kind.timed(listed)) for name, kind, listed in fields if listed.matches(board, capability))
 
 
 def kind_of(channel: ChannelInfo) -> SensorKind:
@@ -184,41 +184,41 @@ _LEAST_NOISE_W = 0.05
 """Noise of a reading whose calibration determined none: rounded levels may fit a load to the last bit."""
 
 
-def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
+def calibrated(calibration: StepResponse, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
     """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes the samples, if any.
 
     Of a window and an approach the longer one is taken, with the mean delay and the variance of both. The lag that
     its errors leave is split into what goes with the width and what doesn't.
     """
-    box = known.window_s >= 2 * known.approach_s
+    box = calibration.window_s >= 2 * calibration.approach_s
     of_window, of_rise = (1.0, 12.0) if box else (1 / 12, 1.0)
-    width = math.sqrt(of_window * known.window_s**2 + of_rise * known.approach_s**2)
+    width = math.sqrt(of_window * calibration.window_s**2 + of_rise * calibration.approach_s**2)
     half = width / 2 if box else width
-    meets = box and width >= shares.GAPLESS * known.period_s
+    meets = box and width >= shares.GAPLESS * calibration.period_s
     covariance = np.zeros((len(SHAPE), len(SHAPE)))
-    covariance[: len(known.covariance), : len(known.covariance)] = known.covariance
-    share, apart = known.tail_share, known.tail_s - known.rise_s
+    covariance[: len(calibration.covariance), : len(calibration.covariance)] = calibration.covariance
+    share, apart = calibration.tail_share, calibration.tail_s - calibration.rise_s
     approach = np.array([0.0, 0.0, 1 - share, apart, share])
-    by_width = of_rise * known.approach_s * approach / width
-    by_width[1] += of_window * known.window_s / width
+    by_width = of_rise * calibration.approach_s * approach / width
+    by_width[1] += of_window * calibration.window_s / width
     by_delay = approach + np.array([1.0, 0.5, 0.0, 0.0, 0.0]) - half / width * by_width
     variance, both = by_width @ covariance @ by_width, by_width @ covariance @ by_delay
     slope = both / variance if variance > 0 else 0.0
     left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
-    delay_s = known.delay_s - half
-    shape = known.shape._replace(late_s=delay_s - known.lag_s)
+    delay_s = calibration.delay_s - half
+    shape = calibration.shape._replace(late_s=delay_s - calibration.lag_s)
     return shares.Response(
         rise_s=0.0 if box else width,
         width_sd=math.sqrt(variance) / width,
         delay_s=delay_s,
         delay_sd_s=math.sqrt(left),
         weight=1 / sampler.averages if sampler and not box else 0.0,
-        noise_w=max(known.noise_w, _LEAST_NOISE_W),
-        period_s=known.period_s,
+        noise_w=max(calibration.noise_w, _LEAST_NOISE_W),
+        period_s=calibration.period_s,
         window_s=width if box else 0.0,
         back_to_back=back_to_back,
-        jitter_s=known.jitter_s,
-        any_rate=meets and not back_to_back and known.origin == "calibrated",
+        jitter_s=calibration.jitter_s,
+        any_rate=meets and not back_to_back and calibration.origin == "calibrated",
         delay_by_width_s=float(slope * width),
         shape=None if back_to_back else shape,  # windows between reads have lengths of their own
     )
@@ -232,13 +232,15 @@ def readings_of(channel: ChannelInfo, rate_hz: float | None = None) -> shares.Re
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
         return shares.Response.sampled(kind.sampler, response.period_s, rate_hz)
-    found = calibrated(response, kind.sampler, kind.counts)
-    if rate_hz and found.weight:
-        found = found.at_rate(rate_hz)
+    response_of_reading = calibrated(response, kind.sampler, kind.counts)
+    if rate_hz and response_of_reading.weight:
+        response_of_reading = response_of_reading.at_rate(rate_hz)
     if not kind.counts:
-        return found
+        return response_of_reading
     # A counter that is read is up to one of its updates old
-    return replace(found, jitter_s=math.hypot(found.jitter_s, kind.response.period_s / math.sqrt(12)))
+    return replace(
+        response_of_reading, jitter_s=math.hypot(response_of_reading.jitter_s, kind.response.period_s / math.sqrt(12))
+    )
 
 
 def samples(channel: ChannelInfo) -> bool:

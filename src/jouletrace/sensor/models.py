@@ -58,16 +58,16 @@ class SampleResponse:
 
     def at(self, lag_s: Floats) -> tuple[Floats, Floats]:
         """``within``, and the weight per second at ``lag_s``, 0 outside; same shapes."""
-        place = lag_s - (self.earliest_s - STEP_S)  # one entry of weight 0 comes first, one last
-        place /= STEP_S
-        np.clip(place, 0, len(self._padded) - 1e-9, out=place)
-        entry = place.astype(np.int64)
+        entry_s = lag_s - (self.earliest_s - STEP_S)  # one entry of weight 0 comes first, one last
+        entry_s /= STEP_S
+        np.clip(entry_s, 0, len(self._padded) - 1e-9, out=entry_s)
+        entry = entry_s.astype(np.int64)
         weight = self._padded[entry]
-        place -= entry
-        place *= weight
-        place += self._sum[entry]
+        entry_s -= entry
+        entry_s *= weight
+        entry_s += self._sum[entry]
         weight /= STEP_S
-        return place, weight
+        return entry_s, weight
 
 
 RATE_NEAR_HZ = 2.0

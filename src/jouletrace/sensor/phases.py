@@ -54,15 +54,15 @@ class ReadingSeries:
 
     start_s: float
     times_s: Floats  # of every reading since the start, shape (m,)
-    place: Ints  # of those that are there among them, shape (n,)
+    number: Ints  # of those that are there among them, shape (n,)
 
     @classmethod
     def from_times(cls, time_s: Floats, start_s: float) -> ReadingSeries:
         """The places of readings at these times, shape (n,), of which the first is later than ``start_s``."""
         period = float(np.median(np.diff(time_s)))
-        place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
-        every = np.arange(place[-1] + 1)
-        return cls(start_s, np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0), place)
+        number = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
+        every = np.arange(number[-1] + 1)
+        return cls(start_s, np.interp(every, number, time_s) - period * np.maximum(number[0] - every, 0), number)
 
 
 def designs(
@@ -84,11 +84,11 @@ def designs(
 
     def samples(some: slice, age: Ints) -> Ints:
         """Places in the table of samples so many before the last one of each reading."""
-        place = np.maximum(at[..., some, None] - age * step[..., None], first[..., None])
-        place += (start_s - first_edge_s) / GRID_S
-        return place.astype(np.int32)
+        entry = np.maximum(at[..., some, None] - age * step[..., None], first[..., None])
+        entry += (start_s - first_edge_s) / GRID_S
+        return entry.astype(np.int32)
 
-    return np.asarray(_averaged(seen, samples, count, sensor.averages)[:, :, places.place], np.float64)
+    return np.asarray(_averaged(seen, samples, count, sensor.averages)[:, :, places.number], np.float64)
 
 
 def _averaged(
@@ -107,12 +107,12 @@ def _averaged(
     weight = keep ** age.astype(np.float32) / np.float32(averages)
     state = np.empty((*count.shape, seen.shape[1]), np.float32)
     for some in (slice(i, i + _TURN) for i in range(0, count.shape[2], _TURN)):
-        place, share = samples(some, age), np.where(age < count[..., some, None], weight, np.float32(0))
+        entry, share = samples(some, age), np.where(age < count[..., some, None], weight, np.float32(0))
         if some.start == 0:
             share[:, :, 0] = 1 / len(age)
-        ends = np.arange(0, place.size + 1, len(age), dtype=np.int32)
-        entered = csr_matrix((share.ravel(), place.ravel(), ends), (len(ends) - 1, len(seen))) @ seen
-        state[:, :, some] = entered.reshape(*place.shape[:3], -1)
+        ends = np.arange(0, entry.size + 1, len(age), dtype=np.int32)
+        entered = csr_matrix((share.ravel(), entry.ravel(), ends), (len(ends) - 1, len(seen))) @ seen
+        state[:, :, some] = entered.reshape(*entry.shape[:3], -1)
     # state[i] += keep ** count[i] * state[i - 1], as sums of what the decay so far divides; few enough that it isn't 0
     for begin in range(1, count.shape[2], _TOGETHER):
         some = slice(begin, begin + _TOGETHER)

@@ -44,25 +44,25 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
     _check(time, values, period_s)
     period, phase = _mode(time, period_s)
     for _ in range(4):
-        place = np.round(time / period - phase)
-        late = time - place * period
+        slot = np.round(time / period - phase)
+        late = time - slot * period
         punctual = np.abs(late - np.median(late)) < _ON_TIME_S
-        period, offset = np.polyfit(place[punctual], time[punctual], 1)
+        period, offset = np.polyfit(slot[punctual], time[punctual], 1)
         phase = offset / period
-    place = np.round(time / period - phase).astype(np.int64)
-    late = time - (place + phase) * period
+    slot = np.round(time / period - phase).astype(np.int64)
+    late = time - (slot + phase) * period
     punctual = np.abs(late) < _ON_TIME_S
     if punctual.mean() < 0.5:
         raise BadInputError(
             f"power record: {punctual.mean():.0%} of its stamps lie on a grid of {period_s * 1e3:.0f} ms; "
             "it isn't the driver's record"
         )
-    taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
-    keep = _best(place, np.abs(late))
+    taken = (slot + phase) * period + _wander(time[punctual], late[punctual], time)
+    keep = _best(slot, np.abs(late))
     # of a GPU whose readout slips, one reading in 700 is of the same time as another
-    if len(keep) < 0.8 * len(place):
+    if len(keep) < 0.8 * len(slot):
         raise BadInputError(
-            f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
+            f"power record: {len(slot) - len(keep)} of its {len(slot)} readings are of the same time as another; "
             "is it in the file twice, or of several GPUs?"
         )
     return Readings(stamps[keep], values[keep], period, origin_ns=int(stamps[0]), true_s=taken[keep])
@@ -106,14 +106,14 @@ def _mode(time: Floats, nominal: float) -> tuple[float, float]:
     return period, phase
 
 
-def _best(place: Ints, off: Floats) -> Indices:
+def _best(slot: Ints, off: Floats) -> Indices:
     """The stamp nearest to each place, in order; shape (places,).
 
     Two stamps in a place mean that a readout slipped by 13 ms from the previous place, which is empty then. Its value
     belongs to neither.
     """
-    order = np.lexsort((off, place))
-    return np.asarray(order[np.append(True, np.diff(place[order]) > 0)])
+    order = np.lexsort((off, slot))
+    return np.asarray(order[np.append(True, np.diff(slot[order]) > 0)])
 
 
 def _wander(time: Floats, late: Floats, at: Floats) -> Floats:

@@ -54,11 +54,11 @@ class Shape(NamedTuple):
 
     def averaged(self, time_s: Floats, cut_s: Floats, level_w: Floats) -> Floats:
         """Readings of a power that is constant between cuts, W; for arguments see ``averaged``."""
-        return self._of(time_s, lambda end_s, one: averaged(end_s, cut_s, level_w, one))
+        return self._of(time_s, lambda end_s, simple: averaged(end_s, cut_s, level_w, simple))
 
     def shares(self, time_s: Floats, timeline: Timeline) -> Floats:
         """Share of each kind in the readings, shape (readings, kinds); for arguments see ``shares``."""
-        return self._of(time_s, lambda end_s, one: shares(end_s, timeline, one))
+        return self._of(time_s, lambda end_s, simple: shares(end_s, timeline, simple))
 
     def _of(self, time_s: Floats, simple: Callable[[Floats, Response], Floats]) -> Floats:
         """Readings, or shares in them, from those of a memory or a window alone, by ``simple``.
@@ -72,13 +72,13 @@ class Shape(NamedTuple):
             some = [(share, max(rise_s, _AT_ONCE_S)) for share, rise_s in self.approach if share > 0]
             each = [share * simple(end_s, replace(simplest, rise_s=rise_s)) for share, rise_s in some]
             return np.asarray(np.sum(each, axis=0))
-        found = simple(end_s, replace(simplest, window_s=self.window_s))
+        read = simple(end_s, replace(simplest, window_s=self.window_s))
         for share, rise_s in self.approach:
             if share * rise_s > 0:
                 memory = replace(simplest, rise_s=rise_s)
                 change = simple(end_s, memory) - simple(end_s - self.window_s, memory)
-                found = found - share * rise_s / self.window_s * change
-        return found
+                read = read - share * rise_s / self.window_s * change
+        return read
 
 
 GAPLESS = 0.9
@@ -120,8 +120,8 @@ class Response:
         spread = (high - low) / math.sqrt(12) / rate
         weight = 1 / sensor.averages
         rise_s = -1 / (rate * math.log1p(-weight))
-        found = cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
-        return found.at_rate(rate_hz) if rate_hz else found
+        response = cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
+        return response.at_rate(rate_hz) if rate_hz else response
 
     @property
     def sample_s(self) -> float:
@@ -202,8 +202,8 @@ class Response:
         steps = np.arange(-math.ceil(2.5 * spread / (2 * cell)), math.ceil(2.5 * spread / (2 * cell)) + 1)
         weight = np.exp(-0.5 * (2 * cell * steps / spread) ** 2)
         return [
-            (replace(self, delay_s=self.delay_s + 2 * cell * step, delay_sd_s=cell), one)
-            for step, one in zip(steps.tolist(), (weight / weight.sum()).tolist(), strict=True)
+            (replace(self, delay_s=self.delay_s + 2 * cell * step, delay_sd_s=cell), weight_of_step)
+            for step, weight_of_step in zip(steps.tolist(), (weight / weight.sum()).tolist(), strict=True)
         ]
 
 
@@ -244,9 +244,9 @@ class Timeline:
         for edge, sign in ((self.start_s, 1.0), (self.end_s, -1.0)):
             slot = _slots(time_s, edge)
             gap = time_s[np.minimum(slot, len(time_s) - 1)] - edge
-            place = slot * self.kinds + self.kind
-            for n, one in enumerate(weigh):
-                totals[n] += sign * np.bincount(place, self.rate * one(gap), size)
+            cell = slot * self.kinds + self.kind
+            for n, by_gap in enumerate(weigh):
+                totals[n] += sign * np.bincount(cell, self.rate * by_gap(gap), size)
         return [total.reshape(-1, self.kinds)[:-1] for total in totals]
 
 
@@ -268,9 +268,9 @@ def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     """
     if response.window_s:
         begin_s = response.begins(time_s)
-        instants, place = np.unique(np.append(begin_s, time_s), return_inverse=True)
+        instants, instant = np.unique(np.append(begin_s, time_s), return_inverse=True)
         upto = np.vstack([np.zeros(timeline.kinds), np.cumsum(timeline.seconds(instants), axis=0)])
-        first, last = place.reshape(2, -1)
+        first, last = instant.reshape(2, -1)
         return np.asarray((upto[last] - upto[first]) / (time_s - begin_s)[:, None])
     begun, left = timeline.binned(time_s, np.ones_like, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
     return np.asarray(np.cumsum(begun, axis=0) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
@@ -285,7 +285,7 @@ def slopes(time_s: Floats, timeline: Timeline, power_w: Floats, response: Respon
     more = math.exp(response.width_sd)
     late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
     pairs = (late, early), (response.widened(more), response.widened(1 / more))
-    return np.stack([(shown_by(one) - shown_by(other)) / 2 for one, other in pairs], axis=1)
+    return np.stack([(shown_by(more_of) - shown_by(less_of)) / 2 for more_of, less_of in pairs], axis=1)
 
 
 def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:

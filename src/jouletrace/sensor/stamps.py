@@ -76,10 +76,10 @@ def published(stamps: Ints, values: Floats, period_s: float) -> tuple[Ints, Floa
     repeats = np.maximum(np.floor((until - at) / period - 0.5), 0).astype(np.int64)
     # Only those less than a period from a poll; the poll that saw an update is near those of the one before it too.
     owner = np.concatenate([np.searchsorted(at, stamps, side) - 1 for side in ("left", "right")])
-    known = owner >= 0
-    owner, poll = owner[known], np.tile(stamps, 2)[known]
-    place = (poll - at[owner]) / period
-    owner, number = np.tile(owner, 2), np.concatenate([np.floor(place), np.ceil(place)]).astype(np.int64)
+    held = owner >= 0
+    owner, poll = owner[held], np.tile(stamps, 2)[held]
+    periods = (poll - at[owner]) / period
+    owner, number = np.tile(owner, 2), np.concatenate([np.floor(periods), np.ceil(periods)]).astype(np.int64)
     good = (number > 0) & (number <= repeats[owner])
     every = int(repeats.max()) + 1
     owner, number = np.divmod(np.unique(owner[good] * every + number[good]), every)
@@ -127,7 +127,7 @@ def _likeliest(periods: Floats, arcs: Sequence[tuple[Floats, Floats]], row_s: fl
 
     ``arcs`` are from when to when each change of a part may have been, in s.
     """
-    found, count = [], sum(len(end) for _, end in arcs)
+    candidates, count = [], sum(len(end) for _, end in arcs)
     for jitter in _JITTERS:
         wider_s = np.maximum(jitter * periods, row_s if jitter else 0.0)
         chance, score = np.minimum((row_s + wider_s) / periods, 1.0), np.full(len(periods), math.log(_CHANCE))
@@ -143,8 +143,8 @@ def _likeliest(periods: Floats, arcs: Sequence[tuple[Floats, Floats]], row_s: fl
             met += most
         score = np.where(met < _THROUGHOUT * count, -np.inf, score - math.log(len(_JITTERS) * len(periods)))
         best = int(np.argmax(score))
-        found.append((float(score[best]), float(periods[best])))
-    score_of, period = max(found)
+        candidates.append((float(score[best]), float(periods[best])))
+    score_of, period = max(candidates)
     return period, score_of
 
 

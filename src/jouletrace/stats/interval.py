@@ -43,17 +43,19 @@ def expanded(half: float, limits: Sequence[float]) -> float:
         limits: Largest sizes of the rectangular ones, in the same unit.
     """
     least = _SMALL * max([half, *limits])
-    wide = [one for one in limits if one > least]
-    sd = max(math.hypot(half / Z95, *(one / math.sqrt(3) for one in limits if one <= least)), least if wide else 0.0)
+    wide = [limit for limit in limits if limit > least]
+    sd = max(
+        math.hypot(half / Z95, *(limit / math.sqrt(3) for limit in limits if limit <= least)), least if wide else 0.0
+    )
     corners = [
-        (math.prod(signs), sum(sign * one for sign, one in zip(signs, wide, strict=True)))
+        (math.prod(signs), sum(sign * limit for sign, limit in zip(signs, wide, strict=True)))
         for signs in product((1, -1), repeat=len(wide))
     ]
 
     def within(k: float) -> float:
         """Probability of a sum of at most ``k``: the mean of the normal distribution function over the limits."""
         rises = sum(sign * _integral((k + at) / sd, len(wide)) for sign, at in corners)
-        return rises * math.prod(sd / (2 * one) for one in wide)
+        return rises * math.prod(sd / (2 * limit) for limit in wide)
 
     low, high = 0.0, Z95 * sd + sum(wide)
     while high - low > 1e-9 * high:
@@ -64,10 +66,10 @@ def expanded(half: float, limits: Sequence[float]) -> float:
 
 def _integral(z: float, times: int) -> float:
     """The distribution function of a standard normal variable at ``z``, integrated up to it so many times."""
-    before, found = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), (1 + math.erf(z / math.sqrt(2))) / 2
+    before, below = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), (1 + math.erf(z / math.sqrt(2))) / 2
     for n in range(1, times + 1):
-        before, found = found, (z * found + before) / n
-    return found
+        before, below = below, (z * below + before) / n
+    return below
 
 
 def effective_n(values: ArrayLike) -> float:

@@ -26,14 +26,14 @@ def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
         first that isn't rejected were tested at its level. Equal ones share the lowest of their levels.
     """
     order = sorted(range(len(p)), key=lambda i: p[i])
-    found: list[tuple[bool, float]] = [(False, alpha)] * len(p)
+    results: list[tuple[bool, float]] = [(False, alpha)] * len(p)
     going, level = True, alpha
     for rank, i in enumerate(order):
         if going and not (rank and math.isclose(p[i], p[order[rank - 1]], rel_tol=_TIE)):
             level = alpha / (len(p) - rank)
             going = p[i] <= level
-        found[i] = (going, level)
-    return found
+        results[i] = (going, level)
+    return results
 
 
 def spreads_differ(a: Floats, b: Floats, alpha: float) -> bool:
@@ -42,11 +42,13 @@ def spreads_differ(a: Floats, b: Floats, alpha: float) -> bool:
 
     if min(a.mean(), b.mean()) <= 0:
         return True
-    one, other = (float(group.var(ddof=1) / group.mean() ** 2) for group in (a, b))
-    if not one or not other:
-        return bool(one or other)
+    square, other_square = (float(group.var(ddof=1) / group.mean() ** 2) for group in (a, b))
+    if not square or not other_square:
+        return bool(square or other_square)
     free = (len(a) - 1, len(b) - 1)
-    return bool(2 * min(special.fdtr(*free, one / other), special.fdtrc(*free, one / other)) < alpha)
+    return bool(
+        2 * min(special.fdtr(*free, square / other_square), special.fdtrc(*free, square / other_square)) < alpha
+    )
 
 
 def moderated(variance: Floats, df: float) -> tuple[Floats, float]:
@@ -66,12 +68,12 @@ def moderated(variance: Floats, df: float) -> tuple[Floats, float]:
     """
     from scipy import special  # slow to import, in every process
 
-    total, known = df * len(variance), variance[variance > 0]
+    total, positive = df * len(variance), variance[variance > 0]
     pooled = np.full_like(variance, variance.mean())
-    if len(known) < 3:
+    if len(positive) < 3:
         return pooled, total
     # For a scaled chi-square, log(s²) has mean log(σ²) + ψ(d/2) - log(d/2) and variance ψ'(d/2).
-    logs = np.log(known) - float(special.digamma(df / 2)) + math.log(df / 2)
+    logs = np.log(positive) - float(special.digamma(df / 2)) + math.log(df / 2)
     excess = float(logs.var(ddof=1)) - float(special.polygamma(1, df / 2))
     prior_df = 2 * _inverse_trigamma(excess) if excess > 1e-9 else math.inf
     if prior_df >= total:  # the prior can't be determined better than by all values

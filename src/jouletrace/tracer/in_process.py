@@ -14,9 +14,8 @@ from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library, obstacle
-from jouletrace.tracer.marks import CALL
 from jouletrace.tracer.process_trace import ProcessTrace
-from jouletrace.tracer.reader import read
+from jouletrace.tracer.reader import CALL, read
 
 
 class InProcess:

@@ -13,6 +13,8 @@ from jouletrace.workloads.options import WorkloadOptions
 if TYPE_CHECKING:
     import torch
 
+Call = Callable[[int], Any]
+
 
 @dataclass
 class Built:
@@ -28,16 +30,16 @@ class Built:
         items: Samples in an iteration, for throughput (1 for a plain callable).
         restore: Restores the user's own model after a build on a device that holds no values, where
             its tensors were replaced by tensors without values. Safe to call twice.
-        generation: The pieces of an iteration that generates tokens; None for other iterations.
+        generation: Makes the call of an iteration that generates so many tokens; None for other iterations.
     """
 
-    call: Callable[[int], Any]
+    call: Call
     module: torch.nn.Module | None
     inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
     facts: WorkloadFacts
     items: int = 1
     restore: Callable[[], None] = lambda: None
-    generation: Generation | None = None
+    generation: Callable[[int], Call] | None = None
 
 
 class Workload(Protocol):
@@ -82,58 +84,8 @@ class Iteration:
             return self.target(*args, **kwargs)
 
 
-TOGETHER = 32
-"""Repetitions of short pieces within one captured call: the launch of a graph takes time, and a generation in a graph
-has a single launch."""
-
 PREFILL, DECODE, BETWEEN = "prefill", "decode", "between forwards"
-
-Call = Callable[[int], Any]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A piece of an iteration that runs separately.
-
-    Attributes:
-        phase: ``PREFILL``, ``DECODE`` or ``BETWEEN``.
-        weight: Its multiplicity in an iteration; for a forward at one of several lengths, by linear interpolation.
-        call: Runs it.
-        times: Repetitions in one call.
-        length: Tokens that attention reads in it: the prompt's, or those of the cache; None for ``BETWEEN``.
-        context: Tokens of its prompt, where it is of a grid of contexts and not of the iteration.
-    """
-
-    phase: str
-    weight: float
-    call: Call
-    times: int = 1
-    length: int | None = None
-    context: int | None = None
-
-
-@dataclass(frozen=True)
-class Generation:
-    """The pieces of an iteration that generates.
-
-    Attributes:
-        prompt: Tokens of the prompt.
-        steps: Forwards of an iteration: the number of tokens of the longest sequence.
-        tokens: New tokens of all sequences together.
-        cache: "dynamic" or "static"; see ``kv_cache``.
-        segments: Its pieces, which add up to the whole.
-        first_token: Runs until the first token exists.
-        contexts: Prefill and decode at each context that was asked for.
-    """
-
-    prompt: int
-    steps: int
-    tokens: int
-    cache: str
-    segments: tuple[Segment, ...]
-    first_token: Call
-    contexts: tuple[Segment, ...] = ()
-
+"""Phases of an iteration that generates."""
 
 OPTIMIZER = "(optimizer)"
 DATA = "(data)"

@@ -131,13 +131,13 @@ def require_torch() -> None:
 
 def _required(library: str) -> Any:
     try:
-        found = import_module(library)
+        module = import_module(library)
     except (Exception, SystemExit) as error:  # a broken package raises anything
         why = str(error) or type(error).__name__
         raise NotPossibleError(f"{library} can't be imported ({why}): {_INSTALL}") from error
-    if not hasattr(found, "__version__"):
-        raise NotPossibleError(f"{library} is another module here, {getattr(found, '__file__', None)}: rename that")
-    return found
+    if not hasattr(module, "__version__"):
+        raise NotPossibleError(f"{library} is another module here, {getattr(module, '__file__', None)}: rename that")
+    return module
 
 
 def require_device(device: str) -> torch.device:
@@ -151,10 +151,10 @@ def require_device(device: str) -> torch.device:
     import torch
 
     try:
-        found = torch.device(device)
+        parsed = torch.device(device)
     except RuntimeError as error:
         raise BadInputError(f"'{device}' is no torch device: write cuda:N or cpu") from error
-    return _cuda(found) if found.type == "cuda" else found
+    return _cuda(parsed) if parsed.type == "cuda" else parsed
 
 
 def _cuda(device: torch.device) -> torch.device:
@@ -192,15 +192,15 @@ def versions() -> dict[str, str]:
     """Versions of torch, of what it was built with, and of transformers where it is loaded."""
     import torch
 
-    found = {"torch": str(torch.__version__)}
+    texts = {"torch": str(torch.__version__)}
     if torch.version.cuda is not None:
-        found["cuda"] = torch.version.cuda
+        texts["cuda"] = torch.version.cuda
         cudnn: Any = torch.backends.cudnn  # partly untyped
         if cudnn.version() is not None:
-            found["cudnn"] = str(cudnn.version())
+            texts["cudnn"] = str(cudnn.version())
     if "transformers" in sys.modules:
-        found["transformers"] = sys.modules["transformers"].__version__
-    return found
+        texts["transformers"] = sys.modules["transformers"].__version__
+    return texts
 
 
 def torch_flags() -> dict[str, Any]:

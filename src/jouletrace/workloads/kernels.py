@@ -120,7 +120,7 @@ def rates(on: torch.device, how: Precision, seed: int) -> dict[int, float]:
     """
     import torch
 
-    found: dict[int, float] = {}
+    by_size: dict[int, float] = {}
     cpu = on.type == "cpu"
     for size in _TRIED_CPU if cpu else _TRIED:
         try:
@@ -128,14 +128,14 @@ def rates(on: torch.device, how: Precision, seed: int) -> dict[int, float]:
                 a, b = _matrices(on, how.weights, size)
                 seconds = min(_seconds(a, b, _TRY_CPU_S if cpu else _TRY_S) for _ in range(3))
         except NotPossibleError:
-            if not found:
+            if not by_size:
                 raise
             break
-        found[size] = 2.0 * size**3 / seconds
+        by_size[size] = 2.0 * size**3 / seconds
         del a, b
         if not cpu:
             torch.cuda.empty_cache()
-    return found
+    return by_size
 
 
 def best_size(tried: dict[int, float]) -> int:

@@ -1,4 +1,4 @@
-"""Keys and values of attention at a known length, so that the same forward can run repeatedly.
+"""Keys and values of attention in memory that is there, so that a forward can be captured and run repeatedly.
 
 The caches override the methods that all versions of transformers' ``DynamicCache`` call. Imports torch and
 transformers, which takes seconds: import it only where needed.
@@ -17,64 +17,36 @@ Held = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Keys and values by layer, each of shape (batch, heads, tokens, head size)."""
 
 
-class _KnownCache(DynamicCache):
-    """A cache whose number of tokens is known without its layers."""
-
-    def tokens(self) -> int:
-        """Number of tokens that it holds."""
-        raise NotImplementedError
-
-    def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
-        return self.tokens()
-
-    def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:  # type: ignore[override]  # see below
-        # The tokens of the query: their number, or in older versions their positions.
-        return self.tokens() + (query if isinstance(query, int) else int(query.shape[0])), 0
-
-
-class GrownCache(_KnownCache):
-    """A cache ("dynamic") that copies its contents and a token into new memory, as ``generate`` does by default.
-
-    Args:
-        held: Initial contents; not written to.
-        keep: Whether it keeps new keys and values. Otherwise it is the same before each forward.
-    """
-
-    def __init__(self, held: Held, *, keep: bool) -> None:
-        super().__init__()
-        self.held, self.keep = dict(held), keep
-
-    def tokens(self) -> int:
-        """See ``_KnownCache``."""
-        return int(next(iter(self.held.values()))[0].shape[2]) if self.held else 0
-
-    def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """Keys and values of all tokens of a layer, with the new ones."""
-        before = self.held.get(layer_idx) or (key_states.new_empty(0), value_states.new_empty(0))
-        keys, values = (torch.cat(pair, dim=-2) for pair in zip(before, (key_states, value_states), strict=True))
-        if self.keep:
-            self.held[layer_idx] = (keys, values)
-        return keys, values
-
-
-class PlacedCache(_KnownCache):
+class PlacedCache(DynamicCache):
     """A cache ("static") for one forward in memory for the longest sequence; attention reads only the tokens it holds.
 
     Args:
-        memory: Memory of the cache; written to after ``length``.
+        memory: Memory of the cache, made where it lacks; written to after ``length``.
         length: Number of tokens that it holds.
+        most: Number of tokens of the longest sequence.
     """
 
-    def __init__(self, memory: Held, length: int) -> None:
+    def __init__(self, memory: Held, length: int, most: int) -> None:
         super().__init__()
-        self.memory, self.length = memory, length
+        self.memory, self.length, self.most = memory, length, most
 
-    def tokens(self) -> int:
-        """See ``_KnownCache``."""
+    def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
+        """Number of tokens that it holds."""
         return self.length
+
+    def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:  # type: ignore[override]  # see below
+        """Numbers of tokens that a mask has, and that lie before it."""
+        # The tokens of the query: their number, or in older versions their positions.
+        return self.length + (query if isinstance(query, int) else int(query.shape[0])), 0
 
     def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
         """Keys and values of all tokens of a layer, with the new ones."""
+        if layer_idx not in self.memory:
+            keys, values = (
+                new_states.new_zeros(*new_states.shape[:2], self.most, new_states.shape[3])
+                for new_states in (key_states, value_states)
+            )
+            self.memory[layer_idx] = keys, values
         new = key_states.shape[2]
         for memory, states in zip(self.memory[layer_idx], (key_states, value_states), strict=True):
             memory.narrow(2, self.length, new).copy_(states)
@@ -89,25 +61,6 @@ class _NoCache(DynamicCache):
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         return key_states, value_states
-
-
-def allocate(held: Held, tokens: int) -> Held:
-    """Memory for ``tokens`` tokens, with ``held`` at its beginning."""
-
-    def longer(tensor: torch.Tensor) -> torch.Tensor:
-        batch, heads, length, size = tensor.shape
-        memory = tensor.new_zeros(batch, heads, tokens, size)
-        memory[:, :, :length] = tensor
-        return memory
-
-    return {layer: (longer(keys), longer(values)) for layer, (keys, values) in held.items()}
-
-
-def first(held: Held, tokens: int) -> Held:
-    """Copies of the first tokens."""
-    return {
-        layer: (keys[:, :, :tokens].clone(), values[:, :, :tokens].clone()) for layer, (keys, values) in held.items()
-    }
 
 
 def cache_name(names: Iterable[str]) -> str | None:

@@ -31,7 +31,6 @@ class WorkloadOptions:
         label_smoothing: Label smoothing of the training step's cross entropy.
         data: Folder of training images; None for random ones.
         max_new_tokens: Tokens to generate per sample.
-        context: Numbers of tokens in the cache at which a prompt and a new token are measured besides.
         random: Draw random weights and ignore those in the files.
         own_loop: Generate by our own loop with this kind of cache ("dynamic" or "static"), which reads no value from
             the device. None for transformers' ``generate``.
@@ -48,7 +47,6 @@ class WorkloadOptions:
     label_smoothing: float = 0.0
     data: str | None = None
     max_new_tokens: int | None = None
-    context: tuple[int, ...] = ()
     random: bool = False
     own_loop: str | None = None
 
@@ -85,11 +83,11 @@ def check_options(
     if options.dtype not in (None, *dtypes):
         raise BadInputError(f"--dtype {options.dtype}: {name} has {', '.join(dtypes)} only")
     usual = WorkloadOptions()
-    for one in fields(options):
-        value = getattr(options, one.name)
-        if one.name not in _OF_ANY | {*takes} and value != getattr(usual, one.name):
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if option.name not in _OF_ANY | {*takes} and value != getattr(usual, option.name):
             settings = f"; it takes --config {'=..., '.join(config)}=..." if config else ""
-            raise BadInputError(f"--{one.name.replace('_', '-')} {value}: {name} has none{settings}")
+            raise BadInputError(f"--{option.name.replace('_', '-')} {value}: {name} has none{settings}")
     return over_defaults(name, options, config or {})
 
 
@@ -101,8 +99,8 @@ def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, st
     """
     for key in options.config:
         if key not in defaults:
-            known = f" ({', '.join(defaults)})" if defaults else ""
-            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{known}")
+            names = f" ({', '.join(defaults)})" if defaults else ""
+            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{names}")
     return {**defaults, **options.config}
 
 
@@ -122,8 +120,6 @@ def check_consistent(name: str, options: WorkloadOptions) -> None:
         raise BadInputError(f"{name}: --optimizer and --label-smoothing are for --task train")
     if task != "generate" and options.max_new_tokens is not None:
         raise BadInputError(f"{name}: --max-new-tokens is for --task generate")
-    if task != "generate" and options.context:
-        raise BadInputError(f"{name}: --context is for --task generate")
     if task == "generate" and options.max_new_tokens is not None and options.max_new_tokens < 1:
         raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
     if task == "generate" and options.input_sets != 1:

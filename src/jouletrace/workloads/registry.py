@@ -58,10 +58,10 @@ def resolve(spec: str | Workload) -> Workload:
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
     if canonical in _OWN:
-        place, *taken = _OWN[canonical]
-        module, _, kind = place.partition(":")
-        own: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
-        return own
+        module_name, *taken = _OWN[canonical]
+        module, _, kind = module_name.partition(":")
+        workload: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
+        return workload
     for prefix, of_prefix in _PREFIXES.items():
         if spec.startswith(prefix):
             return of_prefix(spec)

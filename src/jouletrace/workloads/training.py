@@ -125,9 +125,9 @@ def loss_of_outputs(name: str) -> Loss:
     import torch
 
     def loss(outputs: Any, _: Inputs) -> Any:
-        found = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
-        if isinstance(found, torch.Tensor) and found.dim() == 0 and found.requires_grad:
-            return found
+        value = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
+        if isinstance(value, torch.Tensor) and value.dim() == 0 and value.requires_grad:
+            return value
         raise BadInputError(f"--task train: {name} must return its loss: a scalar, or outputs that have .loss")
 
     return loss
@@ -169,11 +169,15 @@ class ImageFolder:
             what = "it is a file" if folder.exists() else "there is no such folder"
             raise BadInputError(f"--data {folder}: {what}")
         try:
-            classes = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+            classes = sorted(
+                class_folder
+                for class_folder in folder.iterdir()
+                if class_folder.is_dir() and not class_folder.name.startswith(".")
+            )
             files = [
                 (file, number)
-                for number, one in enumerate(classes)
-                for file in sorted(one.rglob("*"))
+                for number, class_folder in enumerate(classes)
+                for file in sorted(class_folder.rglob("*"))
                 if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()
             ]
         except OSError as error:
@@ -181,10 +185,10 @@ class ImageFolder:
         if not classes:
             raise BadInputError(f"--data {folder}: it needs a sub-folder for each class, and has none")
         there = {number for _, number in files}
-        empty = [one.name for number, one in enumerate(classes) if number not in there]
+        empty = [class_folder.name for number, class_folder in enumerate(classes) if number not in there]
         if empty:
             raise BadInputError(f"--data {folder}: {empty[0]} holds no image ({', '.join(IMAGE_SUFFIXES)})")
-        return cls(folder, tuple(one.name for one in classes), tuple(files))
+        return cls(folder, tuple(class_folder.name for class_folder in classes), tuple(files))
 
 
 class ImageLoader:
@@ -240,9 +244,9 @@ class ImageLoader:
 
     def describe(self) -> str:
         """The data and how they are loaded, for readers of the figures."""
-        found = self._folder
+        folder = self._folder
         return (
-            f"{found.path}: {len(found.files)} images of {len(found.classes)} classes, decoded and resized by "
+            f"{folder.path}: {len(folder.files)} images of {len(folder.classes)} classes, decoded and resized by "
             "PIL in this process, one by one, and copied to the device; files are read through the page cache"
         )
 
@@ -265,7 +269,7 @@ class ImageLoader:
             pixels[i] = _decoded(file, self._shape)
             self._next += 1
         values = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255)
-        mean, sd = (torch.tensor(one[:channels]).view(1, channels, 1, 1) for one in (MEAN, SD))
+        mean, sd = (torch.tensor(channel_values[:channels]).view(1, channels, 1, 1) for channel_values in (MEAN, SD))
         values = values.sub_(mean).div_(sd).to(self._dtype).contiguous()
         return values.to(self._device), torch.from_numpy(labels).to(self._device)
 

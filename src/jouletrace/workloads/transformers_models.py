@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError, nearest
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
+from jouletrace.workloads.base import Built, Call, Inputs, Iteration
 from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.models import ModelEntry
@@ -112,7 +112,7 @@ def build_model(
             inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
         else:
             inputs, input_facts = draw(model, on, how.weights)
-        generation: Generation | None = None
+        generation: Callable[[int], Call] | None = None
         if options.task == "generate":
             require_transformers()
             from jouletrace.workloads.generation import make_generation

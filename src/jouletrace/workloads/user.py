@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError, JouletraceError, nearest
 from jouletrace.import_path import users
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
+from jouletrace.workloads.base import Built, Call, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
 from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
@@ -65,10 +65,12 @@ class ObjectWorkload:
             text = f"{self.name} was in train mode: it ran in eval mode (dropout off, running statistics)"
             return [RunWarning("train_mode", text)] if _trains(module) else []
         try:
-            found = inspect.getclosurevars(self._target)
+            variables = inspect.getclosurevars(self._target)
         except (TypeError, ValueError):  # it isn't written in Python, or names what isn't there yet
             return []
-        names = [name for name, one in {**found.globals, **found.nonlocals}.items() if _trains(module_of(one))]
+        names = [
+            name for name, value in {**variables.globals, **variables.nonlocals}.items() if _trains(module_of(value))
+        ]
         text = f"{self.name} ran {{0}} in train mode (dropout on, statistics of the batch): call {{0}}.eval() first"
         return [RunWarning("train_mode", text.format(name)) for name in names]
 
@@ -111,7 +113,7 @@ def build_object(
     how = precision(options.dtype, device)
     module = module_of(target)  # a bound method of a model (model.encode) carries its model
 
-    def place(tensor: torch.Tensor) -> torch.Tensor:
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
         cast = how.weights if how.weights is not None and tensor.is_floating_point() else None
         return tensor.to(on, cast)
 
@@ -122,7 +124,7 @@ def build_object(
                 place_module(module, on, how.weights)
                 module.train(options.task == "train")
             args, kwargs = arguments(inputs)
-            placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
+            placed: Inputs = (map_tensors(moved, args), map_tensors(moved, kwargs))
             dtypes = _dtypes(module, placed)
     except BaseException as error:
         restore()
@@ -150,7 +152,7 @@ def build_object(
         optimizer = make_optimizer(options.optimizer, module, on)
         call = TrainingIteration(target, [placed], how.training, loss_of_outputs(name), optimizer)
         facts |= {"optimizer": options.optimizer}
-    generation: Generation | None = None
+    generation: Callable[[int], Call] | None = None
     if options.task == "generate":
         require_transformers()
         from jouletrace.workloads.generation import make_generation
@@ -301,48 +303,48 @@ class UserWorkload:
 
 def split(spec: str) -> tuple[str, str] | None:
     """Module or file, and the name in it; None if ``spec`` has no such form."""
-    place, colon, name = spec.rpartition(":")
-    if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
+    source, colon, name = spec.rpartition(":")
+    if not colon or not source or not all(part.isidentifier() for part in name.split(".")):
         return None
-    return place, name
+    return source, name
 
 
-def check_place(place: str) -> None:
+def check_place(source: str) -> None:
     """Refuse a missing file before anything is imported.
 
     Raises:
         BadInputError: With the nearest names of files.
     """
-    path = Path(place)
+    path = Path(source)
     if path.suffix == ".py" and not path.is_file():
         near = nearest(path.name, (other.name for other in path.parent.glob("*.py"))) if path.parent.is_dir() else ""
-        raise BadInputError(f"{place}: no such file{near}")
+        raise BadInputError(f"{source}: no such file{near}")
 
 
-def load_callable(place: str, name: str) -> Callable[..., Any]:
+def load_callable(source: str, name: str) -> Callable[..., Any]:
     """Import the module or file and get the callable.
 
     Raises:
         BadInputError: If the module, file or attribute is missing (the message offers the nearest names), the
             import raises, or the attribute can't be called.
     """
-    check_place(place)
-    module = _import(place)
-    found: Any = module
+    check_place(source)
+    module = _import(source)
+    attribute: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            callables = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
-            raise BadInputError(f"{place} has no '{part}'{nearest(part, callables)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise BadInputError(f"{place}:{name} isn't callable but of type {type(found).__name__}")
-    return found  # type: ignore[no-any-return]  # checked to be callable
+        if not hasattr(attribute, part):
+            callables = [key for key, value in vars(attribute).items() if callable(value) and not key.startswith("_")]
+            raise BadInputError(f"{source} has no '{part}'{nearest(part, callables)}")
+        attribute = getattr(attribute, part)
+    if not callable(attribute):
+        raise BadInputError(f"{source}:{name} isn't callable but of type {type(attribute).__name__}")
+    return attribute  # type: ignore[no-any-return]  # checked to be callable
 
 
 @contextmanager
-def importable(place: str) -> Iterator[None]:
+def importable(source: str) -> Iterator[None]:
     """Put the user's folder first on the import path, as if Python had been started there."""
-    folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
+    folder = str(Path(source).resolve().parent) if source.endswith(".py") else str(Path.cwd())
     first = [folder, *users]
     sys.path[:0] = first
     try:
@@ -353,17 +355,17 @@ def importable(place: str) -> Iterator[None]:
                 sys.path.remove(entry)
 
 
-def _import(place: str) -> ModuleType:
+def _import(source: str) -> ModuleType:
     try:
-        with importable(place), no_silent_exit():
-            return _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        with importable(source), no_silent_exit():
+            return _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if place == missing or place.startswith(f"{missing}."):
+        if source == missing or source.startswith(f"{missing}."):
             raise BadInputError(f"no module named '{missing}' (searched: this folder and Python's path)") from error
-        raise BadInputError(f"{place} can't be imported: {one_line(error)}") from error
+        raise BadInputError(f"{source} can't be imported: {one_line(error)}") from error
     except (Exception, SystemExit) as error:
-        raise BadInputError(f"{place} can't be imported: {one_line(error)}") from error
+        raise BadInputError(f"{source} can't be imported: {one_line(error)}") from error
 
 
 def _import_file(path: Path) -> ModuleType:

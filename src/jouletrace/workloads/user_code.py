@@ -26,11 +26,11 @@ def one_line(error: BaseException) -> str:
     """``"ValueError: bad shape (model.py, line 12: x.view(3))"``."""
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    where = place(error)
+    where = where_raised(error)
     return f"{said} ({where})" if where else said
 
 
-def place(error: BaseException) -> str:
+def where_raised(error: BaseException) -> str:
     """``"model.py, line 12: x.view(3)"``: the deepest line that the reader can change.
 
     It is the deepest line of the user's own code, else of a library such as a model's, else the module of torch that
@@ -42,10 +42,10 @@ def place(error: BaseException) -> str:
     torch = sys.modules.get("torch")
     torch_folder = str(Path(torch.__file__).parent) if torch is not None and torch.__file__ else "<"
     libraries = [frame for frame in frames if not frame.filename.startswith((torch_folder, "<"))]
-    own = [f for f in libraries if "site-packages" not in f.filename and not f.filename.startswith(_PYTHON)]
-    if not own and not libraries and (module := _module_of(error)):
+    of_user = [f for f in libraries if "site-packages" not in f.filename and not f.filename.startswith(_PYTHON)]
+    if not of_user and not libraries and (module := _module_of(error)):
         return module
-    frame = (own or libraries or frames)[-1]
+    frame = (of_user or libraries or frames)[-1]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"{Path(frame.filename).name}, line {frame.lineno}{f': {code}' if code else ''}"
 
@@ -54,10 +54,10 @@ def _module_of(error: BaseException) -> str:
     """``"module 3.fc: Linear(in_features=9, out_features=8, bias=True)"``: the innermost that raised; "" for none."""
     torch = sys.modules.get("torch")
     selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    modules = [one for one in selves if torch is not None and isinstance(one, torch.nn.Module)]
+    modules = [candidate for candidate in selves if torch is not None and isinstance(candidate, torch.nn.Module)]
     if not modules:
         return ""
-    name = next((name for name, one in modules[0].named_modules() if one is modules[-1]), "")
+    name = next((name for name, submodule in modules[0].named_modules() if submodule is modules[-1]), "")
     return f"module {name}: {' '.join(repr(modules[-1]).split())}" if name else ""
 
 

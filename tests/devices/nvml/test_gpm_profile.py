@@ -6,17 +6,14 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
-from jouletrace.devices.nvml.gpm import METRICS, gpm_sources
-from jouletrace.execution.steps.simulated import SimulatedStep
-from jouletrace.profiler import passes
+from jouletrace.devices.nvml import METRICS
+from jouletrace.devices.nvml.gpm import gpm_sources
+from jouletrace.execution.steps import SimulatedStep
+from jouletrace.profiler import ProfileSettings, Progress, passes
 from jouletrace.profiler.profile import finish
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.recording.session import Session
-from jouletrace.report import render
-from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.simulator.boards import SimKernel, engine
-from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.recording import Session
+from jouletrace.report import json_schema, render, to_json_object
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu, engine
 
 SHARES = {"graphics_active": 100.0, "sm_active": 80.0, "pipe_tensor_active": 37.0, "memory_active": 21.0}
 """Per cent while a kernel runs."""
@@ -84,6 +81,7 @@ def test_activity_is_shown_beside_power_as_its_mean_while_energy_was_measured(ru
     assert "Power" in text
 
 
+@pytest.mark.thorough
 def test_activity_is_in_the_json_object_as_shares(run):
     found = to_json_object(run)
     Draft202012Validator(json.loads(json_schema())).validate(found)
@@ -94,6 +92,7 @@ def test_activity_is_in_the_json_object_as_shares(run):
     assert names["pipe_tensor_active"]["source"] == "nvmlGpmMetricsGet"
 
 
+@pytest.mark.thorough
 def test_the_readings_themselves_are_kept_every_200_ms(run):
     stamps, values = run.series(run.devices[0].id, "sm_active")
     assert values.min() == 0, "idle phases too"

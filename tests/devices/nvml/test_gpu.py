@@ -16,9 +16,8 @@ from fake_nvml import (
     h100,
     v100,
 )
-from jouletrace.devices.base import Device
-from jouletrace.devices.nvml import Nvml, NvmlGpu, NvmlMig
-from jouletrace.devices.nvml.api import Unavailable
+from jouletrace.devices import Device
+from jouletrace.devices.nvml import Nvml, NvmlGpu, NvmlMig, Unavailable
 from jouletrace.errors import BadInputError, NotPossibleError
 
 

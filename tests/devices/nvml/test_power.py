@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fake_nvml import GPU_IS_LOST, NOT_SUPPORTED, START_NS, ULL, UNKNOWN, FakeClock, FakeNvml, a100, h100, v100
-from jouletrace.devices.base import Device
+from jouletrace.devices import Device
 from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.devices.nvml.record import judge
 from jouletrace.errors import NotPossibleError
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.power_record import integrate
+from jouletrace.run import CHANNEL_UNITS, POWER
+from jouletrace.sensor import integrate
 
 
 def burst(t: float) -> float:

@@ -25,6 +25,7 @@ def forward():
     return x.reshape(2, 7)
 
 
+@pytest.mark.thorough
 def test_the_first_failure_is_reported_with_its_line():
     text = explain(broken_capture(forward), "aten.view.default")
     assert text.startswith("can't be captured as a CUDA graph at aten.view.default (test_capture.py, line ")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps import make_step
-from jouletrace.execution.steps.registry import compile_built
+from jouletrace.execution.steps import compile_built, make_step
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.steps import registry
-from jouletrace.execution.steps.cuda import AHEAD, ColdStep, CudaStep, FlushStep
+from jouletrace.execution.steps import AHEAD, CudaStep, FlushStep, registry
+from jouletrace.execution.steps.cuda import ColdStep
+from jouletrace.profiler import ProfileSettings
 from jouletrace.profiler.backends import torch as torch_backend
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import WorkloadOptions
 
 torch = pytest.importorskip("torch")

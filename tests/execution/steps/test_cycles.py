@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.execution.steps.base import Cycles
+from jouletrace.execution.steps import Cycles
 
 
 def reading(sm, count, time_ns):

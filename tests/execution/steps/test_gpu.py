@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.steps import CaptureError, check_outputs, make_step
-from jouletrace.execution.steps.registry import compile_built
+from jouletrace.execution.steps import CaptureError, check_outputs, compile_built, make_step
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, names, resolve
 
 torch = pytest.importorskip("torch")

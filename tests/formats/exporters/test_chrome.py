@@ -15,7 +15,7 @@ from check_trace import problems, read
 from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
 from jouletrace.run import Run, tables
-from jouletrace.sensor.power_record import integrate
+from jouletrace.sensor import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
 from places import SUPPORT
 from timeline_runs import NASTY, OTHER, SCRIPT, random_run, span, spans, timeline_run

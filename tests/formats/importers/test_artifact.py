@@ -6,7 +6,7 @@ import pytest
 from import_logs import with_levels, write
 from jouletrace.analysis.imported import add_imported
 from jouletrace.run.figures import Figures
-from jouletrace.stats.interval import Z95
+from jouletrace.stats import Z95
 
 WATTS = [61] * 30 + [75] + [87] * 60 + [70] + [61] * 20
 LOG = "time_s,power_w,utilization_gpu_pct\n" + "".join(f"{k},{w},{40 * (w > 61)}\n" for k, w in enumerate(WATTS))

@@ -4,8 +4,7 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 
 
 def table(header, row, n=10):

@@ -9,10 +9,9 @@ import jouletrace as jt
 from commands import command
 from import_logs import SAMPLES, meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import base, read_files
-from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
-from jouletrace.formats.importers.columns import Coded, Partly, block
-from jouletrace.formats.importers.registry import formats, importer
+from jouletrace.formats.importers import Coded, ImportOptions, base, block, formats, importer, read_files
+from jouletrace.formats.importers.base import Left, decode_text, new_run, read_bytes, read_text
+from jouletrace.formats.importers.columns import Partly
 from jouletrace.run import load, tables
 from places import REPOSITORY
 
@@ -48,6 +47,7 @@ def test_a_file_of_no_known_format_is_one_line(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["nowhere.json", "."])
 def test_what_isnt_a_file_is_one_line(path):
     with pytest.raises(BadInputError, match=r"cannot read|not the folder of a Run, nor of a known format"):
@@ -130,6 +130,7 @@ def test_wrong_use_of_the_command_is_one_line(workspace, capsys, arguments, mess
     assert not (workspace / "runs").exists()
 
 
+@pytest.mark.thorough
 def test_python_imports_what_the_command_does_and_saves_it_on_request(workspace, capsys):
     trace = write(workspace, meter([100.0] * 9), "t.csv")
     assert command(capsys, "import", "t.csv", "--offset", "5", "-o", "by-command").code == 0

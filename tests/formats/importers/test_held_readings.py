@@ -7,7 +7,7 @@ import pytest
 
 from commands import done
 from held_logs import Collector, Load, asked, check_intervals, logs, period_s, table
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis import power_record
 
 
 @pytest.mark.thorough
@@ -16,6 +16,7 @@ def test_intervals_are_those_of_each_reading_once(tmp_path, collector_s, row_s):
     check_intervals(tmp_path, collector_s, row_s, table)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("row_s", [0.01, 0.1])
 def test_a_meter_of_unknown_kind_counts_its_updates(tmp_path, row_s):
     """Of an update each 100 ms, polled each 10 ms."""
@@ -24,6 +25,7 @@ def test_a_meter_of_unknown_kind_counts_its_updates(tmp_path, row_s):
     assert len(power_record(run, run.devices[0].id)[0]) == pytest.approx(600, abs=3)
 
 
+@pytest.mark.thorough
 def test_what_is_shown_says_how_often_readings_are_new(tmp_path):
     rng = np.random.default_rng(0)
     rows_s = np.arange(0.0, 900)

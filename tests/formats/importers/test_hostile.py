@@ -11,9 +11,7 @@ import pytest
 
 from import_logs import meter, where_read, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_file, read_files
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import ImportOptions, formats, read_file, read_files
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
 
@@ -87,6 +85,7 @@ def test_the_limit_is_of_the_reading_alone_and_grows_with_the_files(tmp_path, mo
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
+@pytest.mark.thorough
 @needs_proc
 def test_what_the_process_held_before_leaves_the_reading_its_memory(tmp_path, monkeypatch):
     path = write(tmp_path, meter([100.0] * 20), "x.csv")
@@ -98,6 +97,7 @@ def test_what_the_process_held_before_leaves_the_reading_its_memory(tmp_path, mo
             np.ones(48 << 20)
 
 
+@pytest.mark.thorough
 @needs_proc
 def test_linear_algebra_takes_as_much_of_it_on_many_cores_as_on_one(tmp_path):
     path = write(tmp_path, meter([100.0] * 20), "x.csv")

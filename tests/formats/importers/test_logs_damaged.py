@@ -9,9 +9,8 @@ import pytest
 from damaged import MOST_LOOPS, check_whole, read_damaged
 from import_logs import SAMPLES, codes, meter, read, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import recognise
-from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions
-from jouletrace.formats.importers.registry import LAST, formats, importer
+from jouletrace.formats.importers import LAST, ImportOptions, formats, importer, recognise
+from jouletrace.formats.importers.base import HEAD_BYTES
 from jouletrace.run import load, tables
 from mutable import samples
 from pace import within
@@ -27,6 +26,7 @@ def test_no_mutation_brings_it_down(tmp_path, form, count):
     assert found["read"] > count / 20
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
 def test_what_is_read_of_a_mutation_comes_through_to_the_report(tmp_path, form):

@@ -5,9 +5,8 @@ import pytest
 import import_timelines as make
 from import_logs import smi
 from jouletrace.analysis import analyse
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
-from jouletrace.formats.importers.columns import block
+from jouletrace.formats.importers import RELATIVE, UNIX, ImportOptions, block, read_files
+from jouletrace.formats.importers.base import NO_CLOCK, new_run
 from jouletrace.formats.importers.merge import merge
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 from shown import methods_of

@@ -9,8 +9,7 @@ import pytest
 from commands import command
 from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from places import DATA
 
 FAULTS = DATA / "faults"
@@ -169,6 +168,7 @@ def test_watts_that_nothing_states_are_an_assumption_that_is_stated(capsys, tmp_
     assert said.count("watts were assumed; if it is in kilowatts, give --map power_kw=rack_power") == assumed
 
 
+@pytest.mark.thorough
 def test_two_powers_of_one_meter_can_be_added_as_is_advised(capsys, tmp_path):
     rows = [f"2026-03-05T11:00:{i:02d},6.0,5.0" for i in range(20)]
     (tmp_path / "pdu.csv").write_text("\n".join(["time,Feed 1 kW,Feed 2 kW", *rows]) + "\n")

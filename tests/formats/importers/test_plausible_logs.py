@@ -100,6 +100,7 @@ CASES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES)
 def test_a_log_that_is_wrong_says_so_or_has_its_true_energy(tmp_path, case):
     times, columns, trust, said, joule = CASES[case]

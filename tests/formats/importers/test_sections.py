@@ -4,8 +4,7 @@ import pytest
 
 from import_logs import left_out, read
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import recognise
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import formats, recognise
 from log_sections import DATES, GERMAN, blocks, rows, sections
 
 _FORMATS = {"query": "nvidia_smi", "nounits": "nvidia_smi", "dcgm": "dcgm", "table": "table"}

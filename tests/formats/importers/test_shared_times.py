@@ -9,8 +9,7 @@ from commands import command
 from import_logs import sessions
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 from places import DATA
 
 FAULTS = DATA / "faults"
@@ -115,8 +114,9 @@ def test_a_single_device_is_not_taken_for_several(tmp_path, kind, seed):
     assert len(run.series("imported:0", "power_w")[0]) == 200
 
 
-def test_a_column_that_distinguishes_devices_is_named(tmp_path):
-    rows = [(START + i, card, watts) for i in range(10) for card, watts in (("left", 100), ("right", 300))]
+@pytest.mark.parametrize("number", [10, 100])
+def test_a_column_that_distinguishes_devices_is_named(tmp_path, number):
+    rows = [(START + i, card, watts) for i in range(number) for card, watts in (("left", 100), ("right", 300))]
     with pytest.raises(BadInputError, match="--map device=card"):
         imported(tmp_path / "t.csv", table(rows, "time_s,card,power_w"))
     run = imported(tmp_path / "t.csv", table(rows, "time_s,card,power_w"), map={"device": "card"})

@@ -3,7 +3,7 @@
 import pytest
 
 from commands import command
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import formats
 from places import DATA
 
 FAULTS = DATA / "faults"
@@ -68,6 +68,7 @@ OF_WINGS = {
 OPTIONS = {"G2_rack_map.csv": ("--map", "power_w=p"), "L1_dst.csv": ("--time-zone", "Europe/Berlin")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in SAID if OF_WINGS.get(name, "table") in formats()])
 def test_a_small_input_is_read_as_it_is_meant(workspace, capsys, name):
     said = command(capsys, "import", str(FAULTS / name), *OPTIONS.get(name, ()), "-o", "run")
@@ -88,6 +89,7 @@ def test_every_small_input_is_tried():
     assert {path.name for path in FAULTS.iterdir()} == {*SAID, *REFUSED}
 
 
+@pytest.mark.thorough
 def test_an_unknown_gain_is_in_no_budget(workspace, capsys):
     for name in ("N1_unequal_spans.csv", "M1_rows_twice.csv"):
         assert "gain is not known" in command(capsys, "import", str(FAULTS / name), "-o", name[:2]).out

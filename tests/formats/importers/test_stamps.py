@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions
+from jouletrace.formats.importers import RELATIVE, UNIX, ImportOptions, read_stamps, units
 from jouletrace.formats.importers.log import Log
-from jouletrace.formats.importers.stamps import read_stamps, spread
+from jouletrace.formats.importers.stamps import spread
 
 NOON = 1_709_294_400  # 2024-03-01 12:00:00 UTC
 

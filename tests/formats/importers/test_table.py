@@ -6,9 +6,7 @@ import pytest
 from import_logs import codes, left_out, meter, read, real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers import ImportOptions, importer, read_files
 
 WATTS = [100.0, 1250.5, 99.5, 101.0]
 

@@ -12,8 +12,7 @@ from commands import command
 from import_logs import codes
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, import_files, read_files
 from jouletrace.run import load
 from places import DATA
 
@@ -181,6 +180,7 @@ def test_a_log_within_the_hour_that_occurs_twice_says_which_was_assumed(tmp_path
     assert "hour_assumed" in {warning.code for warning in run.warnings}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [12, 30])
 def test_the_newest_row_may_be_first(capsys, tmp_path, rows):
     lines = [f"{1786553852 + k},200\n" for k in range(rows)]
@@ -237,6 +237,16 @@ def test_rows_that_come_late_or_at_once_are_no_step_of_the_clock(tmp_path):
     assert "clock_stepped" not in {one.code for one in read_files([tmp_path / "t.csv"]).warnings}
 
 
+def test_rows_that_come_too_soon_are_counted_with_the_time_that_they_lack(tmp_path):
+    """Eight times the clock was set back by 0.6 s between rows 1 s apart: 4.8 s of power are not in the log."""
+    stamps = np.arange(100) - 0.6 * np.searchsorted(np.arange(10, 90, 10), np.arange(100), side="right")
+    rows = "".join(f"{EVENING.timestamp() + at:.3f},{200 + k % 7}\n" for k, at in enumerate(stamps))
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    (said,) = [one.message for one in read_files([tmp_path / "t.csv"]).warnings if one.code == "clock_stepped"]
+    assert said.startswith("rows are 1 s apart, but 8 come sooner, and none came late")
+    assert said.endswith("4.8 s are missing in time and energy")
+
+
 @pytest.mark.parametrize("hours", [(0, 24), (0, 24, 48), (0, 1 / 60)])
 def test_two_readings_have_no_energy_and_neither_have_those_of_single_days(tmp_path, hours):
     """Of two no one knows whether others are missing between them."""
@@ -289,6 +299,7 @@ def night(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("since", "until", "joules"),
     [

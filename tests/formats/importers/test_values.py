@@ -7,7 +7,7 @@ import pytest
 
 from commands import command
 from import_logs import left_out, query
-from jouletrace.formats.importers.registry import formats
+from jouletrace.formats.importers import formats
 from jouletrace.run import load
 from logged_cells import csv_of_dcgm, imported, query_of_smi, refused, scrapes, table
 from thinned import thinned
@@ -64,6 +64,7 @@ def test_a_blank_in_any_column_is_an_empty_cell(capsys, tmp_path, form, column):
     assert not {"not_a_number", "power_impossible"} & set(left_out(found))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("column", "cell"), [("temperature_c", "1e5"), ("clock_mhz", "1e8")])
 def test_readings_that_no_sensor_has_are_left_out(capsys, tmp_path, column, cell):
     text = f"time_s,power_w,{column}\n" + "".join(f"{k},150,{cell if k == 3 else 40}\n" for k in range(8))
@@ -75,6 +76,7 @@ def powers(heading, cell="3", rows=12):
     return f"time_s,{heading}\n" + "".join(f"{k},{cell}\n" for k in range(rows))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("heading", "factor"),
     thinned(
@@ -118,6 +120,7 @@ def test_what_may_be_a_unit_is_asked_for_and_a_mapping_settles_it(capsys, tmp_pa
     assert run.series("imported:0", "power_w")[1][0] == 3
 
 
+@pytest.mark.thorough
 def test_every_word_before_watts_is_converted_or_asked_for(capsys, tmp_path):
     """No prefix is passed over: 3 of it are 3 W only where no prefix is there."""
     draw = random.Random(9)
@@ -139,12 +142,14 @@ def test_a_mapping_to_a_unit_that_is_not_known_is_refused(capsys, tmp_path, targ
     assert "followed by its unit" in refused(capsys, tmp_path, powers("x"), "--map", f"{target}=x")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("cell", "watts"), [("0.3 kW", 300), ("300 W", 300), ("300000 mW", 300), ("0.3 kWatt", 300)])
 def test_units_of_cells_are_converted(capsys, tmp_path, cell, watts):
     run, _ = imported(capsys, tmp_path, powers("power", cell))
     assert run.series("imported:0", "power_w")[1][0] == pytest.approx(watts)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", ["3 hW", "3 V", "3 hp", "3 MW"])
 def test_cells_in_an_unknown_unit_or_of_another_quantity_are_no_watts(capsys, tmp_path, cell):
     assert "write W, mW or kW" in refused(capsys, tmp_path, powers("power_w", cell))
@@ -189,12 +194,14 @@ def test_the_power_of_a_rack_without_a_unit_is_asked_for_and_can_be_stated(capsy
     assert TRUSTED in imported(capsys, tmp_path, rack("Power", WATTS), *way.groups())[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("header", ["time_s,gpu,power_w", "time_s,uuid,Power (W)"])
 def test_one_gpu_above_any_other_is_not_trusted(capsys, tmp_path, header):
     text = header + "\n" + "".join(f"{k},GPU-1,{6800 + k % 3}\n" for k in range(12))
     assert "trust: no" in imported(capsys, tmp_path, text)[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "field",
     [
@@ -211,6 +218,7 @@ def test_a_state_beside_the_power_is_no_damaged_reading(capsys, tmp_path, field)
         assert left_out(run) == {"unknown_columns": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "field", ["hw_power_brake_slowdown", "power_state", "power_limit", "sw_power_cap", "Power Factor"]
 )
@@ -229,6 +237,7 @@ def test_energy_is_computed_of_no_limit(capsys, tmp_path):
     assert run.devices[0].power_limit_w == 400
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "header",
     [
@@ -268,6 +277,7 @@ def test_decimal_commas_between_commas_are_named(capsys, tmp_path, text):
     assert "semicolons" in said
 
 
+@pytest.mark.thorough
 def test_numbers_as_numpy_writes_them_are_read(capsys, tmp_path):
     rows = "".join(f"{1786553852 + k:.18e},{300.5 + k % 2:.18e}\n" for k in range(12))
     run, said = imported(capsys, tmp_path, "time_s,power_w\n" + rows)
@@ -276,6 +286,7 @@ def test_numbers_as_numpy_writes_them_are_read(capsys, tmp_path):
     assert TRUSTED in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("heading", "target"), [("time_s", "time_s"), ("gpu", "device")])
 def test_two_columns_of_one_heading_are_asked_about_where_they_differ(capsys, tmp_path, heading, target):
     def text(second):
@@ -299,6 +310,7 @@ def test_the_number_of_a_column_is_in_ascii_digits(capsys, tmp_path):
     assert "no column '٢'" in refused(capsys, tmp_path, powers("power_w"), "--map", "power_w=٢")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("heading", ["power (kW)", "Rack Power (KW)"])
 def test_a_meter_of_a_large_rack_has_its_energy(capsys, tmp_path, heading):
     _, said = imported(capsys, tmp_path, powers(heading, "60"))

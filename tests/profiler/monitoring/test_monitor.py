@@ -27,6 +27,7 @@ def watch(*specs, command=None, **options):
         return monitor(devices, launcher=launcher, **options), launcher.code, devices
 
 
+@pytest.mark.thorough
 def test_levels_and_energy_are_those_of_the_gpu():
     run, _, (device,) = watch(SQUARE, duration_s=20.0)
     assert run.result("power_idle_w", 1).value == pytest.approx(120, rel=0.02)
@@ -38,6 +39,7 @@ def test_levels_and_energy_are_those_of_the_gpu():
     assert run.result("time_s", 1).value == pytest.approx(20.0, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_steady_gpu_holds_the_truth():
     run, _, (device,) = watch("sim:h100?load=100:300", duration_s=20.0)
     (phase,) = run.spans.to_pylist()
@@ -46,6 +48,7 @@ def test_the_interval_of_a_steady_gpu_holds_the_truth():
     assert energy.half_width < 0.01 * energy.value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["v100", "a100-40", "a100-80", "h200-141"])
 def test_every_gpu_can_be_watched(name):
     run, _, (device,) = watch(f"sim:{name}?load=3:35,3:250", duration_s=18.0)
@@ -57,11 +60,13 @@ def test_every_gpu_can_be_watched(name):
     assert run.result("power_difference_w", 1).value == pytest.approx(215, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_a_gpu_at_rest_without_noise_has_an_energy_too():
     run, _, _ = watch("sim:a100?noise=0", duration_s=10.0)
     assert run.result("energy_total_j", 1).value == pytest.approx(10 * run.result("power_w", 1).value, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_ticks_come_at_their_interval_with_the_latest_readings():
     ticks = []
     watch(SQUARE, duration_s=8.0, interval_s=1.0, displays=[lambda found, _: ticks.append(dict(found[0].values))])
@@ -93,6 +98,7 @@ def test_several_devices_share_a_recording():
     assert run.result("power_w", 2).value == pytest.approx(50, abs=10)
 
 
+@pytest.mark.thorough
 def test_the_run_is_saved_with_its_figures(tmp_path):
     run, _, _ = watch(SQUARE, duration_s=5.0, folder=tmp_path / "run", typed="jouletrace monitor")
     saved = load(tmp_path / "run")
@@ -101,6 +107,7 @@ def test_the_run_is_saved_with_its_figures(tmp_path):
     assert saved.results.equals(run.results)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_is_its_ordinary_end(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -132,7 +139,7 @@ def test_a_command_is_recorded_and_its_exit_code_passed_on(body, code, warned):
 
 @pytest.mark.thorough
 def test_a_command_outlives_a_dead_recorder(monkeypatch, tmp_path):
-    from jouletrace.recording.process import ProcessRecorder
+    from jouletrace.recording import ProcessRecorder
 
     def dies(self):
         raise RecorderDiedError("killed")

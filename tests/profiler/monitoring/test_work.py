@@ -11,9 +11,8 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, command, only_run
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitoring import CounterTarget, LiveWork, WorkCounter
 from jouletrace.profiler.monitoring.monitor import monitor
-from jouletrace.profiler.monitoring.watch import LiveWork
-from jouletrace.profiler.monitoring.work_counter import CounterTarget, WorkCounter
 from jouletrace.run import load
 from jouletrace.simulator.boards import SimulatedGpu
 from metric_server import Page, counter_page, serving
@@ -61,6 +60,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
     assert rate.value == pytest.approx(1000, rel=0.2)
     live = [work.j_each for work in seen.works if work.j_each is not None]
     assert np.median(live) == pytest.approx(0.3, rel=0.3)
+    assert np.median([work.per_s for work in seen.works if work.per_s is not None]) == pytest.approx(1000, rel=0.3)
     assert seen.works[-1].j_each_mean == pytest.approx(0.3, rel=0.3)
     assert seen.energies[-1] == pytest.approx(300 * run.result("time_s", 1).value, rel=0.2)
     assert [w.code for w in run.warnings] == []

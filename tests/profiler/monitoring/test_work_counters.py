@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from commands import FOREVER_S, PATIENCE_S, wait_for
-from jouletrace.devices.base import RealClock
+from jouletrace.devices import RealClock
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.work_counter import CounterTally, CounterTarget, WorkCounter, find
+from jouletrace.profiler.monitoring import CounterTally, CounterTarget, WorkCounter, find
 from jouletrace.web import fetch
 from metric_server import Page, counter_page, serving
 

@@ -9,8 +9,7 @@ import pytest
 
 import jouletrace
 from commands import command, gone, wait_for
-from jouletrace.run import load
-from jouletrace.run.recording_names import recording_of
+from jouletrace.run import load, recording_of
 from places import SUPPORT
 
 
@@ -43,6 +42,7 @@ START = "import subprocess, sys\nprocess = subprocess.Popen([sys.executable, 'ch
 LAUNCH = "from row_kernels import launch; launch('gemm', 0.01)\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("child", "code"),
     [
@@ -72,6 +72,7 @@ def test_a_child_has_its_kernels_however_it_ends(run, child, code):
     assert lost(found) == []
 
 
+@pytest.mark.thorough
 def test_a_damaged_file_of_a_child_is_named(run):
     cut = "import glob, os\nprocess.wait()\nname, = glob.glob(os.environ['JOULETRACE_TRACE'] + '/*/rows')\n"
     found = run(START + cut + "os.truncate(name, 40)\n", LAUNCH)
@@ -79,6 +80,7 @@ def test_a_damaged_file_of_a_child_is_named(run):
     assert "a damaged file" in said
 
 
+@pytest.mark.thorough
 def test_children_of_children_and_workers_are_traced(run):
     main = """
 import multiprocessing, os, subprocess, sys
@@ -98,6 +100,7 @@ if __name__ == "__main__":
     assert kernels(found) == {"inner": 1, "spawn": 1, "fork": 1}
 
 
+@pytest.mark.thorough
 def test_processes_on_one_gpu_keep_their_ranges_apart(run):
     found = run(START + LAUNCH + "process.wait()\n", LAUNCH)
     assert kernels(found) == {"gemm": 2}
@@ -105,6 +108,7 @@ def test_processes_on_one_gpu_keep_their_ranges_apart(run):
     assert recording_of(found)["kernels"] == 2
 
 
+@pytest.mark.thorough
 def test_a_program_that_becomes_another_keeps_the_kernels_of_both(run):
     found = run(LAUNCH + "import os, sys\nos.execv(sys.executable, [sys.executable, 'child.py'])\n", LAUNCH, code=0)
     assert kernels(found) == {"gemm": 2}
@@ -145,6 +149,7 @@ sys.exit(max(rank.wait() for rank in ranks))
     assert [(one["name"], one["rank"]) for one in found.workload["recordings"]] == [("rank-0", 0), ("rank-1", 1)]
 
 
+@pytest.mark.thorough
 def test_a_command_of_another_language_is_traced_with_all_that_it_starts(workspace, capsys, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), *sys.path]))
     (workspace / "child.py").write_text(LAUNCH + "import sys; sys.exit(5)")

@@ -5,13 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
-from jouletrace.profiler.program.recorded import recorded, recording_facts
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of, steps_of
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.profiler.program import gpus_of, rows_of, steps_of, waits_of
+from jouletrace.profiler.program.timeline import (
+    COMMUNICATION,
+    COMPUTE,
+    OTHER_KERNELS,
+    OTHER_RANGES,
+    recorded,
+    recording_facts,
+    unrecorded,
+)
+from jouletrace.run import DeviceInfo, Run, Units
 from jouletrace.run.recording_names import WAITING, waiting_part
-from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.tracer import Launched, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 US = 1000
@@ -282,7 +288,7 @@ def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kind
 
 
 def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
-    monkeypatch.setattr("jouletrace.profiler.program.recorded.MOST_PLACES", 100)
+    monkeypatch.setattr("jouletrace.profiler.program.timeline.MOST_PLACES", 100)
     run = Run(kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a")])
     recorded(run, *in_steps(lambda step: "k"))
     ((code, message),) = [(one.code, one.message) for one in run.warnings]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jouletrace.devices.base import RealClock
+from jouletrace.devices import RealClock
 from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.launcher import Launcher
 

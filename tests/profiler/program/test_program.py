@@ -8,12 +8,9 @@ import pytest
 
 import jouletrace
 from commands import command, only_run
-from jouletrace.devices import registry
-from jouletrace.devices.base import Process
-from jouletrace.devices.rapl import CpuHost
+from jouletrace.devices import CpuHost, Process, registry
 from jouletrace.profiler.program import live, recorded
-from jouletrace.run import load
-from jouletrace.run.recording_names import recording_of
+from jouletrace.run import load, recording_of
 from jouletrace.tracer import launching
 from places import SUPPORT
 from row_writer import Writer
@@ -58,6 +55,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.thorough
 def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(run):
     found, said = run(RANGES)
     assert said.code == 0, said.err
@@ -72,6 +70,7 @@ def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(run):
     assert not warned(found, "not_traced", "child_lost", "child_runs", "no_gpu")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "code"),
     [("import sys; sys.exit(7)", 7), ("import os; os._exit(5)", 5), ("import os; os.kill(os.getpid(), 9)", 137)],
@@ -114,6 +113,7 @@ def test_more_than_1024_files_may_be_open(run):
     assert said.code == 0, said.err
 
 
+@pytest.mark.thorough
 def test_kernels_on_a_gpu_that_is_not_recorded_are_named(run):
     text = "from row_kernels import launch, writer\nwriter().fact('device', '0 GPU-other')\nlaunch('one', 0.01)\n"
     found, _ = run(text)
@@ -129,6 +129,7 @@ def test_others_on_the_gpu_are_named(run, monkeypatch):
     assert said.startswith("others use it, too: trainer (pid 7), process (pid 8);")
 
 
+@pytest.mark.thorough
 def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(run, workspace):
     for spec, levels in (("sim:h100", ["no"]), (SIMULATED, [])):
         found, _ = run("", device=[spec])
@@ -160,6 +161,7 @@ def built(workspace, monkeypatch):
     return library
 
 
+@pytest.mark.thorough
 def test_the_program_and_all_that_it_starts_load_the_tracer(run, built, workspace):
     text = "import os\nos.system('env > seen')\n"
     found, _ = run(text, device=[SIMULATED], options=["--no-operators", "--duty", "5/60"])
@@ -194,6 +196,7 @@ def test_the_cpu_alone_is_no_proof_that_there_is_no_gpu(run):
     assert warned(found, "no_gpu") == ["no GPU is recorded, and no kernels were traced"]
 
 
+@pytest.mark.thorough
 def test_without_a_built_library_there_is_power_and_a_line_says_so(run, built):
     built.unlink()
     found, said = run("pass", device=[SIMULATED])
@@ -203,6 +206,7 @@ def test_without_a_built_library_there_is_power_and_a_line_says_so(run, built):
     assert "the tracer isn't built here" in line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"])
 def test_another_library_of_the_user_s_stays_and_a_warning_says_what_is_missing(
     run, built, workspace, monkeypatch, name
@@ -213,6 +217,7 @@ def test_another_library_of_the_user_s_stays_and_a_warning_says_what_is_missing(
     assert any(f"{name} is set to /opt/theirs.so" in line for line in warned(found, "not_traced"))
 
 
+@pytest.mark.thorough
 def test_what_the_tracer_says_is_missing_is_a_warning(run):
     text = "from row_kernels import launch, writer\nlaunch('one', 0.01)\nwriter().warn('profiler_inside', 'a gap')\n"
     found, _ = run(text)
@@ -230,6 +235,7 @@ WHY_NONE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", WHY_NONE)
 def test_a_program_without_kernels_says_why_once(run, why):
     text, codes, message = WHY_NONE[why]
@@ -239,6 +245,7 @@ def test_a_program_without_kernels_says_why_once(run, why):
     assert message in said[0].message
 
 
+@pytest.mark.thorough
 def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(run):
     text = (
         "import os, time\nready, there = os.pipe()\nif os.fork():\n    os.read(ready, 1)\n    time.sleep(0.2)\n"
@@ -248,6 +255,7 @@ def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(ru
     assert [line for line in warned(found, "child_runs") if "still runs: its later kernels are missing" in line]
 
 
+@pytest.mark.thorough
 def test_a_process_whose_files_are_damaged_has_one_warning_while_it_runs(run):
     text = "import os\nplace = os.path.join(os.environ['JOULETRACE_TRACE'], f'{os.getppid()}-1')\nos.mkdir(place)\n"
     found, _ = run(text + "open(os.path.join(place, 'rows'), 'w').close()\n", device=[SIMULATED])
@@ -255,6 +263,7 @@ def test_a_process_whose_files_are_damaged_has_one_warning_while_it_runs(run):
     assert "damaged file" in said
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
     def fail(*_):
         raise OSError("no memory")

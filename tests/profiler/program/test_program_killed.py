@@ -79,6 +79,7 @@ def test_files_of_the_tracer_in_a_run_of_others_are_harmless(killed, workspace, 
     assert (shown.code, said in shown.err) == (2 if said else 0, True), shown.err
 
 
+@pytest.mark.thorough
 def test_a_program_that_ends_by_itself_has_no_such_line(workspace):
     (workspace / "ends.py").write_text("import time\ntime.sleep(1)\n")
     with (workspace / "errors").open("w") as errors:

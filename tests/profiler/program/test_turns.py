@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.timeline import rows_of
-from jouletrace.run.units import Units
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.profiler.program import gpus_of, rows_of
+from jouletrace.run import Units
+from jouletrace.tracer import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 
 SLICE_US, SWITCH_US, GAP_US, START_NS = 1500.0, 15.0, 1.5, 1_800_000_000_000_000_000
@@ -74,6 +73,7 @@ def seconds_of(processes, found=None):
 LARGE, SMALL = (1150.0, 300.0, 570.0, 80.0, 30.0, 8.0), (42.0, 40.0, 20.0, 14.0, 44.0, 15.0, 15.0, 30.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mine", "others", "within", "longer"),
     [
@@ -94,6 +94,7 @@ def test_each_has_the_time_in_which_its_kernels_ran(mine, others, within, longer
     assert (np.maximum.accumulate(end)[:-1] <= start[1:]).all()
 
 
+@pytest.mark.thorough
 def test_launches_are_counted_once():
     processes = by_turns([Process(LARGE, 500.0, 1), Process(SMALL, 900.0, 2)], 1e6)
     *_, units = seconds_of(processes)
@@ -143,6 +144,7 @@ def test_copies_run_beside_kernels_of_another_process():
     assert sums == pytest.approx(raw, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_processes_of_which_one_was_not_traced_all_the_while_are_cut_where_both_were():
     processes = by_turns([Process(LARGE, 500.0, 1), Process(SMALL, 900.0, 2)], 3e6)
     found = [traced(process, pid) for pid, process in enumerate(processes, 1)]

@@ -7,8 +7,7 @@ from types import ModuleType
 import pytest
 
 import jouletrace as jt
-from jouletrace.profiler.record.annotations import Annotations
-from jouletrace.profiler.record.ranges import Marks
+from jouletrace.profiler.record import Annotations, Marks
 
 torch = pytest.importorskip("torch")
 REAL = "sim:h100?realtime=1&load=0.5:300"

@@ -8,6 +8,7 @@ from pace import worked
 from records import EXACT, channel
 
 
+@pytest.mark.thorough
 def test_a_long_range_is_a_window_and_several_are_a_mean():
     def watts(t):
         return np.where((t % 2) < 1, 100.0, 500.0)
@@ -64,6 +65,7 @@ def power_of(spans, levels, seconds):
     return mean
 
 
+@pytest.mark.thorough
 def test_short_ranges_that_repeat_are_distinguished():
     spans, end = short_steps()
     run = marked(spans, power_of(spans, {"forward": 600.0, "backward": 300.0}, end + 2), round(end + 1.5, 1))
@@ -75,6 +77,7 @@ def test_short_ranges_that_repeat_are_distinguished():
         assert run.result("time_mean_s", unit(run, name)["id"]).value == pytest.approx(0.005, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_what_runs_in_a_pause_of_the_loop_is_not_taken_for_its_rest():
     """Half a second at 650 W between two epochs, and before and after, while between ranges it is 100 W."""
     spans, end = short_steps(1000)
@@ -95,6 +98,7 @@ def test_ranges_of_microseconds_have_no_energy():
     assert energy(run, "blink").reason == "sensor_too_slow"
 
 
+@pytest.mark.thorough
 def test_steps_in_a_row_are_blocks():
     spans, end = short_steps()
     run = marked(spans, power_of(spans, {"forward": 600.0, "backward": 300.0}, end + 2), round(end + 1.5, 1))
@@ -107,6 +111,7 @@ def test_steps_in_a_row_are_blocks():
     assert 20 <= found.n <= 41
 
 
+@pytest.mark.thorough
 def test_steps_of_two_epochs_leave_out_what_lies_between():
     """300 W in the steps, 100 W in between: the pause is in no step."""
 
@@ -130,6 +135,7 @@ def test_short_ranges_of_threads_that_overlap_are_null():
     assert energy(marked(spans, 300.0, 5.0), "a").reason == "ranges_overlap"
 
 
+@pytest.mark.thorough
 def test_ranges_of_one_name_in_different_ranges_are_different():
     spans = [("range", "train", 1.0, 4.0), ("range", "load", 1.0, 2.0, 1)]
     spans += [("range", "test", 5.0, 8.0), ("range", "load", 5.0, 7.0, 3)]
@@ -144,6 +150,7 @@ def test_ranges_of_one_name_in_different_ranges_are_different():
     assert energy(run, "test/load").value == pytest.approx(600.0, rel=5e-3)
 
 
+@pytest.mark.thorough
 def test_ranges_that_overlap_without_nesting_are_flagged_and_keep_their_figures():
     spans = [("range", "load", 1.0, 3.0), ("range", "train", 2.0, 6.0, 1), ("range", "test", 7.0, 8.0)]
     spans.append(("range", "inside", 7.2, 7.8, 3))
@@ -181,6 +188,7 @@ def test_steps_of_threads_that_overlap_are_null():
     assert energy(marked(spans, 300.0, 5.0), "step").reason == "ranges_overlap"
 
 
+@pytest.mark.thorough
 def test_of_very_many_names_those_with_the_most_time_are_looked_at():
     """Of 301 too short for the sensor, which is the reason, the shortest isn't looked at."""
     run = marked([("range", f"batch {i}", 1 + 0.01 * i, 1.005 + 0.01 * i + 1e-5 * i) for i in range(301)], 300.0, 6.0)
@@ -189,6 +197,7 @@ def test_of_very_many_names_those_with_the_most_time_are_looked_at():
     assert run.result("time_s", unit(run, "batch 0")["id"]).value == pytest.approx(0.005)
 
 
+@pytest.mark.thorough
 def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
     spans = [("range", f"batch {i}", 1 + 1e-3 * i, 1.0005 + 1e-3 * i) for i in range(2000)]
     with worked() as work:
@@ -205,6 +214,7 @@ def test_short_ranges_of_which_no_reading_is_have_no_energy():
     assert (found.value, found.reason) == (None, "no_samples")
 
 
+@pytest.mark.thorough
 def test_the_mean_of_a_few_is_no_surer_than_what_isnt_known_of_the_sensor():
     """Three that are alike share its delay: their mean isn't known better than one of them."""
     unsure = channel(response={**EXACT, "covariance": [[4e-6, 0, 0], [0, 4e-6, 0], [0, 0, 0]], "origin": "calibrated"})

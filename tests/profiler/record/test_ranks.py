@@ -15,10 +15,9 @@ import jouletrace as jt
 from commands import FOREVER_S, command, wait_for
 from jouletrace.devices import cuda_order
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.record import ranks
-from jouletrace.profiler.record.ranks import Rank, device_of, merged, this_rank
-from jouletrace.run import DeviceInfo
-from jouletrace.run.spool import SPOOL, read_spool
+from jouletrace.profiler.record import merged, ranks
+from jouletrace.profiler.record.ranks import Rank, device_of, this_rank
+from jouletrace.run import SPOOL, DeviceInfo, read_spool
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
@@ -240,6 +239,7 @@ def part(rank, device, watts, seconds=10.0, world=2, **changes):
     return run
 
 
+@pytest.mark.thorough
 def test_each_rank_has_the_energy_of_its_own_device():
     run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 400.0)])
     assert energy(run, "rank 0/epoch").value == pytest.approx(40, rel=0.01)
@@ -251,6 +251,7 @@ def test_each_rank_has_the_energy_of_its_own_device():
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.thorough
 def test_ranks_on_one_device_are_recorded_once_and_share_it():
     run = merged([part(0, DEVICE, 300.0), part(1, DEVICE, 300.0)])
     assert len(run.samples) == len(part(0, DEVICE, 300.0).samples)
@@ -258,11 +259,13 @@ def test_ranks_on_one_device_are_recorded_once_and_share_it():
     assert energy(run, "all ranks/epoch").reason == "ranks_share_device"
 
 
+@pytest.mark.thorough
 def test_ranks_that_made_different_numbers_of_steps_say_so():
     run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 100.0, seconds=8.0)])
     assert "counts_differ" in run.result("energy_total_j", unit(run, "all ranks/epoch")).flags
 
 
+@pytest.mark.thorough
 def test_parts_that_cannot_be_read_are_named(tmp_path):
     part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
     part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))

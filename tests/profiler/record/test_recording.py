@@ -14,10 +14,10 @@ import jouletrace as jt
 from commands import wait_for
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.profiler.record import Recording
 from jouletrace.profiler.record import ranges as marks
 from jouletrace.profiler.record import recording as recordings
-from jouletrace.profiler.record.recording import Recording
-from jouletrace.recording.process import ProcessRecorder
+from jouletrace.recording import ProcessRecorder
 from live_runs import REAL, energy, spans_of, unit
 from pace import worked
 
@@ -100,6 +100,7 @@ def test_an_empty_block_has_its_own_time_and_an_energy_only_where_the_sensor_res
     assert energy.reason == ("sensor_too_slow" if seconds < 0.02 else None)
 
 
+@pytest.mark.thorough
 def test_what_close_ended_names_an_exception_only_while_one_is_handled(monkeypatch):
     monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)
     for raised, said in ((None, "close()"), (ValueError("mine"), "ValueError: mine")):
@@ -115,6 +116,7 @@ def test_what_close_ended_names_an_exception_only_while_one_is_handled(monkeypat
         assert warning.message == f"ended early by {said}; what was recorded until then is kept"
 
 
+@pytest.mark.thorough
 def test_ranges_that_cross_and_ranges_that_never_end_are_reported():
     with jt.record(device=REAL) as recording:
         a, b, c = (jt.range(name) for name in "abc")
@@ -159,7 +161,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
 @pytest.mark.thorough
 def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.05)
-    from jouletrace.run.spool import SPOOL, read_spool
+    from jouletrace.run import SPOOL, read_spool
 
     with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         for _ in range(100):
@@ -338,6 +340,7 @@ def test_a_zip_is_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
 
 
+@pytest.mark.thorough
 def test_after_the_end_the_figures_so_far_are_those_of_the_run():
     with jt.record(device=REAL) as recording:
         for _ in range(2):

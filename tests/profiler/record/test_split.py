@@ -11,9 +11,8 @@ from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.profiler.record.split import largest, totals
 from jouletrace.report.content import summary
-from jouletrace.run import DeviceInfo
-from jouletrace.run.recording_names import recording_of
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.run import DeviceInfo, recording_of
+from jouletrace.tracer import Launched, ProcessTrace
 from places import REPOSITORY
 from recorded_program import REAL, run
 from records import channel, make_run, ns, phases, readings

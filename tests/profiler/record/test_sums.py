@@ -10,10 +10,10 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.record import live_sums
+from jouletrace.profiler.record import Marks, live_sums
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record.live_sums import LiveSums
-from jouletrace.profiler.record.ranges import Marks, Opened, Span
+from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.run import tables
 from records import START, make_run, ns, readings
 
@@ -140,6 +140,7 @@ def test_names_without_number_are_summed_together(monkeypatch):
     assert ranges[live_sums.OTHERS].count == 7
 
 
+@pytest.mark.thorough
 def test_what_is_recent_is_a_run_with_figures_and_intervals():
     sums, stream = sums_of(300.0, 60.0)
     stream.until = 58.0

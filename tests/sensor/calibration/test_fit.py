@@ -10,15 +10,14 @@ import pytest
 
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.sensor import KINDS, Grid
+from jouletrace.sensor.calibration import Fitter, StepResponse, fit_response, load_features
 from jouletrace.sensor.calibration import fit as calibrating
-from jouletrace.sensor.calibration.fit import _likeliest, fit_response
-from jouletrace.sensor.calibration.fitter import Fitter, load_features
+from jouletrace.sensor.calibration.fit import _likeliest
 from jouletrace.sensor.calibration.fluctuation import Fluctuation, Kernel
-from jouletrace.sensor.calibration.response import StepResponse
-from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.stamps import Grid
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_a_response_survives_json(name):
     response = KINDS[name].response

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.calibration.fitter import (
-    SETTLE_PERIODS,
-    Fitter,
-    _off_zero,
-    load_features,
-)
-from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.calibration import Fitter, StepResponse, load_features
+from jouletrace.sensor.calibration.fitter import SETTLE_PERIODS, _off_zero
 from jouletrace.stats.quantiles import SD_OVER_MAD
 
 PERIOD = 0.02

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from energy_signals import wander
+from jouletrace.sensor.calibration import StepResponse
 from jouletrace.sensor.calibration.fluctuation import Fluctuation, Kernel, fluctuation
-from jouletrace.sensor.calibration.response import StepResponse
 
 PERIOD, LOW_W, HIGH_W = 0.02, 120.0, 420.0
 

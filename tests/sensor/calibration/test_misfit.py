@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.calibration.fit import EdgeMisfit, edge_misfit, fit_flags, gain_swings, stragglers
+from jouletrace.sensor.calibration import edge_misfit, gain_swings
+from jouletrace.sensor.calibration.fit import EdgeMisfit, fit_flags, stragglers
 
 PERIOD, MEMORY, STEP_W = 0.02, 0.2, 300.0
 

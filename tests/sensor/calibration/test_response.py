@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.calibration import StepResponse
 
 RESPONSES = [
     StepResponse(0.02, 0.025, lag_s=0.004),

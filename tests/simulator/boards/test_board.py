@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from jouletrace.devices.base import Device
+from jouletrace.devices import Device
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, SimulatedGpu
 from jouletrace.simulator.boards.presets import draw
@@ -22,6 +22,7 @@ def quiet(preset="h100", **keys):
     return SimulatedGpu(f"sim:{preset}?noise=0" + "".join(f"&{key}={value}" for key, value in keys.items()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_a_device_that_says_simulated(preset):
     gpu = SimulatedGpu(f"sim:{preset}?seed=3")
@@ -202,6 +203,7 @@ def test_idle_levels_with_and_without_a_context():
     assert 68 < mean_w(1) < 79
 
 
+@pytest.mark.thorough
 def test_context_idle_is_higher_on_a_hot_die_and_falls_as_it_cools():
     gpu = quiet()
     gpu.board.hold_context()
@@ -321,6 +323,7 @@ def test_load_noise_is_autocorrelated():
     assert abs(np.mean(off[100:] * off[:-100]) / off.var()) < 0.6
 
 
+@pytest.mark.thorough
 def test_runs_on_one_gpu_differ_by_a_little():
     energies = []
     for run in range(12):
@@ -396,6 +399,7 @@ def test_bad_kernels_and_counts_are_refused():
         Schedule([])
 
 
+@pytest.mark.thorough
 def test_twenty_seconds_of_gpu_time_are_cheap():
     gpu = SimulatedGpu("sim:h100")
     gpu.clock.every(0.02, gpu.sources()[0].poll)

@@ -7,10 +7,16 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BadInputError, NotPossibleError  # noqa: E402
-from jouletrace.execution.steps.counting import count_operators, count_workload, fake_tensors  # noqa: E402
-from jouletrace.execution.steps.simulated import SimulatedStep, kernels_of, simulate_workload  # noqa: E402
+from jouletrace.execution.steps import (  # noqa: E402  # noqa: E402
+    SimulatedStep,
+    count_operators,
+    count_workload,
+    fake_tensors,
+    simulate_workload,
+)
+from jouletrace.execution.steps.simulated import kernels_of  # noqa: E402
 from jouletrace.simulator.boards import PRESETS, SimulatedGpu  # noqa: E402
-from jouletrace.workloads.base import Built, WorkloadOptions  # noqa: E402
+from jouletrace.workloads import Built, WorkloadOptions  # noqa: E402
 from pace import worked  # noqa: E402
 from step_truth import clock_mhz, steady_step  # noqa: E402
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run import CHANNEL_UNITS, POWER
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from step_truth import read_at
 
@@ -34,6 +34,7 @@ def record(gpu, channel=POWER, poll_s=None):
     return so_far
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("preset", "power", "sensor"),
     [
@@ -144,6 +145,7 @@ def test_a_step_looks_in_the_record_as_on_the_recorded_gpu():
     assert np.mean(down, axis=0) == pytest.approx([0.55, 0.094, 0.016, 0.005], abs=0.04)
 
 
+@pytest.mark.thorough
 def test_under_the_cap_the_record_wanders_as_on_the_recorded_gpu():
     kernels = [SimKernel("gemm", 600e-6, 870.0, clocked=0.9, core=0.9), SimKernel("add", 400e-6, 600.0, clocked=0.2)]
     deviations, next_ones = [], []
@@ -185,6 +187,7 @@ def test_the_instant_reading_sees_a_short_window_now_and_then():
     assert np.sum((values > 200) & (values < 400)) > 5
 
 
+@pytest.mark.thorough
 def test_the_sparse_sensor_leaves_most_of_the_time_unseen():
     gpu = SimulatedGpu("sim:a100?noise=0")
     so_far = record(gpu)
@@ -229,6 +232,7 @@ def test_the_counter_can_read_nothing_over_a_short_window():
     assert 0 < sum(changes) < 40
 
 
+@pytest.mark.thorough
 def test_gain_is_hidden_within_five_percent_and_common_to_all_power_channels():
     ratios = []
     for seed in range(6):

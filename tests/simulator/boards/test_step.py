@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from jouletrace.execution.steps import SimulatedStep
 from jouletrace.execution.steps.base import CountsCycles
-from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.simulator.boards import SimKernel, SimulatedGpu
 
 

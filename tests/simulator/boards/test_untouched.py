@@ -87,6 +87,7 @@ def test_a_profiled_model_can_be_used_as_before(make, dtype):
     assert not torch.equal(next(model.parameters()), next(iter(values.values())))
 
 
+@pytest.mark.thorough
 def test_a_model_inside_a_callable_can_be_used_as_before():
     model, (x,) = linear()
     profiled(lambda x: model(x).relu(), (x,))

@@ -174,6 +174,7 @@ def test_a_run_counts_once(capsys, tmp_path, monkeypatch):
     assert said.complaint.endswith("a.zip is given twice")
 
 
+@pytest.mark.thorough
 def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsys):
     stored(tmp_path / "f", [1, 1.01], repeats=1)
     said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "7")
@@ -184,6 +185,7 @@ def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsy
         assert "worth asking for GPU 1: " in said.out
 
 
+@pytest.mark.thorough
 def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = []

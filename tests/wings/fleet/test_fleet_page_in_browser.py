@@ -1,10 +1,13 @@
 """The page of a fleet in a real browser: all charts are drawn, nothing complains, nothing is loaded."""
 
+import pytest
+
 from fleet_data import fleet
 from jouletrace.wings.fleet import html
 from jouletrace.wings.fleet.findings import find
 
 
+@pytest.mark.thorough
 def test_every_chart_of_a_fleet_is_drawn_and_nothing_complains(open_page, tmp_path):
     read = fleet([1.0, 1.01, 0.99, 1.0, 1.02, 1.05])
     path = tmp_path / "fleet.html"

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from commands import wait_for
-from jouletrace.run.scratch import PREFIX
+from jouletrace.run import PREFIX
 from scripts import check_that_children_end, run_script
 
 pytestmark = [
@@ -54,6 +54,7 @@ def test_children_of_a_fleet_that_is_killed_are_gone_too(tmp_path, monkeypatch):
     check_that_children_end(FLEET, 3, tmp_path, monkeypatch)
 
 
+@pytest.mark.thorough
 def test_a_fleet_that_is_killed_leaves_no_temporary_folder(tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()

@@ -1,13 +1,12 @@
 """The SM clock that was counted, in a fleet's tables and report."""
 
 import numpy as np
+import pytest
 
 from boards import board_step, recording
 from fleet_data import fleet
 from jouletrace.analysis import analyse
-from jouletrace.profiler import passes
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings, Progress, passes
 from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
 from jouletrace.wings.fleet.document import sections
@@ -29,6 +28,7 @@ def test_it_stands_beside_the_reported_one_where_it_is_known():
     )
 
 
+@pytest.mark.thorough
 def test_a_runs_windows_bring_it_along():
     device, step = board_step()
     with recording(device) as session:

@@ -61,6 +61,7 @@ def seen(tmp_path, gpu, repeat=0):
     return {**[line for line in log(tmp_path) if line["gpu"] == name][repeat], "order": run.settings["fleet"]["order"]}
 
 
+@pytest.mark.thorough
 def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
     heard = []
     found = do(tmp_path, heard=heard)
@@ -95,12 +96,14 @@ def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_say
     assert [group[0].order for group in groups[: len(boards)]] == list(range(len(boards)))
 
 
+@pytest.mark.thorough
 def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0002,GPU-0000,GPU-0001")
     do(tmp_path)
     assert {line["gpu"]: line["shown"] for line in log(tmp_path)} == {gpu.device: gpu.id for gpu in gpus(1, 3)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("workload", "reason", "text"),
     [
@@ -116,6 +119,7 @@ def test_a_gpu_that_falls_off_costs_its_own_result_only(tmp_path, workload, reas
     assert seen(tmp_path, 0)["at_ns"] == seen(tmp_path, 2)["at_ns"]
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -160,6 +164,7 @@ def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatc
     assert not found[0, 0].reason
 
 
+@pytest.mark.thorough
 def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
     made = []
 
@@ -181,6 +186,7 @@ def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
     assert not any(child.alive for child in made)
 
 
+@pytest.mark.thorough
 def test_noise_runs_on_the_gpus_named_and_ends_with_the_measurement(tmp_path):
     boards = gpus(1, 3)
     found = do(tmp_path, boards=boards[:1], others=boards[1:], noise=(Noise("loud", (1, 2)),))
@@ -188,6 +194,7 @@ def test_noise_runs_on_the_gpus_named_and_ends_with_the_measurement(tmp_path):
     assert not found[0, 0].reason
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("noise", "words"), [("hoarse", "failed: out of memory"), ("short", "ended before")])
 def test_without_the_noise_that_was_asked_for_there_is_no_result(tmp_path, noise, words):
     found = do(tmp_path, boards=gpus(1, 1), noise=(Noise(noise, (0,)),))
@@ -226,6 +233,7 @@ def host(count=2, excluded=None):
     return Host(gpus(1, count), [], excluded or {})
 
 
+@pytest.mark.thorough
 def test_a_second_run_does_only_what_is_missing(tmp_path, works):
     done, fails = works
     fails.add(("GPU-0001", 1))
@@ -241,6 +249,7 @@ def test_a_second_run_does_only_what_is_missing(tmp_path, works):
     assert folder.failures() == []
 
 
+@pytest.mark.thorough
 def test_a_result_that_is_half_written_or_anothers_is_measured_again(tmp_path, works):
     done, _ = works
     settings, folder = FleetSettings("gemm", repeats=2, placement=IN_TURN), Folder(tmp_path / "f")

@@ -17,6 +17,7 @@ def there(workspace):
     return workspace
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", ["R/run.json", "F/fleet.json", "thesis.html"])
 def test_a_report_goes_over_no_other_file(there, capsys, place):
     pytest.importorskip("plotly")
@@ -28,6 +29,7 @@ def test_a_report_goes_over_no_other_file(there, capsys, place):
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_what_a_report_writes_it_replaces(there, capsys):
     pytest.importorskip("plotly")
     for _ in range(2):

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from fleet_data import fleet, gpus, row, run_of, stored
-from jouletrace.comparing.compare import compare
-from jouletrace.comparing.pairs import DIFFERENT
+from jouletrace import compare
+from jouletrace.comparing import DIFFERENT
 from jouletrace.errors import BadInputError
-from jouletrace.report.cost import tariff
-from jouletrace.report.scale import PrintedUnit, cell
+from jouletrace.report import tariff
 from jouletrace.report.text import typeset
 from jouletrace.wings.fleet import html
 from jouletrace.wings.fleet.document import document, short
@@ -20,6 +19,8 @@ from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.wings.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.wings.fleet.spread import FleetSpread
+from jouletrace.words import cell
+from jouletrace.words.scale import PrintedUnit
 from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)
@@ -110,6 +111,7 @@ def test_slowness_that_goes_with_a_low_clock_is_measured():
     assert (flat.r.value, flat.r.reason) == (None, "did_not_vary")
 
 
+@pytest.mark.thorough
 def test_energies_no_further_apart_than_sensors_may_err_are_reported_to_be_so(one):
     assert find(one.groups[0]).hides_in_gain
     assert not find(fleet([1, 1, 1, 1.3]).groups[0]).hides_in_gain
@@ -152,6 +154,25 @@ def test_a_table_of_many_gpus_shows_the_best_and_the_worst_and_says_what_it_leav
     assert "4 GPUs between these are left out" in text
 
 
+def test_an_outlier_is_remarked_in_its_own_row_of_gpus(one):
+    rows = text_of(one).partition("GPUs, the fastest first")[2].partition("All GPUs")[0].splitlines()
+    (mark,) = (row[:3] for row in rows if "is an outlier in time: its whole interval is above" in row)
+    assert [row.split()[0] for row in rows if mark in row and not row.startswith(mark)] == ["node-1:3"]
+
+
+def test_only_means_of_several_gpus_have_a_note_on_them(one):
+    words = "max/min and IQR refer to the true means"
+    assert words in text_of(one)
+    assert words not in text_of(fleet([1.0]))
+
+
+@pytest.mark.parametrize("ask", ["GPU-0", "gpu-0 "])
+def test_a_gpu_whose_id_begins_those_of_others_is_meant_by_it(ask):
+    boards = [FleetGpu("node-0", name, n, name, "H100 80GB") for n, name in enumerate(("GPU-0", "GPU-00", "GPU-01"))]
+    group = of_rows({(gpu.node, gpu.id, 0): row(gpu, np.full(8, 2e-3)) for gpu in boards}).groups[0]
+    assert group.gpus[find(group, ask).worth.gpu].id == "GPU-0"
+
+
 def test_runs_that_report_less_than_others_are_named():
     whole, cut, idle = profile_run(), profile_run(), monitor_run()
     cut.complete = False
@@ -163,6 +184,7 @@ def test_runs_that_report_less_than_others_are_named():
     ]
 
 
+@pytest.mark.thorough
 def test_gpus_are_named_by_the_drivers_number_also_without_a_result(tmp_path):
     """Two jobs are given a GPU each: both are CUDA's first, and the driver's third and sixth."""
     folder = stored(tmp_path / "f", [1, 1])
@@ -198,6 +220,7 @@ def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
             read_fleet(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_reason_that_cannot_be_read_loses_nothing_else(tmp_path):
     folder = stored(tmp_path / "f", [1, 1.01])
     for note in ("[1]", "{}", "{"):
@@ -244,6 +267,7 @@ def test_nothing_is_reported_of_ranks_where_there_is_one_gpu():
     assert "the fastest" not in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("more", "beyond"), [(0.03, False), (0.085, True)])
 def test_a_fleet_and_a_comparison_judge_the_same_runs_alike(more, beyond):
     """Two GPUs' gains differ by 7.1 % in quadrature; the report of a fleet added them up to 10 %."""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest, most
-from jouletrace.wings.fleet.variance import DRAWS, LEVELS, Split, split
+from jouletrace.wings.fleet import split
+from jouletrace.wings.fleet.variance import DRAWS, LEVELS, Split
 
 
 def labels(nodes, gpus, runs, windows):
@@ -114,6 +115,7 @@ def test_runs_whose_windows_lie_between_one_another_in_the_table_are_distinguish
         assert again.sd.value == (None if part.sd.value is None else pytest.approx(part.sd.value))
 
 
+@pytest.mark.thorough
 def test_what_windows_of_a_run_have_in_common_counts_as_a_difference_between_runs():
     """Successive windows correlated by 0.9: the means of GPUs are as uncertain as their runs scatter."""
     rng = np.random.default_rng(5)

@@ -7,11 +7,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from jouletrace.devices.base import Process
-from jouletrace.profiler.monitoring.watch import LiveWork, Reading
+from jouletrace.devices import Process
+from jouletrace.profiler.monitoring import LiveWork, Reading
 from jouletrace.run import DeviceInfo
+from jouletrace.wings.live import Address, Exporter
 from jouletrace.wings.live.live_page import WINDOW_S, History
-from jouletrace.wings.live.serve import Address, Exporter
 
 START_NS = 1_763_676_000_000_000_000
 EVIL = "<script>document.title='broken'</script>"

@@ -4,10 +4,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jouletrace.devices.base import Process
-from jouletrace.profiler.monitoring.watch import Reading
+from jouletrace.devices import Process
+from jouletrace.profiler.monitoring import Reading
 from jouletrace.run import DeviceInfo
-from jouletrace.wings.live.serve import Address, Exporter
+from jouletrace.wings.live import Address, Exporter
 
 START_NS = 1_763_676_000_000_000_000
 EVIL = "<script>document.title='broken'</script><b>"
@@ -21,6 +21,7 @@ def readings(second, power_w):
         yield Reading(info.id, EVIL, info, START_NS + second * 10**9, values, processes=used)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_follows_the_monitor_fits_and_shows_names_as_text(chromium, dark):
     size = {"width": 360, "height": 780}

@@ -10,10 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from commands import PATIENCE_S, command, start, wait_for
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.watch import LiveWork, Reading
-from jouletrace.profiler.monitoring.work_counter import CounterTarget, find
+from jouletrace.profiler.monitoring import CounterTarget, LiveWork, Reading, find
 from jouletrace.run import DeviceInfo
-from jouletrace.wings.live.serve import Address, Exporter, MetricsPage
+from jouletrace.wings.live import Address, Exporter, MetricsPage
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})? -?[0-9.e+-]+')

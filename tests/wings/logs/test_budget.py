@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from import_logs import query, write
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.analysis import OFFSET_W, analyse, budgets
 from jouletrace.formats.importers import read_files
 from jouletrace.run import tables
-from jouletrace.stats.interval import Z95
+from jouletrace.stats import Z95
 
 
+@pytest.mark.thorough
 def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     """The whole has no energy of its own."""
     run = analyse(read_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))

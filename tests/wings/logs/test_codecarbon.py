@@ -48,6 +48,7 @@ def codes(run):
     return {warning.code for warning in run.warnings}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", ["2.8.0", "3.0.4"])
 def test_trackers_of_one_machine_at_one_time_are_one_measurement(tmp_path, capsys, version):
     ranks = [tracked(i % 2, 600 + i / 10, codecarbon_version=version) for i in range(4)]
@@ -62,6 +63,7 @@ def test_trackers_of_one_machine_at_one_time_are_one_measurement(tmp_path, capsy
     assert "1 row repeats another one of the same time" in " ".join(one.message for one in pair.warnings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "rows",
     [

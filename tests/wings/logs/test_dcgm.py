@@ -8,8 +8,7 @@ import pytest
 
 from import_logs import codes, dcgm_csv, left_out, read, real, real_files, scrape, write
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers import ImportOptions, importer
 
 
 @pytest.mark.thorough

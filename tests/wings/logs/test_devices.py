@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from commands import command
 from import_logs import dmon
 from logged_devices import dcgm, smi
 
 
+@pytest.mark.thorough
 def test_a_gpu_without_a_reading_of_power_is_named(said):
     rows = [(k, f"{gpu}, NVIDIA A100-SXM4-80GB, {watts}, 97 %") for k in range(10) for gpu, watts in enumerate(E1)]
     words, found = said(smi(rows))
@@ -19,6 +22,7 @@ def test_a_gpu_without_a_reading_of_power_is_named(said):
 E1 = ("200.00 W", "[N/A]")
 
 
+@pytest.mark.thorough
 def test_an_exporter_that_leaves_out_the_power_of_a_gpu_loses_no_gpu(said):
     other = dcgm(10, 60).replace("POWER_USAGE", "GPU_TEMP").replace('gpu="0"', 'gpu="1"').replace("GPU-1", "GPU-2")
     both = zip(dcgm(10, 165).splitlines(), other.splitlines(), strict=True)
@@ -37,6 +41,7 @@ def test_power_that_reads_zero_throughout_is_the_reason(said):
     assert found["trust"]["level"] == "with care"
 
 
+@pytest.mark.thorough
 def test_readings_that_come_late_are_compared_with_a_counter_too(said):
     log = dcgm(30, 300, 150_000).replace("NVIDIA A30", "NVIDIA H100 80GB HBM3")  # a mean over the second before
     words, _ = said(log, name="late.prom")
@@ -44,6 +49,7 @@ def test_readings_that_come_late_are_compared_with_a_counter_too(said):
     assert "2 times the energy that the energy counter gained" in words
 
 
+@pytest.mark.thorough
 def test_a_sensor_that_no_one_states_is_one_remark_though_readings_fit_no_guess(said):
     watts = [22] * 5 + list(range(25, 66, 4)) + [67] * 7 + [66] * 4 + [65] * 4 + [64] * 110
     rows = [f"2026/08/24 22:19:{k // 10:02d}.{k % 10}00, {one:.2f} W" for k, one in enumerate(watts)]

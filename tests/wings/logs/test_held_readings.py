@@ -13,6 +13,7 @@ def test_intervals_are_those_of_each_reading_once(tmp_path, collector_s, row_s):
     check_intervals(tmp_path, collector_s, row_s, answer)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "collector",
     [{"noise_w": 0.0}, {"step_w": 1.0}, {"late_s": 0.5}, {"restarts": True}],
@@ -25,6 +26,7 @@ def test_the_period_is_that_of_the_collector(tmp_path, row_s, collector):
     assert "readings_repeated" in {warning.code for warning in repeated.warnings}
 
 
+@pytest.mark.thorough
 def test_rows_may_be_missing_and_those_of_two_gpus_have_periods_of_their_own(tmp_path):
     rng = np.random.default_rng(5)
     series = []
@@ -37,6 +39,7 @@ def test_rows_may_be_missing_and_those_of_two_gpus_have_periods_of_their_own(tmp
     assert [period_s(run, device) for device in (0, 1)] == pytest.approx([30, 2], rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_sensor_that_is_polled_live_has_the_period_of_its_changes(tmp_path, calibrated):
     """One that answers each second where every 100 ms are stated."""
@@ -54,6 +57,7 @@ def test_a_sensor_that_is_polled_live_has_the_period_of_its_changes(tmp_path, ca
     assert [one.code for one in run.warnings].count("readings_repeated") == 1
 
 
+@pytest.mark.thorough
 def test_a_gpu_whose_reading_is_frozen_for_minutes_has_no_period_of_minutes(tmp_path):
     rng, rows_s = np.random.default_rng(2), np.arange(0.0, 3600)
     watts = asked(*Collector(0.1).readings(rng, Load.drawn(rng, 4000), 3600), rows_s)
@@ -61,6 +65,7 @@ def test_a_gpu_whose_reading_is_frozen_for_minutes_has_no_period_of_minutes(tmp_
     assert period_s(imported(answer(tmp_path / "frozen.json", (rows_s, watts)))) == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("changes", [0.003, 0.02, 0.2])
 def test_rows_of_a_gpu_at_rest_that_reads_whole_watts_are_readings(tmp_path, seed, changes):
@@ -71,6 +76,7 @@ def test_rows_of_a_gpu_at_rest_that_reads_whole_watts_are_readings(tmp_path, see
     assert run.result("power_w", 1).half_width < 1.2 * 1.96 / np.sqrt(12)
 
 
+@pytest.mark.thorough
 def test_so_are_they_where_it_works_at_times(tmp_path):
     """Ten minutes at 62 W and one at 300 W that scatter by 2 W, in turn."""
     rng, rows_s = np.random.default_rng(7), np.arange(0.0, 7200)

@@ -7,8 +7,7 @@ import pytest
 
 from import_logs import codes, smi
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 
 
 @pytest.mark.parametrize(("date", "starts", "zone"), [
@@ -29,6 +28,7 @@ def test_times_of_day_are_put_on_the_day_of_a_file_with_dates(tmp_path, date, st
     assert "clock_assumed" not in codes(run)
 
 
+@pytest.mark.thorough
 def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path):
     paths = []
     for gpu, begins in ((0, "10:00:00"), (1, "10:00:30")):

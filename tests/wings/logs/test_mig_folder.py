@@ -13,8 +13,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files, recognise
-from jouletrace.run import load
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, load
 from places import SAMPLES
 
 SHARED = SAMPLES / "MIGProfiler" / "history_98cdb472" / "data" / "A100-40g"

@@ -10,9 +10,7 @@ from import_logs import boxes, codes, dmon, left_out, query, read, real, real_fi
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers import ImportOptions, importer, read_files, recognise
 from jouletrace.run import load
 
 GPU = "imported:0"
@@ -127,6 +125,7 @@ def test_tables_of_nvidia_smi_are_read_one_after_the_other(tmp_path):
     assert np.all(np.diff(time) == 10**9)
     assert run.devices[0].power_limit_w == 400
     assert run.devices[0].driver == "535.54.03"
+    assert run.devices[0].pci_bus == "00000000:07:00.0"
     assert left_out(run) == {"missing_cells": 3}  # the second GPU has no power
 
 
@@ -306,6 +305,7 @@ def test_power_above_the_limit_of_a_gpu_is_none_that_it_holds(tmp_path):
     assert "more than the GPU's limit allows for so long" in shown
 
 
+@pytest.mark.thorough
 def test_energy_over_assumed_times_says_so(tmp_path):
     run = with_levels(write(tmp_path, dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)))
     assert "interval_assumed" in run.result("energy_total_j", 1).flags

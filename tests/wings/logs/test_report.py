@@ -10,6 +10,7 @@ from import_logs import night
 from jouletrace.run import load
 
 
+@pytest.mark.thorough
 def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_trusted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"2026/11/23 08:00:{k:02}.000, {watts}.00 W" for k, watts in enumerate(10 * [70] + 30 * [310] + 10 * [70])]
@@ -24,6 +25,7 @@ def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_tr
     assert "trust: no" in printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step_ms", [50, 100, 1000])
 def test_no_part_of_a_log_is_left_out_without_a_word(workspace, capsys, step_ms):
     n, rows = 3600 // min(step_ms, 100) + 1, ["timestamp, power.draw [W]"]

@@ -15,19 +15,28 @@ import jouletrace
 from commands import PATIENCE_S
 from fake_mig_nvml import FakeMigNvml
 from jouletrace.campaign.repeats import numbered
-from jouletrace.devices import in_real_time, open_device
-from jouletrace.devices.base import Process
-from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices import Process, in_real_time, open_device
+from jouletrace.devices.nvml import Nvml
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.processes.locks import hold, journal_of, noted
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.processes import hold, journal_of
+from jouletrace.processes.locks import noted
+from jouletrace.profiler import ProfileSettings
+from jouletrace.wings.mig import (
+    CHANGE,
+    Layout,
+    MigRefusedError,
+    NvmlMigBackend,
+    SimulatedMig,
+    layout_of,
+    make_plan,
+    open_backend,
+    restore,
+    written_down,
+)
+from jouletrace.wings.mig import divide as divide_held
 from jouletrace.wings.mig import simulated as mig_state
-from jouletrace.wings.mig.apply import CHANGE, PendingResetError, open_backend, restore, written_down
-from jouletrace.wings.mig.apply import divide as divide_held
-from jouletrace.wings.mig.driver import NvmlMigBackend
-from jouletrace.wings.mig.partition import MigRefusedError
-from jouletrace.wings.mig.plan import Layout, layout_of, make_plan
-from jouletrace.wings.mig.simulated import MigFailures, SimulatedCrash, SimulatedMig
+from jouletrace.wings.mig.apply import PendingResetError
+from jouletrace.wings.mig.simulated import MigFailures, SimulatedCrash
 from jouletrace.wings.mig.slices import open_board
 
 DEVICE = "sim:a100-80"

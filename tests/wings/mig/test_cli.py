@@ -11,6 +11,7 @@ from wanders import WANDERS
 BOARD = ("-d", "sim:a100-40")
 
 
+@pytest.mark.thorough
 def test_a_sweep_over_a_workload_that_changes_the_folder(workspace, capsys):
     pytest.importorskip("torch")
     (workspace / "toy.py").write_text(WANDERS)
@@ -29,6 +30,7 @@ def test_a_sweep_goes_into_no_run(workspace, capsys):
     assert {path: path.read_bytes() for path in (workspace / "R").iterdir()} == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("board", ["a100-80", "h100", "h200"])
 def test_lines_of_a_list_fit_a_terminal_of_80_columns(monkeypatch, board):
     check_that_lines_fit(monkeypatch, "mig", "list", "-d", f"sim:{board}")

@@ -8,7 +8,7 @@ import pytest
 
 from commands import PATIENCE_S
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.wings.mig.activity import DcgmExporter
+from jouletrace.wings.mig import DcgmExporter
 
 BOARD = "GPU-11111111-2222-3333-4444-555555555555"
 INSTANCES = {1: ("MIG-a", 20 << 30), 2: ("MIG-b", 10 << 30)}

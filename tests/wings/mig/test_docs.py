@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jouletrace.wings.mig import SimulatedMig
 from jouletrace.wings.mig.activity import FIELDS
 from jouletrace.wings.mig.jobs import read_jobs
 from jouletrace.wings.mig.point import PointSettings
-from jouletrace.wings.mig.simulated import SimulatedMig
 from jouletrace.wings.mig.sweep import SweepSettings, sweep
 from places import REPOSITORY
 

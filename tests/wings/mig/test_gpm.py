@@ -21,17 +21,12 @@ from fake_nvml import (
     h100,
 )
 from jouletrace.analysis.conditions import conditions
-from jouletrace.devices.nvml.api import Nvml, Unavailable
-from jouletrace.devices.nvml.gpm import METRICS, GpmSource
-from jouletrace.devices.nvml.gpu import NvmlGpu
-from jouletrace.devices.nvml.mig import NvmlMig
+from jouletrace.devices.nvml import METRICS, GpmSource, Nvml, NvmlGpu, NvmlMig, Unavailable
 from jouletrace.profiler.backends import torch as torch_backend
-from jouletrace.run import DeviceInfo, Run, tables
-from jouletrace.run.channels import CHANNEL_UNITS
+from jouletrace.run import CHANNEL_UNITS, DeviceInfo, Run, tables
+from jouletrace.wings.mig import NvmlMigBackend, make_plan
 from jouletrace.wings.mig.activity import instance_activity
 from jouletrace.wings.mig.apply import apply
-from jouletrace.wings.mig.driver import NvmlMigBackend
-from jouletrace.wings.mig.plan import make_plan
 from shown import fact_of
 
 GRAPHICS, SM, DRAM, PCIE_TX = 1, 2, 10, 20
@@ -203,6 +198,7 @@ def test_a_gpu_of_before_hopper_has_no_such_channels():
     assert "nvmlGpmSampleAlloc" not in fake.calls
 
 
+@pytest.mark.thorough
 def test_samples_are_given_back_with_their_source():
     fake = FakeGpm(h100())
     gpu = board_of(fake)
@@ -211,6 +207,7 @@ def test_samples_are_given_back_with_their_source():
     assert fake.calls["nvmlGpmSampleAlloc"] == fake.calls["nvmlGpmSampleFree"] == 2
 
 
+@pytest.mark.thorough
 def test_a_source_that_outlives_the_library_goes_silently(capsys):
     fake = FakeGpm(h100())
     sources = board_of(fake).sources()

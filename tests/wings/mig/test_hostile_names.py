@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from jouletrace.wings.mig.simulated import SimulatedMig
+from jouletrace.wings.mig import SimulatedMig
 from jouletrace.wings.mig.sweep import to_csv
 from jouletrace.wings.mig.tables import listing, render
 from steering import ESC, FORMULAS, controls, formulas

@@ -11,11 +11,10 @@ import pytest
 from commands import children_of, command, gone, wait_for
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
-from jouletrace.processes.locks import hold
-from jouletrace.profiler.gpu_settings import GpuSettings
-from jouletrace.run.scratch import PREFIX
-from jouletrace.wings.mig.apply import open_backend, written_down
-from jouletrace.wings.mig.plan import Layout, layout_of
+from jouletrace.processes import hold
+from jouletrace.profiler import GpuSettings
+from jouletrace.run import PREFIX
+from jouletrace.wings.mig import Layout, layout_of, open_backend, written_down
 from scripts import HANGUPS, check_that_it_ends, hanging_sweep, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
@@ -50,6 +49,7 @@ apply(make_plan(["3g.20gb", "2g.10gb"], backend), backend, "sim:a100-40", die)
 """
 
 
+@pytest.mark.thorough
 def test_a_division_that_is_killed_half_way_is_taken_back(tmp_path):
     process = run_script(DIVIDES, tmp_path, stderr=subprocess.PIPE)
     _, err = process.communicate(timeout=60)
@@ -73,6 +73,7 @@ def divided():
         return layout_of(open_backend(MIG)) != Layout(False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("numbers", HANGUPS)
 def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, numbers):
     with hanging_sweep(workspace, SWEEP, divided) as process:
@@ -81,6 +82,7 @@ def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(workspace, numbers):
         assert written_down(open_backend(MIG).info) is None
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(workspace, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -94,6 +96,7 @@ def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder
         assert list(scratch.glob(f"{PREFIX}*")) == []
 
 
+@pytest.mark.thorough
 def test_a_second_process_cannot_sweep_over_a_gpu_that_is_swept_over(workspace, capsys, monkeypatch):
     with hanging_sweep(workspace, SWEEP, divided) as process:
         monkeypatch.setenv("JOULETRACE_CACHE", "another")

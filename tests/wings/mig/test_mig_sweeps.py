@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands import command, done
-from jouletrace.devices.base import Process
+from jouletrace.devices import Process
 from jouletrace.run import load
-from jouletrace.wings.mig.simulated import SimulatedMig
+from jouletrace.wings.mig import SimulatedMig
 
 pytest.importorskip("torch")
 

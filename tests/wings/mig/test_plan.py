@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from fake_mig_nvml import FakeMigNvml
-from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml import Nvml
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.wings.mig.driver import NvmlMigBackend
+from jouletrace.wings.mig import NvmlMigBackend, SimulatedMig, make_plan
 from jouletrace.wings.mig.partition import Placement
-from jouletrace.wings.mig.plan import make_plan, place, room
-from jouletrace.wings.mig.simulated import SimulatedMig, profiles
+from jouletrace.wings.mig.plan import place, room
+from jouletrace.wings.mig.simulated import compute_placements, profiles
 from jouletrace.wings.mig.tables import listing, render, render_plan
 
 BOARDS = ("a100-40", "a100-80", "h100-80", "h200-141")
@@ -108,6 +108,29 @@ def test_a_wrong_request_gets_one_line_that_says_why(item, says):
 
 def test_a_profile_may_be_named_by_its_beginning_its_id_or_with_mig_before_it():
     assert [w.profile.name for w in plan("3g", "14", "MIG 1g.10gb").requests] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+
+
+def test_profiles_of_a_simulated_h100_are_those_that_its_driver_lists():
+    """``nvidia-smi mig -lgip`` of an H100 80GB: number, instances, SMs, and engines to copy, decode, JPEG, flow."""
+    listed = {
+        "1g.10gb": (19, 7, 16, 1, 1, 1, 0),
+        "1g.10gb+me": (20, 1, 16, 1, 1, 1, 1),
+        "1g.20gb": (15, 4, 26, 1, 1, 1, 0),
+        "2g.20gb": (14, 3, 32, 2, 2, 2, 0),
+        "3g.40gb": (9, 2, 60, 3, 3, 3, 0),
+        "4g.40gb": (5, 1, 64, 4, 4, 4, 0),
+        "7g.80gb": (0, 1, 132, 8, 7, 7, 1),
+    }
+    found = {p.name: (p.id, p.total, p.multiprocessors, p.copy, p.decoders, p.jpeg, p.ofa) for p in profiles("h100-80")}
+    assert found == listed
+
+
+@pytest.mark.parametrize(
+    ("whole", "slices"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (7, [1, 2, 3, 4, 7])]
+)
+def test_compute_instances_have_the_slices_that_nvidia_lists(whole, slices):
+    """``nvidia-smi mig -lcip`` of an A100 (NVIDIA's MIG user guide)."""
+    assert [number for number in range(1, 9) if compute_placements(whole, number)] == slices
 
 
 def test_compute_instances_share_a_gpu_instance():

@@ -11,12 +11,11 @@ import pytest
 from commands import command
 from jouletrace.campaign.loop import PointObserver
 from jouletrace.errors import BadInputError
+from jouletrace.wings.mig import Layout, SimulatedMig, layout_of, make_plan, written_down
 from jouletrace.wings.mig import sweep as mig_sweep
-from jouletrace.wings.mig.apply import apply, written_down
+from jouletrace.wings.mig.apply import apply
 from jouletrace.wings.mig.jobs import JobFailedError, read_jobs
-from jouletrace.wings.mig.plan import Layout, layout_of, make_plan
 from jouletrace.wings.mig.point import PointSettings
-from jouletrace.wings.mig.simulated import SimulatedMig
 from jouletrace.wings.mig.sweep import COLUMNS, RowStore, SweepSettings, sweep
 from jouletrace.wings.mig.tables import summary
 

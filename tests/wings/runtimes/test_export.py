@@ -5,10 +5,9 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError, CheckFailedError
-from jouletrace.wings.runtimes.export import ExportOptions, export_onnx
+from jouletrace.wings.runtimes import ExportOptions, export_onnx
 from jouletrace.wings.runtimes.signature import check_difference, compare_outputs
-from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("torchlib_once")]
 
@@ -184,6 +183,7 @@ def test_differences_are_relative_to_the_largest_value():
         (["--to", "onnx", "--opset", "99"], "--opset 99"),
         (["--to", "onnx", "--dtype", "amp"], "--dtype amp: an exported model holds fp32"),
         (["--to", "onnx", "--tolerance", "-1"], "--tolerance -1"),
+        (["--to", "onnx", "--tolerance", "0.5", "--opset", "3"], "--opset 3"),  # that tolerance is accepted
         (["--to", "onnx", "-o", "nowhere/x.onnx"], "folder nowhere doesn't exist"),
         (["--to", "onnx", "-o", "models.py"], "models.py exists"),
         (["--to", "openvino", "-o", "x.bin"], "needs a name of the form NAME.xml"),

@@ -11,18 +11,16 @@ import pytest
 from commands import PATIENCE_S, command, only_run
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
+from jouletrace.profiler import ProfileSettings, Progress, profile_workload
 from jouletrace.profiler.detail.kernel_recording import nodes as time_nodes
 from jouletrace.profiler.prepare import for_workload
-from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, Run, load
-from jouletrace.wings.runtimes.backend import RuntimeStep, device_for, make
+from jouletrace.wings.runtimes import RuntimeStep, make
+from jouletrace.wings.runtimes.backend import device_for
 from jouletrace.wings.runtimes.engine import TensorSpec, random_feeds, require
 from jouletrace.wings.runtimes.onnxruntime import read_profile
 from jouletrace.wings.runtimes.openvino import OpenVino
-from jouletrace.workloads import resolve
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads import WorkloadOptions, resolve
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

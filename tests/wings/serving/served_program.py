@@ -8,8 +8,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from metric_server import Page, serving
-
 IDLE_W, TOKEN_J, STEP_S = 100.0, 0.5, 0.1
 
 
@@ -31,6 +29,8 @@ def free_port():
 @contextmanager
 def metered(spent):
     """The address of a monitor's page of the GPU that the server runs on."""
+    from metric_server import Page, serving  # the server itself runs without other helpers
+
     spent.touch()
 
     def text():

@@ -54,6 +54,7 @@ def at(*times, output_tokens=4):
     )
 
 
+@pytest.mark.thorough
 def test_a_run_holds_requests_and_power_and_is_computed_again_from_the_disk(tmp_path):
     page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 3\n"
     with answering(Server(metrics=page)) as server:
@@ -83,6 +84,7 @@ def test_a_run_holds_requests_and_power_and_is_computed_again_from_the_disk(tmp_
     assert 0 < facts["client_cpu_s"] < 2 * facts["client_wall_s"]
 
 
+@pytest.mark.thorough
 def test_a_log_of_steps_that_cannot_be_used_costs_no_recording(tmp_path):
     with answering(Server()) as server:
         levels = open_levels([40], "poisson", 1, 1, lengths(), 1)
@@ -92,6 +94,7 @@ def test_a_log_of_steps_that_cannot_be_used_costs_no_recording(tmp_path):
     assert len(load(tmp_path / "run").requests) == len(levels[0].requests)
 
 
+@pytest.mark.thorough
 def test_an_open_loop_sends_at_its_times_whatever_answers_do():
     times = [0.05 * n for n in range(20)]
     with answering(Server(first_s=1.5)) as server:  # all are still open when the last is sent
@@ -103,6 +106,7 @@ def test_an_open_loop_sends_at_its_times_whatever_answers_do():
     assert all(row["sent_ns"] >= row["scheduled_ns"] for row in rows)
 
 
+@pytest.mark.thorough
 def test_a_closed_loop_keeps_so_many_open():
     (level,) = closed_levels([4], 1.0, lengths(), 0)
     with answering(Server(first_s=0.02)) as server:
@@ -113,6 +117,7 @@ def test_a_closed_loop_keeps_so_many_open():
     assert len(rows) > 8
 
 
+@pytest.mark.thorough
 def test_chat_only_servers_and_servers_without_extensions_are_spoken_to():
     with answering(Server(chat_only=True)) as server:
         rows, _, taken = asked(server, at(0.0, 0.1))
@@ -127,6 +132,7 @@ def test_chat_only_servers_and_servers_without_extensions_are_spoken_to():
         assert asked(server, at(0.0))[2]["model"] == ""
 
 
+@pytest.mark.thorough
 def test_without_usage_figures_chunks_are_counted_and_that_is_reported():
     with answering(Server(usage=False)) as server:
         run = measured(server, [at(*[0.02 * n for n in range(30)])])
@@ -140,6 +146,7 @@ def test_answers_that_end_early_are_reported():
     assert done["short"] == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", thinned([-5, 10**15, 10**20, 2**63 + 5], 2), ids=str)
 def test_a_run_with_impossible_usage_figures_can_be_opened(tmp_path, count):
     with answering(Server(counted=count)) as server:
@@ -151,6 +158,7 @@ def test_a_run_with_impossible_usage_figures_can_be_opened(tmp_path, count):
     assert any(one.code == "no_usage" and "2 answers without usage" in one.message for one in run.warnings)
 
 
+@pytest.mark.thorough
 def test_answers_with_more_tokens_than_asked_for_are_reported(tmp_path):
     with answering(Server(counted=1_000_000)) as server:
         measured(server, [at(0.0, 0.1)], tmp_path / "run")
@@ -161,6 +169,7 @@ def test_answers_with_more_tokens_than_asked_for_are_reported(tmp_path):
     assert any(one.code == "more_tokens" for one in analyse(run).warnings)
 
 
+@pytest.mark.thorough
 def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monkeypatch):
     rows = ClientProcess.level
 
@@ -267,6 +276,7 @@ def test_slow_answers_are_given_up_after_the_timeout():
     assert rows[0]["first_ns"] is not None
 
 
+@pytest.mark.thorough
 def test_a_level_is_given_up_if_nothing_is_answered_any_more():
     with answering(Server(status_after=5)) as server:
         run = measured(server, [at(*[0.01 * n for n in range(200)]), at(0.0)])
@@ -292,6 +302,7 @@ def test_virtual_time_is_refused():
         bench(BenchSettings("http://127.0.0.1:8000", []), devices)
 
 
+@pytest.mark.thorough
 def test_an_interruption_keeps_what_was_recorded(tmp_path, monkeypatch):
     seen = []
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from jouletrace.wings.serving.analysis.steady import requests_of, steady_window
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS

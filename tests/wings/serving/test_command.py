@@ -7,7 +7,7 @@ import pytest
 from commands import command
 from jouletrace.errors import BadInputError
 from jouletrace.wings.serving.client.bench import in_use
-from jouletrace.wings.serving.target import slo_of
+from jouletrace.wings.serving.request_options import slo_of
 from shown import name_of, rows
 
 GPU = "sim:h100?realtime=1"
@@ -18,6 +18,7 @@ def place(workspace):
     return workspace
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -13,12 +13,11 @@ import pytest
 import jouletrace as jt
 from commands import command
 from jouletrace import report
-from jouletrace.analysis import analyse
+from jouletrace.analysis import OFFSET_W, analyse, budgets
 from jouletrace.analysis.analyse import analysed
-from jouletrace.analysis.budget import OFFSET_W, budgets
-from jouletrace.report.contract import to_json_object
+from jouletrace.report import to_json_object
 from jouletrace.run import Run, load, tables
-from jouletrace.stats.interval import Z95, expanded
+from jouletrace.stats import Z95, expanded
 from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run, vllm_object
 from walk import FORMS, entered

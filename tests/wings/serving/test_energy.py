@@ -8,12 +8,11 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.checks import outcomes
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.analysis.latency import of_requests
+from jouletrace.run import Parts, tables
 from jouletrace.wings.serving.analysis.steady import (
     going_on,
     overlap,
-    percentile,
     requests_of,
     shared_time,
     steady_window,
@@ -412,10 +411,10 @@ def test_overlaps():
 
 def test_percentiles_have_intervals_where_there_are_enough_values():
     values = np.random.default_rng(0).exponential(1.0, 1000)
-    p95 = percentile(values, 0.95)
+    p95 = of_requests(values, 0.95)
     assert p95.low < np.log(20) < p95.high
-    assert percentile(values[:20], 0.99).low is None
-    assert percentile(np.array([np.nan]), 0.5).reason == "no_requests"
+    assert of_requests(values[:20], 0.99).low is None
+    assert of_requests(np.array([np.nan]), 0.5).reason == "no_requests"
 
 
 def test_periods_of_the_record_are_as_the_support_says():

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from import_logs import codes
-from jouletrace.analysis import analyse
-from jouletrace.analysis.budget import budgets
+from jouletrace.analysis import analyse, budgets
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from jouletrace.report import render
+from jouletrace.run import Parts, save
 from jouletrace.run import load as load_run
-from jouletrace.run import save
-from jouletrace.run.parts import Parts
 from serving_runs import START_NS, Truth, client_object, energy_between, level_of, serving_run
 
 TRUTH = Truth()
@@ -69,6 +66,7 @@ def loads(run):
     return results, [unit.id for unit in results.units("load")]
 
 
+@pytest.mark.thorough
 def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path, load):
     rows, csv, record = load
     found = client_object(rows)
@@ -90,6 +88,7 @@ def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path
     assert unit in [one.unit for one in budgets(run)]
 
 
+@pytest.mark.thorough
 def test_it_says_what_the_file_lacks_and_what_the_window_is(tmp_path, load):
     rows, csv, _ = load
     run = imported(tmp_path, client_object(rows), csv)
@@ -108,6 +107,7 @@ def test_figures_are_the_same_when_computed_again(tmp_path, load):
     assert run.units.equals(units)
 
 
+@pytest.mark.thorough
 def test_an_offset_moves_the_load(tmp_path, load):
     rows, csv, record = load
     found = client_object(rows)
@@ -199,6 +199,7 @@ def kind(value):
     return f"{type(value).__name__}-{str(value)[:5]}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", sorted({*AGGREGATE, "pp", "pcp"}))
 @pytest.mark.parametrize("value", [HUGE, -HUGE, {"a": 1}, [1], True, "x", -4, 0.5, None], ids=kind)
 def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, key, value):

@@ -8,10 +8,9 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from jouletrace.report import render
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS, Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
 from shown import rows as table_rows
@@ -38,6 +37,7 @@ def true_j(rows):
     return Parts(analyse(run))[1].get("energy_per_request_j").value
 
 
+@pytest.mark.thorough
 def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     rows, csv = load
     (tmp_path / "profile_export.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
@@ -83,6 +83,7 @@ def test_time_per_output_token_is_that_between_tokens(tmp_path, load, capsys):
     assert [one["other"][f"tpot_{p}_s"]["value"] for p in ("p50", "p95")] == pytest.approx([0.025, 0.025])
 
 
+@pytest.mark.thorough
 def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
     rows, csv = load
     (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows)))
@@ -131,6 +132,7 @@ def aiperf_of(run, intervals_ns, unit="ms"):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["aiperf", "vllm"])
 def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
     run, intervals_ns, power = scheduled

@@ -18,6 +18,7 @@ from metric_server import Page, serving
 SIZES = Lengths.parse("5:20", "in"), Lengths.parse("3:6", "out")
 
 
+@pytest.mark.thorough
 def test_energy_comes_from_a_monitor_on_another_machine(tmp_path):
     ahead_s, watts = 40.0, 250.0
 

@@ -8,11 +8,10 @@ import pytest
 
 from commands import command
 from compare_runs import stated
+from jouletrace import compare
 from jouletrace.analysis import analyse
-from jouletrace.comparing.compare import compare
 from jouletrace.report.comparison_words import trusted, verdict
-from jouletrace.run import save
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, save
 from jouletrace.wings.serving.analysis.levels import OFFERED, Blocks
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 

@@ -8,12 +8,9 @@ from jsonschema import Draft202012Validator
 
 from jouletrace import report
 from jouletrace.analysis import analyse
-from jouletrace.report import html
-from jouletrace.report.contract import json_schema
-from jouletrace.report.cost import tariff
+from jouletrace.report import html, json_schema, tariff
 from jouletrace.report.document import Footnotes
-from jouletrace.run import load, save
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, load, save
 from jouletrace.wings.serving.report import section
 from pages import Page
 from places import REPOSITORY

@@ -38,6 +38,7 @@ def unit_of(run, number):
     return next(unit["id"] for unit in run.units.to_pylist() if unit["name"] == name)
 
 
+@pytest.mark.thorough
 def test_energies_of_a_simulated_server_hold_their_truth():
     run, truth = served("sim:h100?cap=off&seed=4", (1, 3), 30, 1)
     for number, (energy_j, token_j) in enumerate(truth):

@@ -10,8 +10,7 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.run import load, save, tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, load, save, tables
 from jouletrace.wings.serving.analysis.streams import add_streams
 from jouletrace.wings.serving.client.steps import join, read_steps
 from places import REPOSITORY

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import tables
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts, tables
 from jouletrace.run.sound import check
 from jouletrace.wings.serving.analysis.steps import TOGETHER
 from jouletrace.wings.serving.analysis.streams import AnswerStream, add_streams, steps_of

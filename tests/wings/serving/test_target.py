@@ -14,16 +14,15 @@ import pytest
 import served_program
 from commands import command
 from jouletrace.analysis import analyse
-from jouletrace.campaign.limits import parse_limits
+from jouletrace.campaign import parse_limits, parse_over, run_tune, target_of
 from jouletrace.campaign.loop import DamagedError
-from jouletrace.campaign.targets import parse_over
-from jouletrace.campaign.tune import run_tune, target_of
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings
 from jouletrace.report.tune import render, to_dict
 from jouletrace.run import load, save
 from jouletrace.wings.serving import target as servers
-from jouletrace.wings.serving.target import SHARES, BenchRequests, ServerTarget, Started, check_free
+from jouletrace.wings.serving.request_options import SHARES, RequestOptions
+from jouletrace.wings.serving.target import ServerTarget, Started, check_free
 from serving_runs import Truth, level_of, serving_run
 
 pytest.importorskip("aiohttp")
@@ -67,7 +66,7 @@ def tuned(folder, words, over, limit="", settings=REAL_TIME, seconds=20.0, **opt
     limits = parse_limits(limit or None, shares=SHARES)
     dimensions = parse_over(over)
     target = target_of(
-        words, settings, limits, options.pop("limit_s", 30.0), dimensions, asdict(BenchRequests(seconds, "64", "32"))
+        words, settings, limits, options.pop("limit_s", 30.0), dimensions, asdict(RequestOptions(seconds, "64", "32"))
     )
     return run_tune(target, dimensions, folder, limits=limits, **options)
 
@@ -161,7 +160,7 @@ def test_a_request_must_meet_all_limits_together(tmp_path, measured):
 
     limits = parse_limits("tpot<25ms,e2e<0.66", shares=SHARES)
     with answering(Server()) as server:
-        target = ServerTarget(server.url, [], REAL_TIME, 10.0, BenchRequests(), limits)
+        target = ServerTarget(server.url, [], REAL_TIME, 10.0, RequestOptions(), limits)
         target.measure({"rate": "4"}, 1.0, tmp_path / "run", 0)
     figures = target.figures(load(tmp_path / "run"))
     assert figures.limited == pytest.approx(figures.latencies_s / 0.66, rel=1e-6)
@@ -207,7 +206,7 @@ def test_a_server_that_never_answers_is_ended_at_the_deadline(spent):
 
 
 def test_a_damaged_visit_is_no_missing_one(tmp_path):
-    target = ServerTarget("gpt2", [], ProfileSettings(device="sim:h100"), 30.0, BenchRequests())
+    target = ServerTarget("gpt2", [], ProfileSettings(device="sim:h100"), 30.0, RequestOptions())
     assert not target.is_there({"rate": "1"}, tmp_path)
     (tmp_path / "run.json").write_text('{"schema":')
     with pytest.raises(DamagedError, match=r"run\.json"):
@@ -226,11 +225,30 @@ def test_a_server_that_goes_to_the_background_is_refused_with_the_reason():
         Started([sys.executable, "-c", ""], {}, f"http://127.0.0.1:{port}/v1", 30.0)
 
 
+def test_a_server_that_still_loads_its_model_is_waited_for(tmp_path):
+    """It answers 503 until it has: those of its first health checks."""
+    code = """
+import http.server, pathlib, sys
+asked = pathlib.Path(sys.argv[2])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        loads = self.path == "/health" and len(asked.read_text()) < 2
+        asked.write_text(asked.read_text() + "x" * loads)
+        self.send_response(503 if loads else 200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+    asked, port = tmp_path / "asked", served_program.free_port()
+    asked.write_text("")
+    Started([sys.executable, "-c", code, str(port), str(asked)], {}, f"http://127.0.0.1:{port}/v1", 30.0).close()
+    assert asked.read_text() == "xx"
+
+
 @pytest.mark.thorough
 def test_a_server_that_dies_under_a_load_is_why_that_fails(tmp_path, spent, monkeypatch):
     port = served_program.free_port()
     target = ServerTarget(
-        f"http://127.0.0.1:{port}", served_program.command(port, spent), REAL_TIME, 30.0, BenchRequests()
+        f"http://127.0.0.1:{port}", served_program.command(port, spent), REAL_TIME, 30.0, RequestOptions()
     )
 
     def bench(settings, devices, *, folder):

@@ -72,6 +72,7 @@ hang()
     assert "tracing  failed" in said.err or "tracing failed" in said.err
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("torchlib_once")
 def test_convert_of_a_workload_that_changes_the_folder(workspace, capsys):
     pytest.importorskip("onnxscript")

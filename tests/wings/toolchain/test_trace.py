@@ -12,7 +12,7 @@ from import_timelines import GEMM, RELU, ncu_details, nsys
 from jouletrace.devices import open_device
 from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load
-from jouletrace.tracer.process_trace import Launched, ProcessTrace
+from jouletrace.tracer import Launched, ProcessTrace
 from jouletrace.tracer.rows import UNSHAPED
 from jouletrace.wings.toolchain import loop, nsight, tools
 from jouletrace.wings.toolchain.tools import Ended

@@ -6,7 +6,7 @@ import jouletrace as jt
 from commands import command, only_run
 from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler import ProfileSettings
 from jouletrace.run import load
 from stand_ins import called, install, limit_once_it_hangs
 

@@ -12,6 +12,7 @@ WATTS = [61] * 30 + [75] + [87] * 60 + [70] + [61] * 20
 LOG = "time_s,power_w,utilization_gpu_pct\n" + "".join(f"{k},{w},{40 * (w > 61)}\n" for k, w in enumerate(WATTS))
 
 
+@pytest.mark.thorough
 def test_the_latency_may_come_from_the_benchmarks_own_output(tmp_path):
     run = with_levels(write(tmp_path, LOG), write(tmp_path, TORCH, "bench.txt"))
     assert run.result("energy_per_inference_j").value == pytest.approx(113.62e-3)

@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 import import_timelines
 from commands import done
 from shown import name_of, rows
 
 
+@pytest.mark.thorough
 def test_operators_of_a_trace_stand_apart_from_its_kernels_and_paths_are_unique(tmp_path):
     """A trace states the time of both, and each step twice: of the host and of the GPU."""
     done("import", str(import_timelines.kineto(tmp_path / "trace.json")), "-o", str(tmp_path / "run"))

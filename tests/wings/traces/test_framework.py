@@ -8,8 +8,7 @@ import pytest
 import import_timelines as make
 from commands import command
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_files, recognise
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files, recognise
 from jouletrace.run import load
 
 

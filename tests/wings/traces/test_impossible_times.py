@@ -109,6 +109,7 @@ _FORMS += [(form, how) for form in ("nsys", "nsys from 0") for how in _WAYS[:5]]
 _FORMS += [("nvprof", how) for how in _WAYS[:4]]  # which states no launches
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", thinned(range(6), 2))
 @pytest.mark.parametrize(("form", "how"), _FORMS)
 def test_one_kernel_at_an_impossible_time_moves_no_other(tmp_path, form, how, seed):
@@ -179,6 +180,7 @@ def test_clocks_that_differ_cost_no_kernel(tmp_path):
     assert trust_of(run)["level"] != "yes"
 
 
+@pytest.mark.thorough
 def test_part_of_a_name_is_flagged_and_its_energy_null(tmp_path):
     kernels = [["gemm", 7, 1000 + 100_000 * k, 1010 + 100_000 * k, 50_000] for k in range(40)]
     kernels[3][3:] = [0, 0]

@@ -12,7 +12,7 @@ import import_timelines as make
 from commands import command
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
 from jouletrace.run import load, save
 from jouletrace.wings.traces import kineto
@@ -244,6 +244,7 @@ def test_events_with_impossible_times_are_counted(tmp_path):
     assert len(rows(run)) == 11 - 3
 
 
+@pytest.mark.thorough
 def test_large_events_are_all_read(tmp_path):
     events = [make.event("cpu_op", f"op {k}", 10.0 * k, 1.5, note="x" * 1000) for k in range(5000)]
     assert len(rows(trace(tmp_path, events))) == 5000

@@ -7,8 +7,7 @@ import pytest
 
 import import_timelines as make
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import import_files, read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, import_files, read_files
 from jouletrace.formats.importers.extent import extent
 
 

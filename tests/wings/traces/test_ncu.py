@@ -14,14 +14,12 @@ from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.columns import Coded, block
+from jouletrace.formats.importers import Coded, ImportOptions, block, read_files
 from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, tables
-from jouletrace.wings.traces import ncu
+from jouletrace.wings.traces import match_launches, ncu
 from jouletrace.wings.traces.ncu import to_si
-from jouletrace.wings.traces.ncu_match import base_name, match_launches
+from jouletrace.wings.traces.ncu_match import base_name
 from places import DATA, SAMPLES
 
 PAGES = sorted((SAMPLES / "h100").glob("ncu*.csv"))
@@ -80,6 +78,23 @@ def test_what_isnt_a_reading_is_counted(tmp_path):
     assert run.settings["imported"][0]["rules"] == 2
     assert codes(run)["text_metrics"].startswith("2 ")
     assert codes(run)["other_lines"].startswith("2 ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ('"' + "x" * 200_000 + '"\n', 1),  # longer than a cell may be
+        ('"' + "x" * 200_000 + '"\n' + '"' + "y" * 200_000 + '"\n', 2),
+        ('"never closed\n' + "text\n" * 2000, 1),
+    ],
+)
+def test_rows_that_cannot_be_read_are_counted_once(tmp_path, rows, count):
+    path = make.ncu_details(tmp_path / "a.csv", LAUNCHES)
+    header, _, rest = path.read_text().partition("\n")
+    path.write_text(f"{header}\n{rest}{rows}")
+    found = read(path)
+    assert len(found.spans) == 2
+    assert codes(found)["bad_rows"].split()[0] == str(count)
 
 
 def test_an_older_page_without_rules_reads_the_same(tmp_path):

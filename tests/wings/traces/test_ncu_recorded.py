@@ -10,8 +10,7 @@ import pytest
 import check_trace
 from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
-from jouletrace.formats.importers import read_files
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_files
 from jouletrace.run import load
 from jouletrace.wings.traces import ncu
 from places import DATA
@@ -155,6 +154,7 @@ def lines(run, path):
     return found
 
 
+@pytest.mark.thorough
 def test_either_page_gives_the_lines_and_both_dont_give_them_twice(tmp_path):
     pages = {"details": (DETAILS,), "raw": (RAW,), "both": (DETAILS, RAW)}
     details, raw, both = (lines(read_files([LIVE, *found]), tmp_path / name) for name, found in pages.items())
@@ -167,6 +167,7 @@ def test_either_page_gives_the_lines_and_both_dont_give_them_twice(tmp_path):
         assert both[name] == details[name]
 
 
+@pytest.mark.thorough
 def test_a_trace_of_both_holds_kernels_counters_and_power(tmp_path):
     run = analyse(read_files([LIVE, DETAILS, RAW]))
     export(run, "chrome", tmp_path / "chrome")

@@ -10,8 +10,7 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import read_file
-from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers import ImportOptions, read_file
 from jouletrace.wings.traces import nsys
 from jouletrace.wings.traces.nsys import tables as nsys_tables
 from places import SAMPLES

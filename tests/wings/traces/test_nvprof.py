@@ -16,8 +16,7 @@ from import_logs import (
     real_files,
 )
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.registry import importer
+from jouletrace.formats.importers import ImportOptions, importer
 from jouletrace.run import load
 
 

@@ -13,17 +13,15 @@ import commands
 import foreign
 from energy_tables import Rows
 from gpu_recordings import load as load_recorded
-from jouletrace.analysis import analyse, kernel_powers
-from jouletrace.analysis.budget import budgets
+from jouletrace.analysis import analyse, budgets, kernel_powers
 from jouletrace.analysis.kernel_powers import models
-from jouletrace.attribution.activity import activity_of
+from jouletrace.attribution import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.formats.importers import read_files
 from jouletrace.formats.importers.base import counted
-from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
-from jouletrace.run.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
-from jouletrace.sensor.readout import on_grid
-from jouletrace.stats.interval import Z95
+from jouletrace.run import MODEL_UNIT, RECORDINGS, SAMPLE_RATE, ChannelInfo, DeviceInfo, Run, load, recording_of, tables
+from jouletrace.sensor import on_grid
+from jouletrace.stats import Z95
 from places import REPOSITORY
 from shown import rows
 
@@ -31,7 +29,7 @@ CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
 KNOWN = {"value": 1224.3}
 DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_average")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_average")]
 
 
 def imported(*files, rate_hz=1224.3):

@@ -11,7 +11,7 @@ from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import read_files
-from jouletrace.run.parts import Parts
+from jouletrace.run import Parts
 
 
 def frames(n):
@@ -59,6 +59,7 @@ def test_lists_end_with_how_many_more_there_are(tmp_path, detail):
     assert " more, together" not in every
 
 
+@pytest.mark.thorough
 def test_other_levels_can_be_asked_for(tmp_path, capsys, workspace):
     trace(workspace).save("made")
     assert "aten::mm" in command(capsys, "show", "made", "--detail", "op").out
@@ -74,6 +75,7 @@ def test_csv_leaves_nothing_out(tmp_path):
     assert text.count("module.py") == 300
 
 
+@pytest.mark.thorough
 def test_an_import_leads_with_what_its_file_was_made_for(workspace, capsys):
     files = {
         "trace.json": make.native(make.kineto_events(2) + kernels(4)),

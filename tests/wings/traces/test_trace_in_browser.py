@@ -83,6 +83,7 @@ def page(chromium):
     context.close()
 
 
+@pytest.mark.thorough
 def test_the_browser_finds_a_whole_trace_in_the_file(page, trace):
     page.goto(trace.as_uri())
     found = page.evaluate(CHECK, page.evaluate("document.body.innerText"))
@@ -127,6 +128,7 @@ def spoil(events, what):
         events[:] = [event for event in events if event["name"] != "thread_name"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["overlaps another", "is not in order", "holds no number", "has no name"])
 def test_the_check_finds_what_is_wrong(page, trace, what):
     document = json.loads(trace.read_text())

@@ -69,6 +69,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES)
 def test_launches_without_a_kernel_cost_trust_by_how_many_they_are(workspace, capsys, case):
     events, trust, lost = CASES[case]
@@ -146,6 +147,7 @@ MIXED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", MIXED)
 @pytest.mark.parametrize("of_call", ['"","",""', '"Tesla V100 (0)","1","7"', '"Tesla V100 (0)","1",""', '"-","-","-"'])
 @pytest.mark.parametrize("lost", [0, 5])

@@ -11,8 +11,8 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.record import Recording
 from jouletrace.profiler.record.live_sums import RangeSoFar
-from jouletrace.profiler.record.recording import Recording
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
@@ -168,6 +168,7 @@ def test_lightning_reports_its_steps_epochs_and_validations(lightning):
     check_training(ours.run)
 
 
+@pytest.mark.thorough
 def test_the_sanity_check_of_lightning_has_its_name(lightning):
     ours = jt.lightning_callback(device=REAL)
     ours.on_fit_start(None, None)
@@ -229,6 +230,7 @@ def test_what_cannot_be_recorded_is_refused_before_a_model_is_made(lightning, op
         jt.lightning_callback(**{"device": REAL, **options})
 
 
+@pytest.mark.thorough
 def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     pytest.importorskip("transformers")
     ours = jt.trainer_callback("tiny", device=REAL)
@@ -252,6 +254,7 @@ def test_a_training_that_was_interrupted_is_ended_by_the_next_or_by_close():
     ours.close()  # and does nothing
 
 
+@pytest.mark.thorough
 def test_an_exception_that_no_callback_hears_of_is_stated_at_the_end_of_the_program(
     lightning, monkeypatch, capsys, tmp_path
 ):
@@ -281,6 +284,7 @@ def test_a_second_callback_of_a_trainer_is_refused(lightning):
     assert Recording.active is None
 
 
+@pytest.mark.thorough
 def test_a_training_whose_place_exists_is_saved_at_the_next_free_name(lightning, capsys, tmp_path):
     for name in ("taken.zip", "taken-2.zip"):
         (tmp_path / name).touch()
@@ -307,6 +311,7 @@ def test_a_library_that_is_not_there_is_named(monkeypatch, make, missing):
         getattr(jt, make)()
 
 
+@pytest.mark.thorough
 def test_the_closing_lines_stand_apart_from_a_progress_bar_and_name_the_run(capsys, tmp_path):
     tqdm = pytest.importorskip("tqdm").tqdm
     callback = jt.trainer_callback("tiny", device=REAL, save_to=tmp_path / "run")
@@ -321,6 +326,7 @@ def test_the_closing_lines_stand_apart_from_a_progress_bar_and_name_the_run(caps
     assert any(line.startswith(f"saved {tmp_path}") and "jouletrace show" in line for line in lines)
 
 
+@pytest.mark.thorough
 def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
     pytest.importorskip("transformers")
     ours = jt.trainer_callback("tiny", device=REAL, save_to="run")

@@ -6,7 +6,7 @@ import pytest
 
 import jouletrace as jt
 from commands import wait_for
-from jouletrace.profiler.record.recording import Recording
+from jouletrace.profiler.record import Recording
 from jouletrace.wings.trainers.callbacks import _Loop
 from loops import ranges_of, run_example
 

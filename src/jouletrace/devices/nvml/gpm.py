@@ -107,13 +107,13 @@ class GpmSource:
             return []
         try:
             self._take()
-            found = self._compare((since_ns + self._last_ns) // 2)
+            samples = self._compare((since_ns + self._last_ns) // 2)
         except Unavailable:
             return []
         used = self._nvml.get("nvmlDeviceGetMemoryInfo", self._memory) if self._memory is not None else None
         if used is not None:
-            found.append(one_sample("memory_used_bytes", self._last_ns, float(used.used)))
-        return found
+            samples.append(one_sample("memory_used_bytes", self._last_ns, float(used.used)))
+        return samples
 
     def _take(self) -> None:
         """Sample into the older of the two, which becomes the last; a failure leaves both unchanged."""
@@ -133,13 +133,13 @@ class GpmSource:
         for slot, number in enumerate(METRICS):
             request.metrics[slot].metricId = number
         self._nvml.call(_CALL, request)
-        found = []
+        samples = []
         for slot, (name, factor) in enumerate(METRICS.values()):
             metric = request.metrics[slot]
             value = float(metric.value) * factor
             if metric.nvmlReturn == 0 and math.isfinite(value):
-                found.append(Samples(name, np.array([at_ns], np.int64), np.array([value])))
-        return found
+                samples.append(Samples(name, np.array([at_ns], np.int64), np.array([value])))
+        return samples
 
 
 def _free(nvml: Nvml, samples: list[Any]) -> None:

@@ -163,15 +163,15 @@ def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -
     Raises:
         NotPossibleError: If the GPU is gone.
     """
-    found = [_ring(nvml, handle, sensors)]
+    capabilities = [_ring(nvml, handle, sensors)]
     watched = [r for r in [sensors.power, *sensors.readings] if r is not None and r.channel.startswith("power_")]
     periods = _watch([r.read for r in watched], clock)
     observed = dict(zip((r.channel for r in watched), periods, strict=True))
     for reading in [sensors.power, *sensors.readings]:
         if reading is not None:
-            found.append(_answering(reading, observed.get(reading.channel)))
-    found += [Capability(NAMES[r.channel], False, r.source, note=reason) for r, reason in sensors.absent]
-    return [*found, _counter(nvml, handle, sensors), *_functions(nvml, handle)]
+            capabilities.append(_answering(reading, observed.get(reading.channel)))
+    capabilities += [Capability(NAMES[r.channel], False, r.source, note=reason) for r, reason in sensors.absent]
+    return [*capabilities, _counter(nvml, handle, sensors), *_functions(nvml, handle)]
 
 
 def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:

@@ -48,17 +48,17 @@ class NvmlMig:
         if instance is None:
             return self._board.sources()
         board = find_board(self._nvml, self.parent)
-        own = gpm_sources(self._nvml, board, self.info.id, self.clock, int(instance), self._handle)
-        return [*self._board.sources(), *own]
+        of_slice = gpm_sources(self._nvml, board, self.info.id, self.clock, int(instance), self._handle)
+        return [*self._board.sources(), *of_slice]
 
     def capabilities(self) -> list[Capability]:
         """The GPU's capabilities, after an entry for the power sensor that the slice lacks."""
-        own = Capability(
+        lacking = Capability(
             "power of the instance",
             False,
             note=f"MIG instances have no power sensor; power of the whole GPU {self.parent} is recorded",
         )
-        return [own, *self._board.capabilities()]
+        return [lacking, *self._board.capabilities()]
 
     def processes(self) -> list[Process]:
         """Processes in this instance."""

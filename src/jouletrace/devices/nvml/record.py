@@ -66,8 +66,8 @@ class RingRecord:
     def __init__(
         self, nvml: Nvml, handle: Any, device: str, period_s: float | None, behind: tuple[str, PowerField], clock: Clock
     ) -> None:
-        sensor, known = behind
-        window_s = period_s if KINDS[sensor].sampler else known.window_s
+        sensor, kind = behind
+        window_s = period_s if KINDS[sensor].sampler else kind.window_s
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
@@ -77,9 +77,9 @@ class RingRecord:
                 sensor=sensor,
                 period_s=period_s,
                 window_s=window_s,
-                sampling_s=known.sampling_s,
+                sampling_s=kind.sampling_s,
                 gapless=(window_s or 0.0) >= 0.9 * (period_s or 0.0),
-                gain_pct=known.gain_pct,
+                gain_pct=kind.gain_pct,
             ),
         )
         self._nvml = nvml

@@ -126,8 +126,8 @@ def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability |
 
 
 def _power_reading(channel: str, source: str, read: Callable[[], float], behind: tuple[str, PowerField]) -> Quantity:
-    sensor, known = behind
-    return Quantity(channel, source, read, known.period_s, known.window_s, known.gain_pct, sensor)
+    sensor, kind = behind
+    return Quantity(channel, source, read, kind.period_s, kind.window_s, kind.gain_pct, sensor)
 
 
 def state_readings(nvml: Nvml, handle: Any) -> list[Quantity]:

@@ -45,12 +45,12 @@ def _listed() -> list[DeviceInfo]:
     except NotPossibleError:
         return []
     try:
-        found = []
+        infos = []
         for handle in nvml.handles():
             board = describe(nvml, handle)
-            found.append(board)
-            found += [describe_mig(nvml, instance, board) for instance in mig_handles(nvml, handle)]
-        return found
+            infos.append(board)
+            infos += [describe_mig(nvml, instance, board) for instance in mig_handles(nvml, handle)]
+        return infos
     finally:
         nvml.close()
 

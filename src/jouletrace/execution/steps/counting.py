@@ -8,9 +8,9 @@ Imports torch: import it only where needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -167,7 +167,7 @@ def _check_factors(func: Any, args: tuple[Any, ...]) -> None:
         RuntimeError: As torch's.
     """
     if func.namespace == "aten" and func.overloadpacket in _FLOPS and func.overloadpacket not in _EIGHT_BITS:
-        types = dict.fromkeys(str(one.dtype) for one in args[:3] if isinstance(one, torch.Tensor))
+        types = dict.fromkeys(str(factor.dtype) for factor in args[:3] if isinstance(factor, torch.Tensor))
         if len(types) > 1:
             raise RuntimeError(f"{op_name(func)}: inputs must have the same dtype, but are {' and '.join(types)}")
 
@@ -264,15 +264,10 @@ def count_operators(call: Callable[[], object], module: torch.nn.Module | None =
     return counter.operators
 
 
-def count_built(
-    workload: Workload,
-    options: WorkloadOptions,
-    pieces: Callable[[Built], Sequence[Callable[[], object]]],
-    iteration: Callable[[Built], slice] = lambda _: slice(-1, None),
-) -> tuple[Built, list[list[Operator]]]:
-    """Build a workload of fake tensors, which can't be run otherwise, and count the operators of each of its pieces.
+def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operator]]:
+    """Build a workload of fake tensors, which can't be run otherwise, and count the operators of one iteration.
 
-    The pieces of ``iteration`` determine ``facts["least_memory_bytes"]``.
+    They determine ``facts["least_memory_bytes"]``.
 
     Raises:
         BadInputError: If the options don't fit, or the workload raises.
@@ -283,21 +278,49 @@ def count_built(
         built = workload.build("cpu", options)
         try:
             with user_code(built, "; a simulated GPU calls it with tensors that have shapes but no values"):
-                counted = [count_operators(piece, built.module) for piece in pieces(built)]
-            whole = chain.from_iterable(counted[iteration(built)])
-            built.facts["least_memory_bytes"] = _least_memory(built, whole)
+                if built.generation is not None:
+                    tokens = built.facts["new_tokens"] or 1
+                    few = built.generation(min(tokens, _COUNTED))
+                    counted = _generated(count_operators(lambda: few(0), built.module), tokens)
+                else:
+                    counted = count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
+                if options.task == "train":  # an optimiser creates its state in the first iteration only
+                    counted = count_operators(lambda: built.call(0), built.module)
+            built.facts["least_memory_bytes"] = _least_memory(built, counted)
         finally:
             built.restore()
     return built, counted
 
 
-def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operator]]:
-    """Build a workload of fake tensors and count the operators of one iteration; see ``count_built``."""
-    # an optimiser creates its state in the first iteration only
-    built, counted = count_built(
-        workload, options, lambda built: [lambda: check_ran(built.call(0), workload.name), lambda: built.call(0)]
+_COUNTED = 3
+"""Tokens whose operators are counted: the prompt's, and two whose difference is that of all later ones."""
+
+
+def _generated(operators: list[Operator], tokens: int) -> list[Operator]:
+    """The operators of an iteration that generates so many tokens, of those of the first ``_COUNTED``.
+
+    Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
+    """
+    if tokens <= _COUNTED:
+        return operators
+    second, third = (
+        next(n for n, operator in enumerate(operators) if operator.call.startswith(f"{k}.")) for k in (2, 3)
     )
-    return built, counted[-1]
+    pairs = list(zip(operators[second:third], operators[third:], strict=False))
+    later = [_after(a, b, k) for k in range(1, tokens - _COUNTED + 1) for a, b in pairs]
+    end = third + len(pairs)
+    return [*operators[:end], *later, *operators[end:]]
+
+
+def _after(a: Operator, b: Operator, k: int) -> Operator:
+    """The operator that follows two of successive forwards k forwards later."""
+    calls = zip(a.call.split("."), b.call.split("."), strict=True) if b.call else ()
+    return replace(
+        b,
+        call=".".join(str(int(new) + k * (int(new) - int(old))) for old, new in calls),
+        flops=b.flops + k * (b.flops - a.flops),
+        bytes_moved=b.bytes_moved + k * (b.bytes_moved - a.bytes_moved),
+    )
 
 
 def _least_memory(built: Built, operators: Iterable[Operator]) -> int:

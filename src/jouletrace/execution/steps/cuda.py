@@ -297,9 +297,9 @@ class _CycleCounter:
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
             launch = (self._blocks, 1, 1, 32, 1, 1, 0)  # grid, block, shared memory
             self._call("cuLaunchKernel", self._kernel, *launch, stream, arguments, None)
-            found = self._rows.cpu().numpy()
-        sm, first = np.unique(found[:, 0], return_index=True)
-        return Cycles(sm, found[first, 1].copy(), found[first, 2].copy())
+            values = self._rows.cpu().numpy()
+        sm, first = np.unique(values[:, 0], return_index=True)
+        return Cycles(sm, values[first, 1].copy(), values[first, 2].copy())
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._driver, name)(*arguments)

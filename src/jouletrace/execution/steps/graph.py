@@ -11,7 +11,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.execution.steps.cuda import CudaStep
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.user_code import memory_guard, place
+from jouletrace.workloads.user_code import memory_guard, where_raised
 
 if TYPE_CHECKING:
     import torch
@@ -187,7 +187,7 @@ def explain(error: BaseException, operator: str | None) -> str:
     # CUDA adds paragraphs of general advice; the first line is the reason.
     reason = next(iter(str(first).splitlines()), "") or type(first).__name__
     at = f" at {operator}" if operator else ""
-    where = place(first)
+    where = where_raised(first)
     return f"can't be captured as a CUDA graph{at}{f' ({where})' if where else ''}: {reason}; use --mode eager"
 
 

@@ -36,7 +36,7 @@ def paths_of(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
     Where these would begin with the number of a child, as in a ``Sequential``, they begin with the model's class.
     """
     root = type(module).__name__ if any(name.isdecimal() for name, _ in module.named_children()) else ""
-    return {".".join(filter(None, (root, name))): one for name, one in module.named_modules()}
+    return {".".join(filter(None, (root, name))): submodule for name, submodule in module.named_modules()}
 
 
 class ModuleNames:
@@ -53,7 +53,9 @@ class ModuleNames:
     """
 
     def __init__(self, module: torch.nn.Module | None) -> None:
-        self._names = {id(one): name for name, one in paths_of(module).items()} if module is not None else {}
+        self._names = (
+            {id(submodule): name for name, submodule in paths_of(module).items()} if module is not None else {}
+        )
         self._calls: dict[str, int] = {}
         self._stack: list[tuple[CallSite, Mapping[str, int]]] = []
         self._made_in: dict[int, CallSite] = {}

@@ -102,18 +102,18 @@ def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
     The schema of fused optimisers also lists the gradients, which they write only to remove a loss scale.
     """
     optimiser = func.overloadpacket.__name__.startswith("_fused_") and kwargs.get("grad_scale") is None
-    for place, name in written_arguments(func):
+    for index, name in written_arguments(func):
         if optimiser and name == "grads":
             continue
-        yield from tensors_in(args[place] if place < len(args) else kwargs.get(name))
+        yield from tensors_in(args[index] if index < len(args) else kwargs.get(name))
 
 
 @cache
 def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Position and name of the arguments that the operator writes according to its schema."""
     return tuple(
-        (place, argument.name)
-        for place, argument in enumerate(func._schema.arguments)
+        (index, argument.name)
+        for index, argument in enumerate(func._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
 

@@ -38,11 +38,11 @@ Timed = Callable[[int], float]
 def best_rates(device: Device, torch_device: str | None) -> BestRates:
     """The rates of a GPU, simulated if ``torch_device`` is None; without those that it lacks or has no memory for."""
     each = _simulated(cast(SimulatedGpu, device)) if torch_device is None else _on_gpu(torch_device)
-    found = {name: rate for name, run in each if (rate := _best(run, 2.0 * (SIZE**3 if name else COPY_BYTES)))}
+    by_name = {name: rate for name, run in each if (rate := _best(run, 2.0 * (SIZE**3 if name else COPY_BYTES)))}
     rates: BestRates = {"device": device.info.id, "name": device.info.name}
-    if "" in found:
-        rates["bytes_per_s"] = found.pop("")
-    return {**rates, "flops_per_s": found}
+    if "" in by_name:
+        rates["bytes_per_s"] = by_name.pop("")
+    return {**rates, "flops_per_s": by_name}
 
 
 def _best(run: Timed, amount: float) -> float | None:
@@ -87,8 +87,8 @@ def _on_gpu(torch_device: str) -> Iterator[tuple[str, Timed]]:
         a, b = (torch.randn(SIZE, SIZE, device=torch_device).to(getattr(torch, dtype)) for _ in range(2))
         if a.element_size() > 1:
             return partial(torch.mm, a, b)
-        one = torch.ones((), device=torch_device)
-        return partial(torch._scaled_mm, a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        unit_scale = torch.ones((), device=torch_device)
+        return partial(torch._scaled_mm, a, b.t(), scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16)
 
     def copy() -> Callable[[], object]:
         source = torch.randint(-(2**31), 2**31 - 1, (COPY_BYTES // 4,), dtype=torch.int32, device=torch_device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from jouletrace.execution.steps.base import Interval, Step
 from jouletrace.execution.steps.cuda import ColdStep, CudaEagerStep, CudaStep
 from jouletrace.execution.steps.graph import CudaGraphStep
 from jouletrace.execution.steps.trial import name_of, trial, user_code
-from jouletrace.workloads.base import Built, Call, Generation, Iteration, Segment
+from jouletrace.workloads.base import Built, Iteration
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.user_code import memory_guard, one_line
 
@@ -73,43 +73,6 @@ def check_tf32(built: Built, device: torch.device) -> None:
         raise NotPossibleError(
             f"--dtype tf32: {torch.cuda.get_device_name(device)} has no TF32, which needs Ampere or later"
         )
-
-
-@dataclass(frozen=True)
-class GenerationSteps:
-    """The pieces of a generating iteration, ready to run.
-
-    Attributes:
-        generation: The generation.
-        segments: Its pieces with their steps.
-        first_token: Runs until the first token exists.
-        contexts: Prefill and decode at each context that was asked for.
-    """
-
-    generation: Generation
-    segments: tuple[tuple[Segment, Step], ...]
-    first_token: Step
-    contexts: tuple[tuple[Segment, Step], ...] = ()
-
-    def close(self) -> None:
-        """Free the steps' memory on the device."""
-        for _, step in (*self.segments, *self.contexts):
-            step.close()
-        self.first_token.close()
-
-
-def make_generation_steps(built: Built, torch_device: str, mode: str) -> GenerationSteps:
-    """Prepare the pieces of a generating workload on a real device; arguments and exceptions as of ``make_step``."""
-    generation = built.generation
-    assert generation is not None
-
-    def step(call: Call) -> Step:
-        return make_step(replace(built, call=call), torch_device, mode)
-
-    segments, contexts = (
-        tuple((segment, step(segment.call)) for segment in some) for some in (generation.segments, generation.contexts)
-    )
-    return GenerationSteps(generation, segments, step(generation.first_token), contexts)
 
 
 MODES = ("eager", "graph", "compile")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,11 +12,11 @@ import numpy as np
 from jouletrace.arrays import Floats
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.base import Cycles, Interval, Step
-from jouletrace.execution.steps.registry import GenerationSteps, check_options
+from jouletrace.execution.steps.base import Cycles, Interval
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
-from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Built, Generation, Segment, Workload
+from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.environment import require_torch
 from jouletrace.workloads.options import WorkloadOptions
 
@@ -72,11 +72,15 @@ class SimulatedStep:
     def close(self) -> None:
         """Does nothing: the context stays until the device is closed, as on a real GPU."""
 
-    def repeated(self, place: int, times: int) -> Self:
-        """A step in which the kernel at ``place`` runs ``times`` times in place; its copies read cached data."""
-        kernel = self._kernels[place]
+    def first(self, count: int) -> Self:
+        """A step of the first ``count`` kernels."""
+        return type(self)(self._device, self._kernels[:count], self._launch)
+
+    def repeated(self, index: int, times: int) -> Self:
+        """A step in which the kernel at ``index`` runs ``times`` times in place; its copies read cached data."""
+        kernel = self._kernels[index]
         again = replace(kernel, time_s=kernel.time_s * kernel.repeat, host_calls=1)
-        kernels = [*self._kernels[: place + 1], *[again] * (times - 1), *self._kernels[place + 1 :]]
+        kernels = [*self._kernels[: index + 1], *[again] * (times - 1), *self._kernels[index + 1 :]]
         return type(self)(self._device, kernels, self._launch)
 
 
@@ -96,85 +100,13 @@ def simulate_workload(
     require_torch()
     from jouletrace.execution.steps.counting import count_workload
 
-    simulated = _simulated(device, mode)
-    built, operators = count_workload(workload, _with_usual_dtype(workload, options))
-    if not operators:
-        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
-    return built, _step_maker(built, operators, simulated, mode)(operators)
-
-
-def simulate_generation(
-    workload: Workload, options: WorkloadOptions, device: Device, mode: str
-) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """As ``simulate_workload``, for a generating workload; also its pieces and the phase of each kernel."""
-    simulated = _simulated(device, mode)
-    built, counted = _count_generation(workload, options, mode)
-    return built, *_generation_on(simulated, built, counted, mode)
-
-
-def _count_generation(
-    workload: Workload, options: WorkloadOptions, mode: str
-) -> tuple[Built, list[tuple[Segment, list[Operator]]]]:
-    """The operators of each piece of a generating workload."""
-    require_torch()
-    from jouletrace.execution.steps.counting import count_built
-
-    options = replace(_with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
-
-    def pieces(built: Built) -> list[Callable[[], object]]:
-        generation = built.generation
-        if generation is None:
-            raise BadInputError(f"--task generate: {workload.name} isn't a model that generates")
-        return [partial(segment.call, 0) for segment in (*generation.segments, *generation.contexts)]
-
-    def iteration(built: Built) -> slice:  # without the grid of contexts, which is no part of it
-        assert built.generation is not None  # checked in ``pieces``
-        return slice(len(built.generation.segments))
-
-    built, counted = count_built(workload, options, pieces, iteration)
-    assert built.generation is not None
-    segments = (*built.generation.segments, *built.generation.contexts)
-    return built, list(zip(segments, counted, strict=True))
-
-
-def _generation_on(
-    device: SimulatedGpu, built: Built, counted: Sequence[tuple[Segment, list[Operator]]], mode: str
-) -> tuple[SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """The result of ``_count_generation`` as steps on a GPU; the last value is the phase of each kernel."""
-    generation = built.generation
-    assert generation is not None
-    known = counted[: len(generation.segments)]
-    phased = _whole(generation, known)
-    whole = [operator for _, operator in phased]
-    step = _step_maker(built, whole, device, mode)
-    by_phase = {segment.phase: operators for segment, operators in known}
-    steps: list[tuple[Segment, Step]] = []
-    for segment, operators in counted:  # as on a real GPU, several short pieces are captured together
-        several = replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
-        steps.append((several, step(operators * several.times)))
-    first_token = step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]])
-    return (
-        step(whole),
-        GenerationSteps(generation, tuple(steps[: len(known)]), first_token, tuple(steps[len(known) :])),
-        tuple(p for p, _ in phased),
-    )
-
-
-def _simulated(device: Device, mode: str) -> SimulatedGpu:
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} isn't a simulated GPU")
     check_options("simulated", mode)
-    return device
-
-
-def _step_maker(
-    built: Built, whole: Sequence[Operator], device: SimulatedGpu, mode: str
-) -> Callable[[Sequence[Operator]], SimulatedStep]:
-    """Makes steps of operators on a GPU whose memory holds the workload; states in its facts what was counted.
-
-    Raises:
-        NotPossibleError: With the least required memory and the GPU's, if that is too little.
-    """
+    options = replace(_with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
+    built, operators = count_workload(workload, options)
+    if not operators:
+        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
     needed, there = built.facts["least_memory_bytes"], device.info.memory_bytes
     if there is not None and needed > there:
         raise NotPossibleError(
@@ -183,12 +115,11 @@ def _step_maker(
         )
     built.facts["device"] = device.info.name
     built.facts["counted"] = {
-        "operators": len(whole),
-        "flops": sum(operator.flops for operator in whole),
-        "bytes_moved": sum(operator.bytes_moved for operator in whole),
+        "operators": len(operators),
+        "flops": sum(operator.flops for operator in operators),
+        "bytes_moved": sum(operator.bytes_moved for operator in operators),
     }
-    tf32 = built.facts.get("dtype") == "tf32"
-    return lambda operators: SimulatedStep(device, kernels_of(device, operators, tf32), mode)
+    return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
 
 
 def _with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
@@ -226,41 +157,3 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
                 backward=operator.backward,
             )
     return [made[id(operator)] for operator in operators]
-
-
-def _whole(generation: Generation, pieces: Sequence[tuple[Segment, list[Operator]]]) -> list[tuple[str, Operator]]:
-    """The operators of an iteration with their phases; forwards between the counted lengths are interpolated.
-
-    Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
-    """
-    decode = [(segment.length or 0, operators) for segment, operators in pieces if segment.phase == DECODE]
-    between = next(operators for segment, operators in pieces if segment.phase == BETWEEN)
-    shares = _shares(between, generation.steps)
-    found = [(PREFILL, operator) for operator in pieces[0][1]] + [(BETWEEN, operator) for operator in shares[0]]
-    for step in range(1, generation.steps):
-        found += [(DECODE, operator) for operator in _at(generation.prompt + step, decode)]
-        found += [(BETWEEN, operator) for operator in shares[step]]
-    return found
-
-
-def _shares(between: list[Operator], steps: int) -> list[list[Operator]]:
-    """The operators between forwards, after each of them; the remainder of the division follows the last."""
-    each = len(between) // steps
-    shares = [between[i * each : (i + 1) * each] for i in range(steps)]
-    shares[-1] = between[(steps - 1) * each :]
-    return shares
-
-
-def _at(length: int, known: Sequence[tuple[int, list[Operator]]]) -> list[Operator]:
-    (low, first), (high, last) = known[0], known[-1]
-    if high == low or len(first) != len(last):
-        return min(known, key=lambda one: abs(one[0] - length))[1]
-    share = (length - low) / (high - low)
-    return [
-        replace(
-            a,
-            flops=a.flops + share * (b.flops - a.flops),
-            bytes_moved=a.bytes_moved + share * (b.bytes_moved - a.bytes_moved),
-        )
-        for a, b in zip(first, last, strict=True)
-    ]

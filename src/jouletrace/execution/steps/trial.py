@@ -116,7 +116,7 @@ def largest_difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> 
 
     None of no tensors, or of other shapes; inf where ``ours`` is finite and ``theirs`` isn't.
     """
-    if not ours or [one.shape for one in ours] != [one.shape for one in theirs]:
+    if not ours or [tensor.shape for tensor in ours] != [tensor.shape for tensor in theirs]:
         return None
     if any(bool((a.isfinite() & ~b.isfinite()).any()) for a, b in zip(ours, theirs, strict=True)):
         return math.inf

@@ -8,13 +8,13 @@ from pathlib import Path
 from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
-from jouletrace.report.document import printable
 from jouletrace.report.tree import tree, widths
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
 from jouletrace.run.paths import Path as Steps
 from jouletrace.version import __version__
+from jouletrace.words.text import printable
 
 
 def write_svg(run: Run, path: Path | str) -> Path:

@@ -15,6 +15,7 @@ from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.registry import LAST, formats, importer
 from jouletrace.formats.importers.unread import advice
 from jouletrace.option import named
+from jouletrace.public import public_names
 from jouletrace.wing import registered
 
 if TYPE_CHECKING:
@@ -144,3 +145,13 @@ def _as_one(runs: list[Run], paths: Sequence[Path | str], options: ImportOptions
             for k, run in zip(places, together([Path(paths[k]) for k in places], options), strict=True):
                 runs[k] = run
     return runs
+
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "base": "RELATIVE UNIX",
+        "columns": "Coded block",
+        "stamps": "read_stamps",
+    },
+)

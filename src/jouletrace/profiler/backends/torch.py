@@ -15,7 +15,6 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps import make_step
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.registry import make_generation_steps
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
@@ -63,30 +62,18 @@ def _absent(*libraries: str) -> Iterator[None]:
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
     """See ``profiler.prepare``."""
     torch_device = torch_device_of(device)
-    if settings.task == "generate":
-        return _generation(workload, torch_device, settings, options)
-    built = workload.build(torch_device, options)
+    # Transformers' loop reads a stop flag from the device after each token, which a graph can't do.
+    built = workload.build(torch_device, replace(options, own_loop="static" if settings.mode == "graph" else None))
+    if settings.task == "generate" and built.generation is None:
+        raise BadInputError(f"--task generate: {workload.name} is not a generative model")
     step = make_step(built, torch_device, settings.mode, l2=settings.l2)
     if settings.detail != "model" and settings.mode != "compile":
         _check_parts(workload, settings, built, torch_device)
-    return Prepared(built, step, make_traceable=lambda: _traceable(built, step, torch_device))
-
-
-def _generation(workload: Workload, torch_device: str, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """The same for a workload that generates tokens; its parts are those of one forward of each kind."""
-    # Transformers' loop reads a stop flag from the device after each token, which a graph can't do.
-    own_loop = "static" if settings.mode == "graph" else None
-    built = workload.build(torch_device, replace(options, own_loop=own_loop))
-    generation = built.generation
-    if generation is None:
-        raise BadInputError(f"--task generate: {workload.name} is not a generative model")
-    step = make_step(built, torch_device, settings.mode)
-    return Prepared(
-        built,
-        step,
-        make_traceable=lambda: _traceable(built, step, torch_device),
-        make_generation=lambda: make_generation_steps(built, torch_device, settings.mode),
-    )
+    prepared = Prepared(built, step, make_traceable=lambda: _traceable(built, step, torch_device))
+    if settings.task == "generate" and built.generation is not None:
+        first = replace(built, call=built.generation(1))
+        prepared.make_first_token = lambda: make_step(first, torch_device, settings.mode)
+    return prepared
 
 
 def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, torch_device: str) -> None:
@@ -100,7 +87,7 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
     if not seen:
         asked = f"{workload.name}: --detail {settings.detail}"
         raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}; use --detail model")
-    check_has_phases(workload, settings, {one.phase for one in seen})
+    check_has_phases(workload, settings, {operator.phase for operator in seen})
 
 
 def _traceable(built: Built, step: Step, torch_device: str) -> Traceable:

@@ -19,9 +19,9 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.run.figures import Units
 from jouletrace.run.forms import RecordingFacts, WorkloadFacts
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
-from jouletrace.run.units import Units
 from jouletrace.sensor.kinds import response_of, samples
 
 PLAIN_SHARE = 0.3
@@ -123,10 +123,10 @@ def rows_of(
     unit = np.full(len(work), UNKNOWN, np.int64)
     site = np.full(len(work), UNKNOWN, np.int64)
     names = listing.codes(work)
-    known = call != UNKNOWN
-    unit[known], site[known] = kernel_of[call[known], names[known]], site_of[call[known]]
-    for name in np.unique(work.name[~known]).tolist():
-        mine = ~known & (work.name == name)
+    listed = call != UNKNOWN
+    unit[listed], site[listed] = kernel_of[call[listed], names[listed]], site_of[call[listed]]
+    for name in np.unique(work.name[~listed]).tolist():
+        mine = ~listed & (work.name == name)
         unit[mine] = _kernel(units, work.names[name], round(int(mine.sum()) / traced.iterations))
     units.idle()
     order = np.argsort(work.start_ns, kind="stable")
@@ -183,10 +183,10 @@ def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
     for call in listing.calls:
         shapes.setdefault((call.op, call.module, call.phase), set()).add(call.shapes)
         alike.setdefault((call.op, of_equal_layers(call.module), call.phase), set()).add(call.module)
-    for place, call in enumerate(listing.calls):
+    for index, call in enumerate(listing.calls):
         if not call.op:
             for kernel in call.kernels:
-                kernels[place, kernel] = _kernel(units, listing.names[kernel], 1)
+                kernels[index, kernel] = _kernel(units, listing.names[kernel], 1)
             continue
         of = (call.op, of_equal_layers(call.module), call.phase)
         pattern = of[1] if len(alike[of]) > 1 else call.module
@@ -198,12 +198,12 @@ def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
         op = units.once(("op", *key), "op", call.op, MODEL_UNIT, 1, **row)
         for kernel in call.kernels:
             name = listing.names[kernel]
-            kernels[place, kernel] = units.once(("kernel", *key, name), "kernel", name, op, 1, **row)
+            kernels[index, kernel] = units.once(("kernel", *key, name), "kernel", name, op, 1, **row)
         if call.number == UNKNOWN:
             continue  # nothing is known of where a compiler's kernel is launched
         work = {"flops": call.flops or None, "bytes": call.bytes_moved or None}
         here = {"module": call.module or None, "call": call.site or None, **work, **about}
-        sites[place] = units.add("site", call.op, op, count=1, **here)
+        sites[index] = units.add("site", call.op, op, count=1, **here)
     return kernels, sites
 
 
@@ -231,35 +231,37 @@ def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Prog
     n = max(LEAST if iteration_s < LONG_S else LEAST // 2, min(MOST, round(SECONDS / iteration_s)))
     progress.begin("nodes: the runtime's counters", n * iteration_s)
     with session.phase("nodes"):
-        found = step.node_times(n)
+        times = step.node_times(n)
     progress.advance(n * iteration_s)
-    iterations = len(found.began_ns)
-    kept = min(iterations, max(LEAST, MOST_SPANS * iterations // max(1, len(found.node))))
-    store(session, found, kept)
+    iterations = len(times.began_ns)
+    kept = min(iterations, max(LEAST, MOST_SPANS * iterations // max(1, len(times.node))))
+    store(session, times, kept)
     session.run.workload["nodes"] = {
         "iterations": kept,
-        "mean_of": found.mean_of,
+        "mean_of": times.mean_of,
         "starts": "as reported by the runtime"
-        if found.starts_known
+        if times.starts_known
         else "laid end to end: the runtime reports only durations",
     }
 
 
-def store(session: Session, found: NodeTimes, iterations: int) -> None:
+def store(session: Session, times: NodeTimes, iterations: int) -> None:
     """Write one unit per node, and spans of the first iterations."""
-    units, counts = Units(), np.bincount(found.node[found.iteration == 0], minlength=len(found.nodes)).tolist()
+    units, counts = Units(), np.bincount(times.node[times.iteration == 0], minlength=len(times.nodes)).tolist()
     ids = [
         units.add("op", node.name, op=node.op or None, shapes=node.shapes or None, module=node.name, count=count or 1)
-        for node, count in zip(found.nodes, counts, strict=True)
+        for node, count in zip(times.nodes, counts, strict=True)
     ]
     session.add_units(units)
-    kept = found.iteration < iterations
+    kept = times.iteration < iterations
     node, parent, start_ns, end_ns = (
-        one[kept].tolist() for one in (found.node, found.iteration, found.start_ns, found.end_ns)
+        column[kept].tolist() for column in (times.node, times.iteration, times.start_ns, times.end_ns)
     )
-    whole = zip(found.began_ns[:iterations].tolist(), found.ended_ns[:iterations].tolist(), strict=True)
+    whole = zip(times.began_ns[:iterations].tolist(), times.ended_ns[:iterations].tolist(), strict=True)
     rows = [("iteration", "iteration", None, start, end, MODEL_UNIT) for start, end in whole]
     of_nodes = zip(node, parent, start_ns, end_ns, strict=True)
-    rows += [("op", found.nodes[one].name, above, start, end, ids[one]) for one, above, start, end in of_nodes]
+    rows += [
+        ("op", times.nodes[node_at].name, above, start, end, ids[node_at]) for node_at, above, start, end in of_nodes
+    ]
     columns = ("kind", "name", "parent", "start_ns", "end_ns", "unit")
     session.add_spans([{"id": id, "lane": LANE, **dict(zip(columns, row, strict=True))} for id, row in enumerate(rows)])

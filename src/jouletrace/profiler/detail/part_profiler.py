@@ -173,12 +173,12 @@ class PartProfiler(Shown):
 
 
 def _refuse_several_devices(module: torch.nn.Module) -> None:
-    found = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+    devices = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
     placed = getattr(module, "hf_device_map", None) or {}
-    found |= {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed.values()}
-    if len(found) > 1:
+    devices |= {f"cuda:{device}" if isinstance(device, int) else str(device) for device in placed.values()}
+    if len(devices) > 1:
         raise BadInputError(
-            f"{type(module).__name__} is on several devices ({', '.join(sorted(found))}): only a model on one device "
+            f"{type(module).__name__} is on several devices ({', '.join(sorted(devices))}): only a model on one device "
             "is supported; move it with model.to(device), or profile a part of it"
         )
 
@@ -186,12 +186,12 @@ def _refuse_several_devices(module: torch.nn.Module) -> None:
 @contextmanager
 def _kept_mode(module: torch.nn.Module | None) -> Iterator[None]:
     """Restore the train or eval mode of each module."""
-    before = [(one, one.training) for one in module.modules()] if module is not None else []
+    before = [(submodule, submodule.training) for submodule in module.modules()] if module is not None else []
     try:
         yield
     finally:
-        for one, training in before:
-            one.training = training
+        for submodule, training in before:
+            submodule.training = training
 
 
 class KernelProfiler(PartProfiler):

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable, write_whole
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.places import OVERWRITE, check_free
+from jouletrace.spreadsheets import csv_file
 from jouletrace.stats.interval import ratio
+from jouletrace.words.text import printable
 
 OWN = "own operators"
 
@@ -60,8 +61,8 @@ def by_cost(rows: Sequence[PartRow]) -> list[int]:
     """Indices of the rows, most energy first; by time if no energy is known."""
     by_energy = any(row.energy.value is not None for row in rows)
 
-    def cost(place: int) -> float:
-        value = rows[place].energy.value if by_energy else rows[place].time.value
+    def cost(index: int) -> float:
+        value = rows[index].energy.value if by_energy else rows[index].time.value
         return -math.inf if value is None else value
 
     return sorted(range(len(rows)), key=cost, reverse=True)
@@ -87,12 +88,12 @@ def layer_rows(run: Run) -> list[PartRow]:
         if _is_call(unit, layers):
             continue
         contains = unit.id in containers
-        for one in calls.get(unit.id, [unit]):
-            if contains and "time_own_s" not in one.figures:
+        for called in calls.get(unit.id, [unit]):
+            if contains and "time_own_s" not in called.figures:
                 continue
-            call = one.name.removeprefix(f"{unit.name} (").rstrip(")") if one is not unit else ""
+            call = called.name.removeprefix(f"{unit.name} (").rstrip(")") if called is not unit else ""
             part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
-            rows.append(_row(results, one, unit.name, part, _OWN if contains else _TOTAL))
+            rows.append(_row(results, called, unit.name, part, _OWN if contains else _TOTAL))
     return [*rows, *_rest(results, _pools(results.all()))]
 
 
@@ -164,22 +165,22 @@ def columns(noun: str, *, simulated: bool) -> list[str]:
     Starts, ends and their power are always empty: figures are means over thousands of executions, and a sensor that
     updates every 20 ms can't be read at the edges of a layer.
     """
-    own = _LAYER if noun == "layer" else _KERNEL
+    of_noun = _LAYER if noun == "layer" else _KERNEL
     more = (*_MORE, *(() if noun == "layer" else ("op", "shapes", "module")), *_NOTES)
-    return [f"{noun}_name", "exec_id", *own, *more, *(["SIMULATED"] if simulated else [])]
+    return [f"{noun}_name", "exec_id", *of_noun, *more, *(["SIMULATED"] if simulated else [])]
 
 
 def records(runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> list[dict[str, Any]]:
     """One record per row, run after run; unknown values are None."""
-    found: list[dict[str, Any]] = []
+    rows_made: list[dict[str, Any]] = []
     wanted = columns(noun, simulated=runs[0].simulated)
     for number, (run, rows) in enumerate(zip(runs, tables, strict=True)):
         energy, time = run.result("energy_total_j").value, iteration_time(run).value
         for row in rows:
             part, whole = (row.energy.value, energy) if energy is not None else (row.time.value, time)
-            known = {
+            figures = {
                 f"{noun}_name": row.name,
-                "exec_id": len(found),
+                "exec_id": len(rows_made),
                 "duration_ms": None if row.time.value is None else row.time.value * 1e3,
                 "avg_power_w": row.power.value,
                 "energy_j": row.energy.value,
@@ -197,14 +198,14 @@ def records(runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str)
                 "reason": row.energy.reason,
                 "SIMULATED": True,
             }
-            found.append({name: known.get(name) for name in wanted})
-    return found
+            rows_made.append({name: figures.get(name) for name in wanted})
+    return rows_made
 
 
 def costliest(every: Sequence[dict[str, Any]], tables: Sequence[Sequence[PartRow]], n: int) -> list[dict[str, Any]]:
     """The records of the ``n`` rows of the last run with the most energy (time, if no energy is known)."""
     first = len(every) - len(tables[-1])
-    return [every[first + place] for place in by_cost(tables[-1])[:n]]
+    return [every[first + index] for index in by_cost(tables[-1])[:n]]
 
 
 def write_files(
@@ -223,16 +224,18 @@ def write_files(
     stem = target.with_suffix("") if target.suffix.lower() == ".csv" else target
     places = [stem.with_name(stem.name + end) for end in (".csv", "_top10_energy.csv")]
     heads = columns(noun, simulated=runs[0].simulated)
-    for place in places:
-        if overwrite and place.is_file():
-            check_replaceable(place, (",".join(heads[:2]),), f"a table of {noun}s")
+    for target_path in places:
+        if overwrite and target_path.is_file():
+            check_replaceable(target_path, (",".join(heads[:2]),), f"a table of {noun}s")
         else:
-            check_free(place, OVERWRITE)
+            check_free(target_path, OVERWRITE)
     every = records(runs, tables, noun)
     try:
         for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
-            table = Table("", list(map(Column, heads)), [list(map(one.get, heads)) for one in some])
-            write_whole(place, table.csv().encode(), first=not overwrite)
+            cells = (
+                [printable(cell) if isinstance(cell, str) else cell for cell in map(row.get, heads)] for row in some
+            )
+            write_whole(place, csv_file([heads, *cells]).encode(), first=not overwrite)
     except OSError as error:
         raise BadInputError(f"cannot write {stem}.csv: {error.strerror or error}") from None
     return places

@@ -5,23 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
+from jouletrace import higher
 from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
-from jouletrace.report import reasons
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NONE, PrintedUnit, cell, unit_for
-from jouletrace.report.table import Column, Table
-from jouletrace.report.terminal import text
 from jouletrace.run import Estimate, Run
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import mean_estimate
-
-WIDTH = 80
-"""Columns of a printed summary."""
 
 
 @dataclass(frozen=True)
@@ -90,44 +82,7 @@ class Summary(Shown):
 
     def __str__(self) -> str:
         """Header and the costliest rows as text."""
-        lines = [f"{self.noun} profile, {self.runs} run{'s' if self.runs > 1 else ''}".capitalize()]
-        if self.simulated:
-            lines.append("SIMULATED: a simulated GPU, no hardware was measured")
-        lines.append(f"Device        {self.device}")
-        for label, figure, unit, scale in (
-            ("Time", self.time, "ms", 1e3),
-            ("Energy", self.energy, "J", 1.0),
-            ("Mean power", self.power, "W", 1.0),
-        ):
-            each = " per iteration" if unit != "W" and figure.value is not None else ""
-            lines.append(f"{label:13} {_figure(figure, unit, scale)}{each}")
-        lines.append(f"{'Closure':13} {_figure(self.closure, self.parts, 1.0)}")
-        lines += [f"Warning       {text}" for text in self.warnings]
-        lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent=" " * 14)]
-        lines += ["", text(self._table(self.rows[:TOP]), WIDTH).rstrip("\n")]
-        if len(self.rows) > TOP:
-            rest = [row.energy.total for row in self.rows[TOP:] if row.energy.total is not None]
-            together = f", together {_number(sum(rest))} J" if rest else ""
-            lines.append(f"{len(self.rows) - TOP} more{together}")
-        return "\n".join(lines)
-
-    def _table(self, shown: Sequence[SummaryRow]) -> Table:
-        """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
-        known = any(row.energy.total is not None for row in self.rows)
-        unit = unit_for([row.energy.total for row in shown], "J")
-        figures = (("each", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
-        columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("×", "time (ms)"))]
-        columns += [Column("energy", unit=unit)] if known else []
-        columns += [Column(head, wide=wide, unit=unit) for head, wide in figures]
-        table = Table("", columns)
-        for row in shown:
-            e, time_s = row.energy, row.time.total
-            cells: list[Any] = [printed(row.name), str(row.count), _number(None if time_s is None else time_s * 1e3)]
-            if known:
-                cells.append("" if e.total is None else Estimate(e.total, e.low, e.high))
-                cells += [_number(None if one is None else one / unit.factor) for one in (e.mean, e.std, e.min, e.max)]
-            table.rows.append(cells)
-        return table
+        return higher.text_of_parts(self, TOP)
 
     def _columns(self, row: SummaryRow) -> dict[str, object]:
         columns: dict[str, object] = {f"{self.noun}_name": row.name, "count": row.count}
@@ -140,11 +95,11 @@ class Summary(Shown):
 
 def _by_name(tables: Sequence[Sequence[PartRow]]) -> dict[str, list[list[PartRow]]]:
     """Rows of each run by name, in the order of the first run that has it."""
-    found: dict[str, list[list[PartRow]]] = {}
+    rows_of_name: dict[str, list[list[PartRow]]] = {}
     for i, table in enumerate(tables):
         for row in table:
-            found.setdefault(row.label, [[] for _ in tables])[i].append(row)
-    return found
+            rows_of_name.setdefault(row.label, [[] for _ in tables])[i].append(row)
+    return rows_of_name
 
 
 def _row(name: str, of_runs: list[list[PartRow]]) -> SummaryRow:
@@ -160,7 +115,7 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
     total = _over_runs(sums)
     if total.value is None:
         return PartSpread(*[None] * len(fields(PartSpread)))
-    each = np.array([one.value for one in sums if one.value is not None]) / count
+    each = np.array([summed.value for summed in sums if summed.value is not None]) / count
     several = len(each) > 1
     return PartSpread(
         mean=total.value / count,
@@ -175,15 +130,15 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
 
 def _sum(estimates: Sequence[Estimate]) -> Estimate:
     """A sum whose interval is valid for any correlation of its terms: half-widths are added; null if a term is null."""
-    for one in estimates:
-        if one.value is None:
-            return one
-    value = sum(one.value or 0.0 for one in estimates)
-    halves = [one.half_width for one in estimates]
+    for estimate in estimates:
+        if estimate.value is None:
+            return estimate
+    value = sum(estimate.value or 0.0 for estimate in estimates)
+    halves = [estimate.half_width for estimate in estimates]
     if any(half is None for half in halves):
-        return Estimate(value, n=min(one.n for one in estimates), method="sum")
+        return Estimate(value, n=min(estimate.n for estimate in estimates), method="sum")
     half = sum(half or 0.0 for half in halves)
-    return Estimate(value, value - half, value + half, min(one.n for one in estimates), "sum")
+    return Estimate(value, value - half, value + half, min(estimate.n for estimate in estimates), "sum")
 
 
 def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
@@ -193,25 +148,15 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     number.
     """
     every = list(estimates)
-    null = next((one for one in every if one.value is None), None)
+    null = next((estimate for estimate in every if estimate.value is None), None)
     if null is not None or len(every) == 1:
         return null or every[0]
-    between = mean_estimate([one.value or 0.0 for one in every], method="runs")
+    between = mean_estimate([estimate.value or 0.0 for estimate in every], method="runs")
     value = between.value or 0.0
-    half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))
+    half = max(between.half_width or 0.0, float(np.mean([estimate.half_width or 0.0 for estimate in every])))
     return Estimate(value, value - half, value + half, len(every), "runs")
 
 
 def _cost(row: SummaryRow, by_energy: bool) -> float:
     value = row.energy.total if by_energy else row.time.total
     return -math.inf if value is None else value
-
-
-def _figure(figure: Estimate, unit: str, scale: float) -> str:
-    if figure.value is None:
-        return f"{NONE} ({reasons.reason(figure.reason)})"
-    return f"{cell(figure, PrintedUnit(1 / scale, unit))} {unit}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

@@ -251,21 +251,21 @@ class _WorkMeter:
     def now(self, meters: Sequence[Meter], devices: int, problem: str | None) -> LiveWork:
         """The state at the newest reading that all power records have passed."""
         # A sum over only some devices would look like that of all devices.
-        known = bool(meters) and len(meters) == devices
-        reached = min((meter.last_ns for meter in meters), default=0) if known else None
+        complete = bool(meters) and len(meters) == devices
+        reached = min((meter.last_ns for meter in meters), default=0) if complete else None
         ready = [r for r in self.waiting if reached is None or r.time_ns <= reached]
         if ready:
             newest = ready[-1]
             self.waiting = [r for r in self.waiting if r.time_ns > newest.time_ns]
-            energy = sum(float(meter.until(newest.time_ns)) for meter in meters) if known else 0.0
+            energy = sum(float(meter.until(newest.time_ns)) for meter in meters) if complete else 0.0
             if self._first is None:
                 oldest = ready[0]
-                self._first = oldest, sum(float(meter.until(oldest.time_ns)) for meter in meters) if known else 0.0
+                self._first = oldest, sum(float(meter.until(oldest.time_ns)) for meter in meters) if complete else 0.0
             lately = _each(self._last or self._first, (newest, energy))
             whole = _each(self._first, (newest, energy))
             rate = lately[0] if lately else None
             self._last = newest, energy
-            joules = (lately[1] if lately else None, whole[1] if whole else None) if known else (None, None)
+            joules = (lately[1] if lately else None, whole[1] if whole else None) if complete else (None, None)
             self._found = LiveWork(self._unit, newest.done, rate, *joules)
         return replace(self._found, problem=problem)
 

@@ -163,22 +163,22 @@ class PageMetric:
 
 def find(text: str, target: CounterTarget) -> PageMetric:
     """The series of a metric on a page; none if the page isn't in Prometheus' format."""
-    found = PageMetric(names=metric_names(text))
+    metric = PageMetric(names=metric_names(text))
     part = next((end for end in (*_THAT_COUNT, "_total") if target.metric.endswith(end)), "")
     for family in families(text, [target.metric.removesuffix(part)]):
         names = {family.name, *([f"{family.name}_total"] if family.type == "counter" else [])}
         if target.metric in names:
-            found.kind = found.kind or family.type
+            metric.kind = metric.kind or family.type
         for sample in family.samples:
             if sample.name != target.metric:
                 continue
             counts = family.type in ("histogram", "summary") and sample.name.removeprefix(family.name) in _THAT_COUNT
-            found.kind = "counter" if counts else found.kind or family.type
+            metric.kind = "counter" if counts else metric.kind or family.type
             if all(sample.labels.get(key, "") == value for key, value in target.labels.items()):
-                found.values[",".join(f"{key}={sample.labels[key]}" for key in sorted(sample.labels))] = sample.value
+                metric.values[",".join(f"{key}={sample.labels[key]}" for key in sorted(sample.labels))] = sample.value
             else:
-                found.unselected += 1
-    return found
+                metric.unselected += 1
+    return metric
 
 
 class WorkCounter:
@@ -236,19 +236,19 @@ class WorkCounter:
 
     def warnings(self) -> list[tuple[str, str]]:
         """Codes and messages for ``Run.warnings``. Call it after ``stop``."""
-        found = []
+        texts = []
         if not self._answers:
-            found.append(("work_never_read", f"the counter of work was never read: {self._last_failure}"))
+            texts.append(("work_never_read", f"the counter of work was never read: {self._last_failure}"))
         elif self._failures:
             tries = self._answers + self._failures
             message = f"{self._failures} of {tries} reads of the counter failed: {self._last_failure}"
-            found.append(("work_not_read", message))
+            texts.append(("work_not_read", message))
         if self._untyped:
-            found.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was used as one"))
+            texts.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was used as one"))
         if self._tally.resets:
             message = f"the counter of work restarted ({self._tally.resets} times): work just before isn't counted"
-            found.append(("work_reset", message))
-        return found
+            texts.append(("work_reset", message))
+        return texts
 
     def _go_on(self, clock: Clock) -> None:
         while not self._ending.wait(self._every_s):

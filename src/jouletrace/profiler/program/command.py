@@ -35,13 +35,13 @@ _LONGEST_LINE = 4096
 
 def _inherited() -> tuple[int, ...]:
     """Descriptors that the shell has opened for the program, beside its three streams."""
-    found = []
+    variables = []
     with suppress(OSError):
         for name in os.listdir("/dev/fd"):
             with suppress(OSError):  # that of the folder itself has gone
                 if int(name) > 2 and os.get_inheritable(int(name)):
-                    found.append(int(name))
-    return tuple(found)
+                    variables.append(int(name))
+    return tuple(variables)
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class ProgramCommand:
         top = self.target.partition(".")[0]  # to look further would import the package
         sys.path.insert(0, os.getcwd())
         try:
-            found: object = importlib.util.find_spec(top)
+            spec: object = importlib.util.find_spec(top)
         except ImportError:  # Python says it
             return
         except ValueError as error:
             raise BadInputError(f"run -m {self.target}: {error}") from None
         finally:
             sys.path.pop(0)
-        if found is None:
+        if spec is None:
             raise BadInputError(f"run -m {self.target}: no module of that name can be imported from here")
 
     def _check_file(self) -> None:
@@ -182,10 +182,10 @@ def program_of(arguments: Sequence[str], module: bool) -> ProgramCommand:
             return ProgramCommand(
                 target, rest, executable=target if os.sep in target else os.path.join(os.curdir, target)
             )
-    elif (found := shutil.which(target)) is not None and not _is_python(Path(found)):
+    elif (executable := shutil.which(target)) is not None and not _is_python(Path(executable)):
         return ProgramCommand(target, rest)
-    elif found is not None:
-        target = found
+    elif executable is not None:
+        target = executable
     return ProgramCommand(
         os.path.join(os.curdir, target) if target.startswith("-") else target, rest, (sys.executable,)
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.program import ROWS
-from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
+from jouletrace.profiler.program.recorded import analyse_program, warn_of_losses
+from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.recording.collector import TAIL_S
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -22,21 +22,21 @@ def with_left(run: Run, folder: Path) -> Run:
     Raises:
         BadInputError: If the files are larger than any recording.
     """
-    for place in sorted(folder.glob(f"{ROWS}*"))[:1]:
-        if sum(file.stat().st_size for file in place.glob("*/*")) > max(MOST_FILE_BYTES, stated_bytes()):
-            raise BadInputError(f"{place} is larger than any recording: refused")
+    for rows_folder in sorted(folder.glob(f"{ROWS}*"))[:1]:
+        if sum(file.stat().st_size for file in rows_folder.glob("*/*")) > max(MOST_FILE_BYTES, stated_bytes()):
+            raise BadInputError(f"{rows_folder} is larger than any recording: refused")
         power = run.samples.filter(pc.equal(run.samples["channel"], POWER))
         ends = power.group_by("device").aggregate([("time_ns", "max")])["time_ns_max"].to_pylist()
-        begin, end = place.name.removeprefix(ROWS).partition("-")[0], min(ends, default=0) - int(TAIL_S * 1e9)
+        begin, end = rows_folder.name.removeprefix(ROWS).partition("-")[0], min(ends, default=0) - int(TAIL_S * 1e9)
         if not begin.isdecimal() or int(begin) >= end:
             continue
         span: dict[str, object] = {"id": 0, "kind": "phase", "name": "program", "lane": "program"}
         span |= {"device": run.devices[0].id, "start_ns": int(begin), "end_ns": end}
         run.spans = tables.from_rows([span], "spans")
-        found = read(place)
-        warn_of_losses(run, found)
-        found = [traced for traced in found if len(traced.work)]
-        gpus, waits = gpus_of(found, [device.id for device in run.devices if device.kind != "cpu"] or ["cpu"])
+        traces = read(rows_folder)
+        warn_of_losses(run, traces)
+        traces = [traced for traced in traces if len(traced.work)]
+        gpus, waits = gpus_of(traces, [device.id for device in run.devices if device.kind != "cpu"] or ["cpu"])
         gpus = [gpu for gpu in (within(gpu, int(begin), end) for gpu in gpus) if gpu.parts]
         if gpus:
             units, run.activity = recorded(run, gpus, waits)

@@ -12,11 +12,11 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.live_sums import LiveSums
 from jouletrace.recording.session import Session
-from jouletrace.report.document import printable
-from jouletrace.report.scale import quantity
 from jouletrace.run.names import short_names
 from jouletrace.tracer.names import demangle
 from jouletrace.tracer.rows import KERNEL, read_rows, read_text
+from jouletrace.words.scale import quantity
+from jouletrace.words.text import printable
 
 EVERY_S = 2.0
 
@@ -73,19 +73,19 @@ class Live:
 
 def ran_last(folder: Path, now_ns: int) -> dict[str, float]:
     """Each kernel's share of the last second of all GPUs, the largest first; empty where that was long before now."""
-    found, gpus = dict[str, float](), 0
-    for place in folder.glob("*-*"):
+    shares, gpus = dict[str, float](), 0
+    for process_folder in folder.glob("*-*"):
         with suppress(BadInputError):  # it isn't there yet
-            header, rows = read_rows(place)
+            header, rows = read_rows(process_folder)
             if now_ns - header.flushed_ns > _LATE_NS:
                 continue
             since = np.uint64(header.flushed_ns - _LAST_NS)
             rows = rows[-_MOST:]
             rows = rows[(rows["kind"] == KERNEL) & (rows["end"] > since)]
             gpus += len(np.unique(rows["device"]))
-            names = read_text(place).names
+            names = read_text(process_folder).names
             seconds = np.bincount(rows["name"], (rows["end"] - np.maximum(rows["start"], since)) / _LAST_NS)
             for number in np.flatnonzero(seconds[: len(names)]).tolist():
                 name = demangle(names[number])
-                found[name] = found.get(name, 0.0) + float(seconds[number])
-    return {name: found[name] / gpus for name in sorted(found, key=lambda one: -found[one])}
+                shares[name] = shares.get(name, 0.0) + float(seconds[number])
+    return {name: shares[name] / gpus for name in sorted(shares, key=lambda kernel_name: -shares[kernel_name])}

@@ -17,16 +17,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jouletrace import higher
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device, others
 from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError
 from jouletrace.profiler.program.launcher import Launcher
-from jouletrace.report.document import printable
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
 from jouletrace.run.places import begin, written
 from jouletrace.tracer.launching import Duty, environment, obstacle
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from jouletrace.profiler.program.live import Live
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 LATE_S = 1.0
 """Readings that a driver keeps for so long aren't lost while the recorder starts beside the program."""
 
-_FIGURES = "jouletrace.analysis.parts", "jouletrace.attribution.attribute", "jouletrace.report.terminal"
+_FIGURES = "jouletrace.analysis.parts", "jouletrace.attribution.attribute", higher.PRINTED
 """Figures of a program and their print import these, which takes a second: while it runs, from the first look on."""
 
 ROWS = "rows-"
@@ -148,16 +149,16 @@ def _kept(devices: Sequence[Device]) -> bool:
 def _place_of_rows(folder: Path, begin_ns: int) -> Iterator[Path]:
     """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
     with written(folder, BadInputError):
-        place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
+        rows_folder = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
     try:
-        yield place
+        yield rows_folder
     except BaseException:
-        if any(place.glob("*")):
-            _say(f"what the tracer wrote is in {shown(place)}")
+        if any(rows_folder.glob("*")):
+            _say(f"what the tracer wrote is in {shown(rows_folder)}")
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(rows_folder, ignore_errors=True)
         raise
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(rows_folder, ignore_errors=True)
 
 
 def _look(session: Session, live: Live | None) -> None:

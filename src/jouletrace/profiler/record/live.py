@@ -145,7 +145,9 @@ class range(ContextDecorator):
         recording = Recording.active
         mine = recording.marks.innermost() if recording is not None else None
         # Another task may have entered this object, too.
-        opened = self._opened.pop(max((n for n, one in enumerate(self._opened) if one and one[1] is mine), default=-1))
+        opened = self._opened.pop(
+            max((n for n, entered in enumerate(self._opened) if entered and entered[1] is mine), default=-1)
+        )
         if opened is None:
             return
         if self.sync:

@@ -16,13 +16,13 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.profiler.monitoring.watch import Meter
 from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.recording.collector import SampleStream
-from jouletrace.report.document import printable
-from jouletrace.report.reasons import no_energy
-from jouletrace.report.scale import quantity
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.shown import Shown
 from jouletrace.sensor.kinds import response_of
+from jouletrace.words.reasons import no_energy
+from jouletrace.words.scale import quantity
+from jouletrace.words.text import printable
 
 _SHOWN = 4
 """Ranges in a printed line."""
@@ -80,13 +80,13 @@ class SoFar(Shown):
         parts = [quantity(self.time_s, "s"), no_energy(self.reason) if self.reason else quantity(self.energy_j, "J")]
         if self.power_w is not None:
             parts.append(quantity(self.power_w, "W"))
-        known = [(path, found) for path, found in self.ranges.items() if found.energy_j is not None]
-        known.sort(key=lambda item: -(item[1].energy_j or 0.0) * item[1].count)
-        for path, found in known[:_SHOWN]:
-            parts.append(f"{path} {quantity(found.energy_j, 'J')} × {found.count}")
+        with_energy = [(path, of_path) for path, of_path in self.ranges.items() if of_path.energy_j is not None]
+        with_energy.sort(key=lambda item: -(item[1].energy_j or 0.0) * item[1].count)
+        for path, of_path in with_energy[:_SHOWN]:
+            parts.append(f"{path} {quantity(of_path.energy_j, 'J')} × {of_path.count}")
         if self.reason:
             longest = sorted(self.ranges.items(), key=lambda item: -item[1].time_s * item[1].count)
-            parts += [f"{path} {quantity(found.time_s, 's')} × {found.count}" for path, found in longest[:_SHOWN]]
+            parts += [f"{path} {quantity(of_path.time_s, 's')} × {of_path.count}" for path, of_path in longest[:_SHOWN]]
         if self.hole_s:
             parts.append(f"{quantity(self.hole_s, 's')} without readings")
         if self.problem:
@@ -145,7 +145,7 @@ class LiveSums:
         self._meters = [
             Meter(channel, start_ns, most_w(run, channel.device), _CURVE_S, _delay_s(channel)) for channel in power
         ]
-        unread = [one.id for one in run.devices if run.channel(one.id, POWER) is None]
+        unread = [device.id for device in run.devices if run.channel(device.id, POWER) is None]
         self._missing = no_power_reason(run, unread[0]) if unread else None
         self._period_s = max((channel.period_s or 0.02 for channel in power), default=0.02)
         self._started: dict[int, float] = {}
@@ -180,10 +180,10 @@ class LiveSums:
 
     def so_far(self, label: str, ended: Run | None = None) -> SoFar:
         """The current sums; of a recording that has ended, those of its ranges beside the figures of its Run."""
-        known = self._missing is None
+        powered = self._missing is None
         reached = self._reached()
         seconds = max((reached - self._start_ns) / 1e9, 0.0)
-        energy = float(self._energy(reached)) if known and seconds > 0 else None
+        energy = float(self._energy(reached)) if powered and seconds > 0 else None
         if energy is not None and seconds > self._before[0]:
             self._power_w = (energy - self._before[1]) / (seconds - self._before[0])
             self._before = seconds, energy
@@ -266,16 +266,16 @@ class LiveSums:
             paths.setdefault(span.path, []).append(i)
             self._started.pop(span.id, None)
         for path, rows in paths.items():
-            own = path in self._sums or len(self._sums) < _MOST_PATHS
-            sums = self._sums.setdefault(path if own else (OTHERS,), _Sums())
+            apart = path in self._sums or len(self._sums) < _MOST_PATHS
+            sums = self._sums.setdefault(path if apart else (OTHERS,), _Sums())
             of = np.array(rows)
             of = of[np.argsort(start[of], kind="stable")]
             befores = np.append(sums.last_end_ns, end[of][:-1])
-            known = np.isfinite(joules[of])
+            finite = np.isfinite(joules[of])
             sums.count += len(of)
             sums.seconds += float(seconds[of].sum())
-            sums.joules += float(joules[of][known].sum())
-            sums.lost += int((~known).sum())
+            sums.joules += float(joules[of][finite].sum())
+            sums.lost += int((~finite).sum())
             sums.stretches += int((np.abs(start[of] - befores) > 0.02 * (end[of] - start[of])).sum())
             last = of[-1]
             sums.last_end_ns, sums.last_s, sums.last_j = int(end[last]), float(seconds[last]), float(joules[last])

@@ -70,14 +70,14 @@ def _options(line: str) -> dict[str, Any]:
     Raises:
         BadInputError: If they can't be read.
     """
-    known = _Parser(prog="%%joules", add_help=False, allow_abbrev=False)
-    known.add_argument("label", nargs="?", default="cell")
-    known.add_argument("--device", "-d", nargs="+", default=["visible"])
-    known.add_argument("--save-to")
+    parser = _Parser(prog="%%joules", add_help=False, allow_abbrev=False)
+    parser.add_argument("label", nargs="?", default="cell")
+    parser.add_argument("--device", "-d", nargs="+", default=["visible"])
+    parser.add_argument("--save-to")
     for name in ("annotations", "kernels", "operators"):
-        known.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
+        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     try:
-        return vars(known.parse_args(shlex.split(line)))
+        return vars(parser.parse_args(shlex.split(line)))
     except ValueError as error:  # a quotation mark that isn't closed
         raise BadInputError(f"{line!r}: {error}") from None
 

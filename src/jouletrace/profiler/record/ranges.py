@@ -164,26 +164,26 @@ class Marks:
 
     def warnings(self) -> list[tuple[str, str]]:
         """Problems of the marks after the end: codes and messages."""
-        found = []
+        warnings = []
         if self._left_out:
             text = f"{self._left_out} spans after the first {MOST_SPANS} were left out of the figures"
-            found.append(("spans_left_out", text))
+            warnings.append(("spans_left_out", text))
         if self._crossings:
             pairs = [f"{outer!r} and {inner!r} ({_times(n)})" for (outer, inner), n in self._crossed.items()]
             rest = self._crossings - sum(self._crossed.values())
             named = ", ".join(pairs) + (f", and {rest} more" if rest else "")
             text = f"ranges overlap without nesting: {named}. In each pair the second range is listed inside the "
             text += "first, in which it began; it ended later, so its figures extend beyond the first"
-            found.append(("ranges_crossed", text))
+            warnings.append(("ranges_crossed", text))
         if self._unopened:
             named = _named(f"{name!r} ({_times(n)})" for name, n in self._unopened.items())
-            found.append(
+            warnings.append(
                 ("ranges_not_begun", f"ranges ended without having begun, or twice; these ends were ignored: {named}")
             )
         if self._open:
             named = _named(repr(name) for name in dict.fromkeys(opened.name for opened in self.still_open()))
-            found.append(("ranges_not_ended", f"left out, since open when the recording ended: {named}"))
-        return found
+            warnings.append(("ranges_not_ended", f"left out, since open when the recording ended: {named}"))
+        return warnings
 
     def _cross(self, opened: Opened, inner: Opened) -> None:
         self._crossings += 1

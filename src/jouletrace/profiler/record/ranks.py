@@ -80,9 +80,9 @@ def device_of(rank: Rank) -> str:
     raise BadInputError(f"record: LOCAL_RANK is {rank.local}, and CUDA shows {len(uuids)} GPUs: name device=")
 
 
-def parts_of(place: Path) -> Path:
+def parts_of(whole: Path) -> Path:
     """The folder of the ranks' parts, next to or inside the place of the merged Run."""
-    return place.with_suffix(".ranks") if place.suffix.lower() == ".zip" else place
+    return whole.with_suffix(".ranks") if whole.suffix.lower() == ".zip" else whole
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
@@ -100,7 +100,7 @@ _OF_RANK: tuple[Literal["rank", "restart"], ...] = ("rank", "restart")
 _OF_PROCESS: tuple[Literal["pid", "ended", "devices"], ...] = ("pid", "ended", "devices")
 
 
-def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> tuple[Run, Run | None]:
+def merge_when_all_ended(whole: Path, rank: Rank, wait_s: float = WAIT_S) -> tuple[Run, Run | None]:
     """Merge the parts once all ranks have ended or died, or the wait is over; returns the Run and its split.
 
     Parts of an earlier start than that of the merging ``rank`` aren't awaited; ranks without a part get ``ABSENT_S``,
@@ -109,14 +109,14 @@ def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> tup
     Raises:
         BadInputError: If the merged Run can't be written.
     """
-    parts = parts_of(place)
+    parts = parts_of(whole)
     since = time.monotonic()
     while (waited := time.monotonic() - since) < wait_s:
         going_on, absent = _others(parts, rank)
         if not going_on and (not absent or waited >= ABSENT_S):
             break
         time.sleep(_LOOK_EVERY_S)
-    return _merged_at(place)
+    return _merged_at(whole)
 
 
 def merge_ranks(place: Path | str) -> Run:
@@ -134,19 +134,19 @@ def merge_ranks(place: Path | str) -> Run:
 
 def _merged_at(whole: Path) -> tuple[Run, Run | None]:
     parts = parts_of(whole)
-    found = sorted((p for p in parts.glob("rank-*") if (p / RUN_JSON).exists()), key=_order)
-    if not found:
+    part_folders = sorted((p for p in parts.glob("rank-*") if (p / RUN_JSON).exists()), key=_order)
+    if not part_folders:
         raise BadInputError(f"no parts of ranks in {parts}: they would be folders rank-0, rank-1, ...")
     zipped = whole.suffix.lower() == ".zip"
     if zipped:
         check_free(whole)
     elif (whole / RUN_JSON).exists() and load_header(whole).complete:
         raise BadInputError(f"{whole} holds the merged Run already")
-    runs, lost = _loaded(found)
-    if other := next((one.kind for one in runs if one.kind != "record"), None):
+    runs, lost = _loaded(part_folders)
+    if other := next((of_rank.kind for of_rank in runs if of_rank.kind != "record"), None):
         raise BadInputError(f"{parts}: a Run of kind {other} is not a rank's part; jt.record records those")
     run = merged(runs, lost)
-    last = {_order(part)[0]: part for part in found}  # of several starts
+    last = {_order(part)[0]: part for part in part_folders}  # of several starts
     split = split_of_ranks(run, list(last.values()), whole)
     save(mend(run), whole, overwrite=not zipped)
     return run, split
@@ -168,13 +168,15 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
     world = first.workload.get("world_size") or len(runs)
     run = Run(
         kind="record",
-        created_ns=min(one.created_ns for one in runs),
+        created_ns=min(of_rank_run.created_ns for of_rank_run in runs),
         command=first.command,
         workload=first.workload.copy(),
         settings=first.settings.copy(),
         versions=first.versions,
         environment=first.environment,
-        clock_pairs=[pair for one in runs for pair in one.clock_pairs[:2] if len(one.clock_pairs) >= 2],
+        clock_pairs=[
+            pair for of_rank_run in runs for pair in of_rank_run.clock_pairs[:2] if len(of_rank_run.clock_pairs) >= 2
+        ],
     )
     for of_rank in _OF_RANK:
         run.workload.pop(of_rank, None)
@@ -182,22 +184,22 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
         run.settings.pop(of_process, None)
     samples, spans, members = [], [], []
     next_id, recorded = 0, _Recorded()
-    for one in runs:
-        name = _name(one)
-        samples.append(recorded.take(one))
-        table, next_id = _spans(one, name, next_id)
+    for of_rank_run in runs:
+        name = _name(of_rank_run)
+        samples.append(recorded.take(of_rank_run))
+        table, next_id = _spans(of_rank_run, name, next_id)
         spans.append(table)
-        known = {device.id for device in run.devices}
-        run.devices += [device for device in one.devices if device.id not in known]
-        run.channels += [c for c in one.channels if run.channel(c.device, c.name) is None]
-        run.calibration = {**one.calibration, **run.calibration}
-        run.stored = {**one.stored, **run.stored}
-        for warning in one.warnings:
+        device_ids = {device.id for device in run.devices}
+        run.devices += [device for device in of_rank_run.devices if device.id not in device_ids]
+        run.channels += [c for c in of_rank_run.channels if run.channel(c.device, c.name) is None]
+        run.calibration = {**of_rank_run.calibration, **run.calibration}
+        run.stored = {**of_rank_run.stored, **run.stored}
+        for warning in of_rank_run.warnings:
             run.warn(warning.code, warning.message, f"{name}: {warning.where}" if warning.where else name)
-        members.append(_facts(one))
-        for key, value in one.recorder.items():
+        members.append(_facts(of_rank_run))
+        for key, value in of_rank_run.recorder.items():
             run.recorder[key] = run.recorder.get(key, 0.0) + value
-    marks = {name for one in runs for name in one.settings.get("not_synchronised", ())}
+    marks = {name for of_rank_run in runs for name in of_rank_run.settings.get("not_synchronised", ())}
     run.settings["not_synchronised"] = sorted(marks)
     run.settings["ranks"] = members
     run.samples = tables.concat(samples, "samples")
@@ -334,8 +336,8 @@ def _edges(run: Run) -> tuple[int, int]:
     start, end = spans_of(run, "phase").named("monitor").edges_ns
     if len(start):
         return int(start[0]), int(end[0])
-    known = [pc.max(column).as_py() for column in (run.spans["end_ns"], run.samples["time_ns"]) if len(column)]
-    return run.created_ns, max([run.created_ns, *known])
+    ends = [pc.max(column).as_py() for column in (run.spans["end_ns"], run.samples["time_ns"]) if len(column)]
+    return run.created_ns, max([run.created_ns, *ends])
 
 
 def _say_what_is_missing(run: Run, members: Sequence[RankFacts], world: int, lost: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from jouletrace import analysis
+from jouletrace import analysis, higher
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, ClosedError, JouletraceError, RecorderDiedError, TakenError
@@ -156,7 +156,7 @@ class Recording(Shown):
     def __str__(self) -> str:
         """The figures so far in a line; after the end the text of its ``run``, that of its ``split``, and its place."""
         if self.run is not None:
-            return "\n\n".join(str(one) for one in (self.run, self.split) if one is not None) + self._saved()
+            return "\n\n".join(str(run) for run in (self.run, self.split) if run is not None) + self._saved()
         on = self._outer if self._start_ns == 0 else self
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
 
@@ -170,10 +170,8 @@ class Recording(Shown):
         """
         if self.run is None:
             return str(self)
-        from jouletrace.report.content import summary  # jinja2 and more, which no mark needs
-
         parts = largest(self.split) if self.split else []
-        return "\n".join([summary(self.split or self.run), *parts]) + self._saved()
+        return "\n".join([higher.summary(self.split or self.run), *parts]) + self._saved()
 
     def _saved(self) -> str:
         """The line that names its place; "" if it isn't saved."""
@@ -457,7 +455,7 @@ class Recording(Shown):
         session, run = self._session, self._session.run
         begin_ns = self._recorded_from(end_ns)
         session.add_span("phase", "monitor", begin_ns, end_ns, "record")
-        began = [one.segments[0][0] for one in traced if one.segments]
+        began = [process.segments[0][0] for process in traced if process.segments]
         if self._tracer is not None and began:
             since_ns = min(began) if self._tracer.ran else begin_ns
             session.add_span("phase", SPAN, max(since_ns, begin_ns), end_ns, "record")
@@ -502,7 +500,7 @@ class Recording(Shown):
         if self.rank is not None:
             leave(traced, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
-        keep(run, self._place, own=self._session.folder is not None)
+        keep(run, self._place, taken=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:

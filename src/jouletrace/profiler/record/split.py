@@ -16,12 +16,8 @@ from uuid import uuid4
 from jouletrace.analysis.checks import endings
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpus import gpus_of, within
-from jouletrace.profiler.program.recorded import analyse_program, recorded
-from jouletrace.report.document import printable
-from jouletrace.report.program import main_parts
-from jouletrace.report.reasons import printed
-from jouletrace.report.scale import NBSP, figure, quantity
+from jouletrace.profiler.program.recorded import analyse_program
+from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
@@ -30,6 +26,9 @@ from jouletrace.run.places import kernels_of
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.tracer.process_trace import ProcessTrace
+from jouletrace.words.reasons import printed
+from jouletrace.words.scale import NBSP, figure, quantity
+from jouletrace.words.text import printable
 
 SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
@@ -43,24 +42,24 @@ def has_kernels(devices: Sequence[Device]) -> bool:
     return any(device.info.kind != "cpu" and not device.info.simulated for device in devices)
 
 
-def split_of(run: Run, found: Sequence[ProcessTrace], place: Path | None) -> Run | None:
+def split_of(run: Run, traces: Sequence[ProcessTrace], of_recording: Path | None) -> Run | None:
     """The analysed split of a recording, saved unless there is no place; None without kernels.
 
     A fault of it is a warning of the recording, which must not end the program that is recorded.
 
     Args:
         run: The recording, with a phase ``SPAN`` of each rank.
-        found: What the processes ran.
-        place: Of the recording.
+        traces: What the processes ran.
+        of_recording: Of the recording.
     """
-    found = [traced for traced in found if len(traced.work)]
+    traces = [traced for traced in traces if len(traced.work)]
     last = {device: (start, end) for start, end, device in sorted(_traced(run))}
-    if not found or not last:
+    if not traces or not last:
         return None
-    folder = kernels_of(place) if place is not None else None
+    folder = kernels_of(of_recording) if of_recording is not None else None
     try:
         starts, ends = zip(*last.values(), strict=True)
-        return _split(run, found, max(starts), min(ends), folder)
+        return _split(run, traces, max(starts), min(ends), folder)
     except Exception as error:
         text = str(error) if isinstance(error, JouletraceError) else f"{type(error).__name__}: {error}"
         run.warn("not_attributed", f"the energy of kernels can't be computed: {text}")
@@ -69,12 +68,12 @@ def split_of(run: Run, found: Sequence[ProcessTrace], place: Path | None) -> Run
 
 def _traced(run: Run) -> list[tuple[int, int, str]]:
     """Start, end and device of each interval in which a rank was traced; of several starts there are several."""
-    found = spans_of(run, "phase").named(SPAN)
-    edges = zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)
-    return [(start, end, found.text("device", row) or "") for row, (start, end) in enumerate(edges)]
+    phases = spans_of(run, "phase").named(SPAN)
+    edges = zip(phases.start_ns.tolist(), phases.end_ns.tolist(), strict=True)
+    return [(start, end, phases.text("device", row) or "") for row, (start, end) in enumerate(edges)]
 
 
-def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
+def _split(run: Run, traces: Sequence[ProcessTrace], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
     span: dict[str, object] = {"id": 0, "kind": "phase", "name": SPAN, "lane": "record", "device": run.devices[0].id}
     span |= {"start_ns": begin_ns, "end_ns": end_ns}
     if end_ns <= begin_ns:
@@ -90,37 +89,37 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
         warnings=endings(run),
         spans=tables.from_rows([span], "spans"),
     )
-    gpus, waits = gpus_of(found, [device.id for device in run.devices])
+    gpus, waits = gpus_of(traces, [device.id for device in run.devices])
     gpus = [gpu for gpu in (within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
     if not gpus:
         raise BadInputError("no kernel ran while power was recorded")
     units, activity = recorded(whole, gpus, waits)
     whole.units, whole.activity = units.table(), activity
     analyse_program(whole)
-    for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
+    for code, text in dict.fromkeys(note for traced in traces for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
         save(mend(whole), folder)
     return whole
 
 
-def leave(found: Sequence[ProcessTrace], part: Path) -> None:
+def leave(traces: Sequence[ProcessTrace], part: Path) -> None:
     """Leave what a rank ran in its part, where the first rank merges it."""
-    for number, traced in enumerate(sorted(found, key=lambda one: one.pid != os.getpid())):
+    for number, traced in enumerate(sorted(traces, key=lambda process: process.pid != os.getpid())):
         with suppress(OSError):  # a full disk shows when the Run is saved
             traced.save(part / (f"traced-{number}.npz" if number else TRACED))
 
 
-def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
+def split_of_ranks(run: Run, parts: Sequence[Path], of_recording: Path) -> Run | None:
     """The split of all ranks together; see ``split_of``."""
-    found = []
+    traces = []
     for part in parts:
         for path in sorted(part.glob("traced*.npz")):
             try:
-                found.append(ProcessTrace.load(path))
+                traces.append(ProcessTrace.load(path))
             except BadInputError as error:
                 run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
-    return split_of(run, found, place)
+    return split_of(run, traces, of_recording)
 
 
 ROWS, WIDTH = 6, 40
@@ -129,19 +128,19 @@ ROWS, WIDTH = 6, 40
 
 def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
-    found = {"energy_j": run.result("energy_total_j").value, "power_w": run.result("power_w").value}
+    by_name = {"energy_j": run.result("energy_total_j").value, "power_w": run.result("power_w").value}
     if split is not None:
-        for unit in main_parts(Parts(split)):
+        for unit in Parts(split).main():
             name = f"energy_{unit.name.replace(' ', '_')}_j"
             if (joules := unit.get("energy_total_j").value) is not None:
-                found[name] = (found.get(name) or 0.0) + joules
-    return {name: value for name, value in found.items() if value is not None}
+                by_name[name] = (by_name.get(name) or 0.0) + joules
+    return {name: value for name, value in by_name.items() if value is not None}
 
 
 def largest(split: Run) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
     results = Parts(split)
-    units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
+    units = results.main() if results.gpus and results.units("phase") else results.units("kernel")
     rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
     short = short_names((unit.name or "?" for _, unit in rows), WIDTH)

@@ -56,14 +56,14 @@ def needed(plots: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]]:
     """
     if not any("nodes" not in spec for some in plots for spec in some.values()):
         return "", ()
-    library, own = plotly()
-    return library, (own,)
+    library, needed_parts = plotly()
+    return library, (needed_parts,)
 
 
 @cache
 def _templates(packages: tuple[str, ...]) -> Environment:
     """The templates of packages, which take longer to compile than a page to write."""
-    loader = ChoiceLoader([PackageLoader(one, "") for one in (*packages, _FOLDER)])
+    loader = ChoiceLoader([PackageLoader(package, "") for package in (*packages, _FOLDER)])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     return environment
@@ -157,10 +157,10 @@ class Packer:
         return squeezed(b"".join(self._parts))
 
     def _add(self, data: bytes, n: int, width: int) -> dict[str, int]:
-        place = {"at": self._at, "n": n, "bytes": width}
+        at = {"at": self._at, "n": n, "bytes": width}
         self._parts.append(data)
         self._at += len(data)
-        return place
+        return at
 
 
 def squeezed(data: bytes) -> str:

@@ -13,16 +13,15 @@ from jouletrace.comparing.paired import own_sides
 from jouletrace.comparing.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.levels import PROFILE, taken
-from jouletrace.report import charts, columns, comparison, content, reasons
+from jouletrace.report import charts, columns, comparison, content
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.document import Footnotes
 from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.kinds import worded
-from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
@@ -31,6 +30,9 @@ from jouletrace.run import Run
 from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, cell, quantity, split, unit_for
+from jouletrace.words.text import printable
 
 _CARDS = (
     "energy_total_j",
@@ -94,7 +96,7 @@ class Compared:
     @property
     def verdicts(self) -> str:
         """How many of the model's figures got which verdict, for a reader in a hurry."""
-        verdicts = [one.full for one in self.tables[0].cells("verdict")] if self.tables else []
+        verdicts = [cell.full for cell in self.tables[0].cells("verdict")] if self.tables else []
         counts = {verdict: verdicts.count(verdict) for verdict in (*DIFFERENT, SAME, INCONCLUSIVE)}
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
@@ -124,8 +126,8 @@ def render(
     if len(runs) > 1:
         side_by_side = content.comparison(runs, marks)
         together = side_by_side, replace(side_by_side.sections[0].shown(), id="together")
-    own = [sides for run in runs if (sides := own_sides(run)) is not None]
-    against = [compared(found, number, marks) for number, found in enumerate([*own, *comparisons])]
+    of_runs = [sides for run in runs if (sides := own_sides(run)) is not None]
+    against = [compared(pair, number, marks) for number, pair in enumerate([*of_runs, *comparisons])]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
@@ -133,26 +135,26 @@ def render(
     first = together[0] if together else recorded
     return assets.page(
         "page.html.j2",
-        [*(view["plots"] for view in views), *(one.plots for one in against)],
+        [*(view["plots"] for view in views), *(sides.plots for sides in against)],
         title=(against[0].document if against and not together else first).title,
         simulated=first.simulated,
         views=views,
         together=together,
         comparisons=against,
-        uncompared=[printable(note(one)) for one in notes],
+        uncompared=[printable(note(of_note)) for of_note in notes],
     )
 
 
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
     """One Run as the template takes it."""
     results = Parts(run)
-    known = facts_of(run, results)
+    run_facts = facts_of(run, results)
     document = content.document(run, tariff=tariff)
-    cards, footnotes = _cards(run, results, marks, headline(run, results, known))
+    cards, footnotes = _cards(run, results, marks, headline(run, results, run_facts))
     kind = worded(run, results)
-    specs = {"latency": charts.histogram(known), **({} if kind is None else kind.plots(run, results, known))}
+    specs = {"latency": charts.histogram(run_facts), **({} if kind is None else kind.plots(run, results, run_facts))}
     if run.kind != "ab":  # its two sides are no parts of one whole
-        nodes = tree(run, results, known.together)
+        nodes = tree(run, results, run_facts.together)
         specs |= {by: charts.icicle(nodes, by) for by in ("energy", "time")}
     plots = {name: spec for name, spec in specs.items() if spec is not None}
     over_time = timeline(run, results)
@@ -182,7 +184,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
             *tables.traced(run, results),
             *tables.counters(run),
         ],
-        "latency": tables.percentiles(known),
+        "latency": tables.percentiles(run_facts),
         "sensors": content.sensor_section(run.channels).shown() if run.channels else None,
         "checks": checks.shown() if checks.rows else None,
         "provenance": tables.provenance(run),
@@ -202,24 +204,26 @@ def _hint(run: Run, results: Parts) -> str:
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:
     """Short text that distinguishes a Run from the others."""
-    identities = [content.identity(one) for one in runs]
-    own = content.identity(run)
-    varying = [key for key in own if len({identity[key] for identity in identities}) > 1]
-    words = [own[key] if key not in ("batch", "tokens") else f"{key} {own[key]}" for key in varying if own[key]]
-    alike = sum(identity == own for identity in identities) > 1
-    number = [f"{[id(one) for one in runs].index(id(run)) + 1}"] if alike or not words else []
+    identities = [content.identity(other) for other in runs]
+    of_this = content.identity(run)
+    varying = [key for key in of_this if len({identity[key] for identity in identities}) > 1]
+    words = [
+        of_this[key] if key not in ("batch", "tokens") else f"{key} {of_this[key]}" for key in varying if of_this[key]
+    ]
+    alike = sum(identity == of_this for identity in identities) > 1
+    number = [f"{[id(other) for other in runs].index(id(run)) + 1}"] if alike or not words else []
     return printable(" · ".join([*words, *number]))
 
 
-def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> Compared:
+def compared(both_sides: Comparison, number: int, marks: Footnotes | None = None) -> Compared:
     """A comparison for the page: every row of the model, those of parts that differ first, with changes drawn."""
-    document = comparison.document(found, top=tables.MOST_ROWS, marks=marks)
+    document = comparison.document(both_sides, top=tables.MOST_ROWS, marks=marks)
     shown = [section.shown() for section in document.sections]
     for table in shown:
         changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
-        tables.draw_bars([one for one in changes if one.low is not None], -reach, reach)
-    return Compared(f"compared{number}", document, shown, charts.difference(found), charts.waterfall(found))
+        tables.draw_bars([change for change in changes if change.low is not None], -reach, reach)
+    return Compared(f"compared{number}", document, shown, charts.difference(both_sides), charts.waterfall(both_sides))
 
 
 def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -> tuple[list[Card], list[str]]:
@@ -229,19 +233,19 @@ def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -
     cards: list[Card] = []
     footnotes = Footnotes(marks)
     for name in names:
-        found, words = whole.get(name), metric(name)
-        if (found.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
+        estimate, words = whole.get(name), metric(name)
+        if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
-        unit = unit_for([found.value], words.unit)
-        value, interval = split(cell(found, unit))
-        if found.half_width and found.value:
-            interval += f" ({100 * found.half_width / abs(found.value):.2g}{NBSP}%)" if interval else ""
-        if first is not None and interval and (first.metric, first.figure) == (name, found) and first.beside:
+        unit = unit_for([estimate.value], words.unit)
+        value, interval = split(cell(estimate, unit))
+        if estimate.half_width and estimate.value:
+            interval += f" ({100 * estimate.half_width / abs(estimate.value):.2g}{NBSP}%)" if interval else ""
+        if first is not None and interval and (first.metric, first.figure) == (name, estimate) and first.beside:
             interval += f", {first.beside}"
         label = words.label.strip()
-        said = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
-        if found.value is None:
-            cards.append(Card(label, value, marks=said, reason=reasons.reason(found.reason)))
+        said = "".join(footnotes.mark(reasons.flag(code)) for code in estimate.flags)
+        if estimate.value is None:
+            cards.append(Card(label, value, marks=said, reason=reasons.reason(estimate.reason)))
         else:
             label = f"Energy, {label}" if label.startswith("active") else label
             cards.append(Card(label, value, unit.name, interval or "no interval", said))
@@ -250,18 +254,18 @@ def _cards(run: Run, results: Parts, marks: Footnotes, first: Headline | None) -
 
 def _trace_cards(run: Run) -> list[Card]:
     """The first glance at a trace without figures."""
-    found = by_name(run)
-    if not found:
+    launched = by_name(run)
+    if not launched:
         return []
     by_kernel: dict[str, float] = {}
-    for one in found:  # on several devices a name is one kernel
-        by_kernel[one.name] = by_kernel.get(one.name, 0.0) + one.total_s
+    for kernel in launched:  # on several devices a name is one kernel
+        by_kernel[kernel.name] = by_kernel.get(kernel.name, 0.0) + kernel.total_s
     total = sum(by_kernel.values())
     longest = max(by_kernel, key=lambda name: by_kernel[name])
     share = f"{100 * by_kernel[longest] / total:.1f}{NBSP}% of all kernel time" if total else ""
     value, _, unit = quantity(total, "s").partition(NBSP)
     return [
-        Card("Kernels and copies", str(sum(one.count for one in found)), "launches"),
+        Card("Kernels and copies", str(sum(kernel.count for kernel in launched)), "launches"),
         Card("Their time, summed", value, unit, "as traced"),
         Card("Names", str(len(by_kernel)), "", "kernels and copies that differ"),
         Card("Costliest", printable(short_name(longest)), "", share),

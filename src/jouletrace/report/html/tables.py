@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import parts, reasons
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report import parts
+from jouletrace.report.document import Footnotes
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import by_name
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.sums import Sums
+from jouletrace.words import reasons
+from jouletrace.words.text import printable
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -35,22 +37,22 @@ def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[T
     levels = [level for level in _LEVELS if results.units(level) and level != results.stated.level]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # shown with their kernels
-    found: list[Table] = []
+    listed: list[Table] = []
     sums = Sums(run, results)
     for level in levels:
         if level == "layer":  # as a terminal lists them
             table = parts.layer_table(run, results, sums, marks, brief=True, most=MOST_ROWS)
-            found.append(_level(results, level, replace(_leading(table.shown()), id="layer")))
+            listed.append(_level(results, level, replace(_leading(table.shown()), id="layer")))
             continue
         table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True, sums=sums)
-        found.append(_level(results, level, _leading(table.shown())))
-        found[-1].notes += parts.above_limit(run, table)
+        listed.append(_level(results, level, _leading(table.shown())))
+        listed[-1].notes += parts.above_limit(run, table)
         if rest:
             hint = f"jouletrace show --detail {level}"
-            found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
+            listed[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
         if unattributed:
-            found.append(_unattributed(results, unattributed))
-    return found
+            listed.append(_unattributed(results, unattributed))
+    return listed
 
 
 def _leading(table: Table) -> Table:
@@ -67,10 +69,12 @@ def _level(results: Parts, level: str, table: Table) -> Table:
     """The costliest units of a level, with rarely used figures hidden at first, and bars."""
     secondary = {name for unit in results.units(level) for name in unit.figures} - {*_FIRST}
     secondary |= {"shapes"} if level == "kernel" else set()
-    table.columns = [replace(one, name=one.name or one.key, secondary=one.key in secondary) for one in table.columns]
+    table.columns = [
+        replace(column, name=column.name or column.key, secondary=column.key in secondary) for column in table.columns
+    ]
     for key in _DRAWN:
         column = table.cells(key)
-        ends = [x for one in column for x in (one.value, one.low, one.high) if x is not None]
+        ends = [x for cell in column for x in (cell.value, cell.low, cell.high) if x is not None]
         low, high = min([0.0, *ends]), max([0.0, *ends])
         draw_bars(column, low, high)
     return table
@@ -78,11 +82,11 @@ def _level(results: Parts, level: str, table: Table) -> Table:
 
 def draw_bars(cells: Sequence[Cell], low: float, high: float) -> None:
     """Draw intervals, values and zero in percent of a range, which holds zero; what reaches further is cut off."""
-    for one in cells:
-        if one.value is not None and high > low:
-            start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
-            places = (min(max(x, low), high) for x in (start, end, one.value, 0.0))
-            one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in places)
+    for cell in cells:
+        if cell.value is not None and high > low:
+            start, end = (cell.value if edge is None else edge for edge in (cell.low, cell.high))
+            places = (min(max(x, low), high) for x in (start, end, cell.value, 0.0))
+            cell.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in places)
 
 
 def _unattributed(results: Parts, units: Sequence[Part]) -> Table:
@@ -107,23 +111,23 @@ def _listed(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Seque
 
 def traced(run: Run, results: Parts) -> list[Table]:
     """Kernels by name, where no unit describes them."""
-    found = by_name(run)
-    if results.units("kernel") or not found:
+    launched = by_name(run)
+    if results.units("kernel") or not launched:
         return []
-    whole = sum(one.total_s for one in found)
-    several = len({one.device for one in found}) > 1
+    whole = sum(kernel.total_s for kernel in launched)
+    several = len({kernel.device for kernel in launched}) > 1
     columns = [("kernel", ""), ("kind", ""), *([("device", "")] if several else []), ("×", "1"), ("time", "s")]
     columns += [("share", "%"), ("each", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = []
-    short = shortened(one.name for one in found[:MOST_ROWS])
-    for one in found[:MOST_ROWS]:
-        share = one.total_s / whole if whole else None
-        where = [one.device] if several else []
-        times = [one.total_s, share, one.total_s / one.count, one.least_s, one.most_s]
-        rows.append([short[one.name], one.kind, *where, one.count, *times])
+    short = shortened(kernel.name for kernel in launched[:MOST_ROWS])
+    for kernel in launched[:MOST_ROWS]:
+        share = kernel.total_s / whole if whole else None
+        where = [kernel.device] if several else []
+        times = [kernel.total_s, share, kernel.total_s / kernel.count, kernel.least_s, kernel.most_s]
+        rows.append([short[kernel.name], kernel.kind, *where, kernel.count, *times])
     table = _listed("traced", "Kernels by name", columns, rows)
-    if len(found) > len(rows):
-        table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
+    if len(launched) > len(rows):
+        table.notes.append(f"{len(launched) - len(rows)} more names, those with the least time, are in the Run.")
     return [table]
 
 
@@ -145,17 +149,17 @@ def counters(run: Run) -> list[Table]:
     return [_listed("counters", "Hardware counters", columns, rows)]
 
 
-def percentiles(known: Facts) -> Table | None:
+def percentiles(run_facts: Facts) -> Table | None:
     """The distribution of latency in figures."""
-    found = known.latency
-    if not found["n"]:
+    latency = run_facts.latency
+    if not latency["n"]:
         return None
-    each: dict[str, Any] = {name: None if one is None else one / 1e3 for name, one in found.items()}
-    for name, own in known.percentiles.items():
-        each[name] = own if own.value is not None else Cell("not known", hint=reasons.reason(own.reason))
+    each: dict[str, Any] = {name: None if ms is None else ms / 1e3 for name, ms in latency.items()}
+    for name, estimate in run_facts.percentiles.items():
+        each[name] = estimate if estimate.value is not None else Cell("not known", hint=reasons.reason(estimate.reason))
     rows = [(name, each[name]) for name in _PERCENTILES]
     table = _listed("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
-    table.notes.append(f"n = {found['n']}")
+    table.notes.append(f"n = {latency['n']}")
     return table
 
 
@@ -177,13 +181,13 @@ def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Keys and values as text, those of nested dictionaries, and of lists of these, with dots."""
-    found: list[tuple[str, str]] = []
+    flat: list[tuple[str, str]] = []
     for key, stored in jsonable(values).items():
         listed = isinstance(stored, list) and stored and isinstance(stored[0], dict)
         value = dict(enumerate(stored)) if listed else stored
         if isinstance(value, dict):
-            found += _flat(value, f"{prefix}{key}.")
+            flat += _flat(value, f"{prefix}{key}.")
         elif value not in (None, "", []):
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            found.append((printable(f"{prefix}{key}"), printable(text)))
-    return found
+            flat.append((printable(f"{prefix}{key}"), printable(text)))
+    return flat

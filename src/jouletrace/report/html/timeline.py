@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.report import reasons
 from jouletrace.report.charts import power
-from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
-from jouletrace.report.scale import figure
 from jouletrace.run import Run, device_labels
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import figure
+from jouletrace.words.text import printable
 
 Ints = NDArray[np.int64]
 
@@ -55,14 +55,14 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
     """Everything on one axis of time; None if nothing in the Run has a time."""
     lanes = _lanes(run)
     series = _series(run)
-    edges = [(lane.start.min(), lane.end.max()) for lane in lanes] + [(one.at[0], one.at[-1]) for one in series]
+    edges = [(lane.start.min(), lane.end.max()) for lane in lanes] + [(curve.at[0], curve.at[-1]) for curve in series]
     if not edges:
         return None
     origin, end = int(min(start for start, _ in edges)), int(max(end for _, end in edges))
     packer = Packer()
     names: dict[str, int] = {}
     notes: list[str] = []
-    drawn = [_line(packer, one, origin, notes) for one in series]
+    drawn = [_line(packer, curve, origin, notes) for curve in series]
     total = sum(len(lane.start) for lane in lanes)
     step = -(-total // MOST_SPANS) if total else 1
     if step > 1:
@@ -72,8 +72,8 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
         notes.append(f"{len(left)} more lanes with {sum(len(lane.start) for lane in left)} spans are not drawn.")
     boxes = [_boxes(packer, lane, origin, names, step) for lane in lanes[:_MOST_LANES]]
     units = {unit for lane in lanes if lane.units is not None for unit in np.unique(lane.units).tolist()}
-    known = [unit for unit in results.all() if unit.id in units]
-    powers = {unit.id: power(unit.get("energy_total_j"), unit.get("time_s")) for unit in known}
+    shown_units = [unit for unit in results.all() if unit.id in units]
+    powers = {unit.id: power(unit.get("energy_total_j"), unit.get("time_s")) for unit in shown_units}
     return {
         "origin_ns": str(origin),
         "length_ns": max(end - origin, 1),
@@ -81,7 +81,7 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
         "lanes": boxes,
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
-        "units": {str(unit.id): _figures_of(unit) for unit in known},
+        "units": {str(unit.id): _figures_of(unit) for unit in shown_units},
         "watts": {str(unit): float(f"{watts:.4g}") for unit, watts in powers.items() if watts is not None},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
@@ -108,7 +108,7 @@ class _Series:
 
 
 def _series(run: Run) -> list[_Series]:
-    found = []
+    curves = []
     names = device_labels(run.devices)
     for channel, what in CHANNELS.items():
         for device in run.devices:
@@ -119,8 +119,8 @@ def _series(run: Run) -> list[_Series]:
             stamps, values = stamps[keep], values[keep]
             order = np.argsort(stamps, kind="stable")
             title = f"{what} · {names[device.id]}" if len(run.devices) > 1 else what
-            found.append(_Series(channel, title, stamps[order], values[order]))
-    return found
+            curves.append(_Series(channel, title, stamps[order], values[order]))
+    return curves
 
 
 def _thinned(x: NDArray[Any], y: NDArray[np.float64], most: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -136,19 +136,19 @@ def _thinned(x: NDArray[Any], y: NDArray[np.float64], most: int) -> tuple[NDArra
     return x[places], y[places]
 
 
-def _line(packer: Packer, found: _Series, origin: int, notes: list[str]) -> dict[str, Any]:
-    at, values = _thinned(found.at - origin, found.values, MOST_READINGS)
-    n = len(found.values)
+def _line(packer: Packer, curve: _Series, origin: int, notes: list[str]) -> dict[str, Any]:
+    at, values = _thinned(curve.at - origin, curve.values, MOST_READINGS)
+    n = len(curve.values)
     if len(values) < n:
-        notes.append(f"{found.title}: {n} readings, of which the least and the largest of each segment are drawn.")
-    unit = CHANNEL_UNITS[found.name][0]
+        notes.append(f"{curve.title}: {n} readings, of which the least and the largest of each segment are drawn.")
+    unit = CHANNEL_UNITS[curve.name][0]
     return {
-        "name": found.name,
-        "title": printable(found.title),
+        "name": curve.name,
+        "title": printable(curve.title),
         "unit": {"Cel": "°C", "1": ""}.get(unit, unit),
         "n": n,
-        "low": float(found.values.min()),
-        "high": float(found.values.max()),
+        "low": float(curve.values.min()),
+        "high": float(curve.values.max()),
         "hole_ns": 8 * float(np.median(np.diff(at))),
         "t": packer.rising(at),
         "v": packer.real(values),
@@ -174,7 +174,7 @@ class _Lane:
 
 def _lanes(run: Run) -> list[_Lane]:
     """Spans by kind and lane, those of a kind with the most spans first; the windows of experiments among them."""
-    found = []
+    made = []
     several = len(run.devices) > 1
     names = device_labels(run.devices)
     spans = _timed(run.spans)
@@ -192,12 +192,12 @@ def _lanes(run: Run) -> list[_Lane]:
         kind, device, lane = (rows[key][0].as_py() for key in ("kind", "device", "lane"))
         words = [kind or "span", lane or "", names.get(device, device or "") if several else ""]
         units = rows["unit"].fill_null(-1).to_numpy() if rows["unit"].null_count < len(rows) else None
-        found.append(_lane(str(kind), " · ".join(filter(None, words)), rows, "name", units))
+        made.append(_lane(str(kind), " · ".join(filter(None, words)), rows, "name", units))
     windows = _timed(run.windows)
     if len(windows):
-        found.append(_lane("window", "energy window", windows, "variant", None))
-    order = {kind: place for place, kind in enumerate(KINDS)}
-    return sorted(found, key=lambda lane: (order.get(lane.kind, len(KINDS)), -len(lane.start)))
+        made.append(_lane("window", "energy window", windows, "variant", None))
+    order = {kind: number for number, kind in enumerate(KINDS)}
+    return sorted(made, key=lambda lane: (order.get(lane.kind, len(KINDS)), -len(lane.start)))
 
 
 def _timed(rows: pa.Table) -> pa.Table:
@@ -218,18 +218,23 @@ def _lane(kind: str, title: str, rows: pa.Table, key: str, units: Ints | None) -
 def _indices(column: pa.ChunkedArray) -> Ints:
     """Places in the dictionary; one behind its end for null."""
     chunk = column.combine_chunks()
-    found: Ints = chunk.indices.fill_null(len(chunk.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    codes: Ints = chunk.indices.fill_null(len(chunk.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
 
 
 def _boxes(packer: Packer, lane: _Lane, origin: int, names: dict[str, int], step: int) -> dict[str, Any]:
-    start, end, own, name, units = lane.start, lane.end, lane.names, lane.name, lane.units
+    start, end, names_of_lane, name, units = lane.start, lane.end, lane.names, lane.name, lane.units
     row = _rows(start, end)
     if step > 1 and len(start) > step:
         first = np.arange(0, len(start), step)
         end, row = np.maximum.reduceat(end, first), np.zeros(len(first), dtype=np.int64)
-        start, own, name, units = start[first], [f"up to {step} together"], np.zeros(len(first), dtype=np.int64), None
-    places = np.array([names.setdefault(text, len(names)) for text in own])
+        start, names_of_lane, name, units = (
+            start[first],
+            [f"up to {step} together"],
+            np.zeros(len(first), dtype=np.int64),
+            None,
+        )
+    places = np.array([names.setdefault(text, len(names)) for text in names_of_lane])
     return {
         "kind": lane.kind,
         "title": printable(lane.title),
@@ -249,9 +254,9 @@ def _rows(start: Ints, end: Ints) -> Ints:
     if len(start) < 2 or bool(np.all(start[1:] >= np.maximum.accumulate(end)[:-1])):
         return rows
     free = [0] * _MOST_ROWS
-    for place, (since, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+    for number, (since, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
         row = next((r for r in range(_MOST_ROWS) if free[r] <= since), _MOST_ROWS - 1)
-        rows[place], free[row] = row, max(free[row], until)
+        rows[number], free[row] = row, max(free[row], until)
     return rows
 
 

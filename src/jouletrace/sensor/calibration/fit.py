@@ -64,10 +64,10 @@ def fit_response(
         fit.refine(fits[0].shape)
     best = _likeliest([fit.power - fit.model() for fit in fits])
     fits[best].add_tail()
-    found = _result(fits[best], grid, choices[best])
-    if found.explained is not None and found.explained < 0.2:
+    response = _result(fits[best], grid, choices[best])
+    if response.explained is not None and response.explained < 0.2:
         raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
-    return found
+    return response
 
 
 def _likeliest(errors: list[Floats]) -> int:
@@ -114,7 +114,7 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
     strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
     swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
     sizes = np.sqrt(np.diag(covariance)).tolist()
-    found = replace(
+    fitted = replace(
         shape,
         period_s=grid.period_s,
         jitter_s=jitter,
@@ -129,8 +129,8 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
-    known = {"period_s": grid.period_se_s, **dict(zip(SHAPE, sizes, strict=True)), "delay_s": found.delay_sd_s}
-    return replace(found, uncertainty=known)
+    uncertainty = {"period_s": grid.period_se_s, **dict(zip(SHAPE, sizes, strict=True)), "delay_s": fitted.delay_sd_s}
+    return replace(fitted, uncertainty=uncertainty)
 
 
 @dataclass(frozen=True)
@@ -168,15 +168,15 @@ def edge_misfit(
         return EdgeMisfit()
     mean, se = (np.concatenate(parts) for parts in zip(*curves, strict=True))
     worst = int(np.argmax(np.abs(mean) - 4 * np.where(np.isfinite(se), se, 0)))
-    known = np.isfinite(se)
-    rms = np.sqrt(max(float(np.mean(mean[known] ** 2 - se[known] ** 2)), 0.0)) if known.any() else 0.0
+    finite = np.isfinite(se)
+    rms = np.sqrt(max(float(np.mean(mean[finite] ** 2 - se[finite] ** 2)), 0.0)) if finite.any() else 0.0
     area = float(np.mean(mean)) * span
     return EdgeMisfit(area, float(abs(mean[worst])), float(se[worst]), float(rms))
 
 
-def _curve(place: Floats, share: Floats) -> tuple[Floats, Floats]:
+def _curve(share_of_span: Floats, share: Floats) -> tuple[Floats, Floats]:
     """Mean and standard error in bins of the delay; zero and infinite where readings are few."""
-    bins = np.minimum((place * _BINS).astype(int), _BINS - 1)
+    bins = np.minimum((share_of_span * _BINS).astype(int), _BINS - 1)
     count = np.bincount(bins, minlength=_BINS)
     mean = np.bincount(bins, share, _BINS) / np.maximum(count, 1)
     square = np.bincount(bins, share**2, _BINS) / np.maximum(count, 1)

@@ -145,7 +145,7 @@ class Fitter:
             pull = np.sqrt(_TAIL_PRECISION[: len(tail)]) * (tail - _TAIL_MEAN[: len(tail)])
             return np.append(self.residual(shape), pull)
 
-        found = least_squares(
+        solution = least_squares(
             residual,
             np.clip(start, _LOW[:size] + 1e-3, _HIGH[:size] - 1e-3),
             bounds=(_LOW[:size], _HIGH[:size]),
@@ -155,7 +155,7 @@ class Fitter:
             xtol=tolerance,
             max_nfev=40,
         )
-        return found.x, float(found.cost)
+        return solution.x, float(solution.cost)
 
     def model(self) -> Floats:
         """The fit's value for each reading, in watts, shape (n,)."""

@@ -75,8 +75,8 @@ def fluctuation(error: Floats, model: Floats, slope: Floats, response: StepRespo
     if steep.sum() >= 10:
         level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])
         jitter = _time_error(error[steep], slope[steep], level_var[steep], period)
-    found = Fluctuation(float(np.sqrt(absolute2)), float(np.sqrt(relative2)), high_wander / max(high_w, 1e-9), tau)
-    return found, jitter
+    sizes = Fluctuation(float(np.sqrt(absolute2)), float(np.sqrt(relative2)), high_wander / max(high_w, 1e-9), tau)
+    return sizes, jitter
 
 
 def _time_error(error: Floats, slope: Floats, level_var: Floats, most_s: float) -> float:

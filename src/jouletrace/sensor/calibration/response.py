@@ -124,9 +124,9 @@ class StepResponse:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StepResponse:
         """The inverse of ``to_dict``; unknown and derived keys are ignored."""
-        known = {key: data[key] for key in (f.name for f in fields(cls)) if key in data}
-        if "covariance" in known:
-            known["covariance"] = tuple(tuple(row) for row in known["covariance"])
-        if "flags" in known:
-            known["flags"] = tuple(known["flags"])
-        return cls(**known)
+        facts = {key: data[key] for key in (f.name for f in fields(cls)) if key in data}
+        if "covariance" in facts:
+            facts["covariance"] = tuple(tuple(row) for row in facts["covariance"])
+        if "flags" in facts:
+            facts["flags"] = tuple(facts["flags"])
+        return cls(**facts)

@@ -51,10 +51,10 @@ class SimulatedGpu(NvmlGpu):
 
     def sources(self) -> list[Source]:
         """As ``NvmlGpu``, each channel marked."""
-        found = super().sources()
-        for channel in (channel for source in found for channel in source.channels):
+        sources = super().sources()
+        for channel in (channel for source in sources for channel in source.channels):
             channel.source = f"SIMULATED {channel.source}"
-        return found
+        return sources
 
     def close(self) -> None:
         """End the context, if one exists."""

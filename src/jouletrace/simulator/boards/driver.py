@@ -137,7 +137,7 @@ class SimulatedNvml:
         return _UNSIGNED_INT, [SimpleNamespace(timeStamp=us, sampleValue=SimpleNamespace(uiVal=mw)) for us, mw in rows]
 
     def _fields(self, _: Any, asked: list[tuple[int, int]]) -> list[Any]:
-        return [self._field(*one) for one in asked]
+        return [self._field(*wanted) for wanted in asked]
 
     def _field(self, field: int, scope: int) -> Any:
         instant = self.instruments.instant

@@ -184,7 +184,7 @@ class InTurn:
         """Their timelines one after the other; see ``Schedule``."""
         key = (ratio, voltage_squared)
         if key not in self._timelines:
-            self._timelines[key] = self._joined([one.at(ratio, voltage_squared) for one in self._distinct])
+            self._timelines[key] = self._joined([schedule.at(ratio, voltage_squared) for schedule in self._distinct])
         return self._timelines[key]
 
     def _joined(self, lines: list[SteadyTimeline]) -> SteadyTimeline:

@@ -61,8 +61,8 @@ class SetValues:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         with suppress(OSError, ValueError):
-            found: dict[str, dict[str, Any]] = json.loads(self._path.read_bytes())
-            return found
+            values: dict[str, dict[str, Any]] = json.loads(self._path.read_bytes())
+            return values
         return {}
 
 

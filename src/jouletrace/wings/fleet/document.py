@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 
 from jouletrace.analysis.checks import Failure, Outcomes, of
 from jouletrace.analysis.rules import CARE, YES, rule
-from jouletrace.report import reasons
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Footnotes, NoFootnotes, printable
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.scale import NBSP, NONE, PERCENT, cell, fixed, unit_for
-from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines as trust_lines
@@ -20,6 +17,10 @@ from jouletrace.run import Estimate
 from jouletrace.wings.fleet.findings import CONDITIONS, Findings
 from jouletrace.wings.fleet.results import Fleet
 from jouletrace.wings.fleet.spread import FIGURES, GpuRank
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, NONE, PERCENT, cell, fixed, unit_for
+from jouletrace.words.scale import figure as with_unit
+from jouletrace.words.text import printable
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
@@ -33,7 +34,7 @@ _REASONS = {
     "one_gpu": "only one GPU",
     "no_spread": "nothing differs",
 }
-"""Reasons for missing figures of a fleet by code; codes that Runs share are in ``report.reasons``."""
+"""Reasons for missing figures of a fleet by code; codes that Runs share are in ``words.reasons``."""
 
 _LEVELS = {"node": "between hosts", "gpu": "between GPUs", "run": "between runs", "within": "within a run"}
 

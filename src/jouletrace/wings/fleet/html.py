@@ -12,16 +12,17 @@ from markupsafe import Markup
 
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.document import Footnotes
 from jouletrace.report.html import assets, tables, write_page
 from jouletrace.report.html.page import Card
-from jouletrace.report.scale import NONE, PERCENT, cell, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.run.places import file_mode
 from jouletrace.wings.fleet.document import NAMES, document, facts, reason, sections, with_gain
 from jouletrace.wings.fleet.findings import Findings
 from jouletrace.wings.fleet.results import Fleet
 from jouletrace.wings.fleet.spread import FIGURES, readings
+from jouletrace.words.scale import NONE, PERCENT, cell, split, unit_for
+from jouletrace.words.text import printable
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
-from jouletrace.report.document import printable
 from jouletrace.wings.fleet.engine import FleetWatch
 from jouletrace.wings.fleet.plan import gpu_names
+from jouletrace.words.text import printable
 
 if TYPE_CHECKING:
     from jouletrace.campaign.loop import PointOutcome

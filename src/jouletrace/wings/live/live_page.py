@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
-from jouletrace.report.document import printable
 from jouletrace.version import __version__
+from jouletrace.words.text import printable
 
 WINDOW_S = 300.0
 """Seconds that the page looks back."""

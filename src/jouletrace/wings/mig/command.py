@@ -1,8 +1,8 @@
-"""``jouletrace mig``: list, plan, apply, restore, sweep and bench."""
+"""``jouletrace mig``: list, plan, apply, restore and sweep."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +10,8 @@ import typer
 
 from jouletrace.cli.campaigns import conclude
 from jouletrace.cli.command import Command
-from jouletrace.cli.options import Format, Json, Output, Verbose
-from jouletrace.cli.output import Destination, check_form, print_runs, put, put_json, say
+from jouletrace.cli.options import Verbose
+from jouletrace.cli.output import put, put_json, say
 from jouletrace.errors import BadInputError
 from jouletrace.option import whole
 
@@ -165,71 +165,6 @@ def sweep(
             conclude(tally, folder, answer=OUT_OF_MEMORY)
 
 
-def bench(
-    servers: Annotated[
-        list[str],
-        typer.Argument(metavar="SERVER...", help="URLs of OpenAI-compatible servers; on a simulated GPU workloads."),
-    ],
-    slices: Annotated[
-        str, typer.Option(metavar="S,S,...", help="The slice of each, in order: a UUID MIG-..., or a profile.")
-    ],
-    rate: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Open loop: so many requests/s on each server.")
-    ] = None,
-    concurrency: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Closed loop: so many requests at once on each.")
-    ] = None,
-    arrivals: Annotated[str, typer.Option(help="With --rate: poisson, constant, or bursts:N at once.")] = "poisson",
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each load.")] = 60.0,
-    input_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of prompts.")] = "512",
-    output_tokens: Annotated[str, typer.Option(metavar="N|LOW:HIGH", help="Length of answers.")] = "128",
-    slo: Annotated[str, typer.Option(metavar="LIMITS", help="Such as ttft<0.5,tpot<0.05,e2e<10.")] = "",
-    device: Device = "auto",
-    task: Annotated[str, typer.Option(help="Of simulated servers: generate, or infer for other models.")] = "generate",
-    dcgm_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity. [default: GPM]")
-    ] = None,
-    pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 0,
-    output: Output = None,
-    verbose: Verbose = False,
-    form: Format = "table",
-    json: Json = False,
-) -> None:
-    """Put servers on slices of one GPU under load at once: latency, throughput and energy of each slice.
-
-    The highest load runs on each server alone before, for 40 % of its time, which shows what each draws. The power of
-    the GPU is divided by the activity of the slices, which is a model: no slice has a power sensor. The slices must be
-    there already.
-    """
-    from jouletrace.recording.session import command_line
-    from jouletrace.wings.mig.apply import open_backend
-    from jouletrace.wings.mig.serving import bench_slices, open_servers
-    from jouletrace.wings.serving.client.load import BenchSettings, load_levels
-    from jouletrace.wings.serving.target import slo_of
-
-    form = check_form(form, json)
-    if not (0 < duration <= 1e6 and 0 < pause <= 1e6):
-        raise BadInputError(f"--duration {duration:g}, --pause {pause:g}: both must be more than 0 s, at most 1e+06")
-    if task not in ("generate", "infer"):
-        raise BadInputError(f"--task {task}: must be generate or infer")
-    lengths = input_tokens, output_tokens
-    each = [
-        load_levels(rate, concurrency, None, arrivals, duration, lengths, seed + place) for place in range(len(servers))
-    ]
-    settings = BenchSettings("", each[0], slo_s=slo_of(slo), pause_s=pause, seed=seed)
-    with ExitStack() as stack:
-        backend = stack.enter_context(closing(open_backend(device)))
-        there = stack.enter_context(
-            closing(open_servers(servers, _names(slices), backend, device, task=task, dcgm_url=dcgm_url))
-        )
-        place = stack.enter_context(Destination(output, "mig-bench"))
-        levels = [list(load) for load in zip(*each, strict=True)]
-        run = bench_slices(there, settings, levels, folder=place.folder, command=command_line(), say=say)
-        place.done(run, more=form == "table" and not verbose)
-        print_runs([run], form=form, verbose=verbose)
-
-
 def _print_layout(layout: Layout, board: str, json: bool) -> None:
     if json:
         found: dict[str, Any] = {"schema": 1, "board": board, "layout": layout.to_dict()}
@@ -283,15 +218,6 @@ COMMAND = Command(
             "Run workloads on slices of several profiles.",
             ("jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes",),
             sweep,
-        ),
-        "bench": Command(
-            "",
-            "Put servers on several slices under load at once.",
-            (
-                "jouletrace mig bench http://a:8001 http://a:8002 --slices 3g,2g --rate 1,2",
-                "jouletrace mig bench gpt2 gpt2 --slices 3g,2g --device sim:h100 --rate 1,2",
-            ),
-            bench,
         ),
     },
 )

@@ -9,13 +9,13 @@ from typing import Any
 from jouletrace.analysis.checks import Failure, of
 from jouletrace.analysis.rules import CARE
 from jouletrace.errors import NotPossibleError
-from jouletrace.report.scale import NBSP, NONE, figure
 from jouletrace.report.table import Column, Table
 from jouletrace.report.terminal import text
 from jouletrace.report.trust import headline
 from jouletrace.run import Estimate
 from jouletrace.wings.mig.partition import GpuInstance, MigBackend, Profile
 from jouletrace.wings.mig.plan import Plan
+from jouletrace.words.scale import NBSP, NONE, figure
 
 
 def listing(backend: MigBackend) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Workloads in ONNX Runtime and OpenVINO: ``--backend``."""
 
+from jouletrace.public import public_names
 from jouletrace.wing import Wing
 
 WING = Wing(
@@ -8,5 +9,13 @@ WING = Wing(
     libraries={
         "onnxruntime": "models in ONNX (pip install 'jouletrace[onnx]')",
         "openvino": "models in OpenVINO (pip install 'jouletrace[openvino]')",
+    },
+)
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "backend": "RuntimeStep make",
+        "export": "ExportOptions export_onnx",
     },
 )

@@ -13,6 +13,6 @@ WING = Wing(
         "vllm_bench": "jouletrace.wings.serving.importers.vllm_bench",
     },
     kinds={"serving": "jouletrace.wings.serving.kind"},
-    targets={"server": "jouletrace.wings.serving.target"},
+    targets={"server": "jouletrace.wings.serving.targets"},
     libraries={"aiohttp": "loads on servers (pip install 'jouletrace[serving]')"},
 )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.analysis.latency import MAY_MISS
-from jouletrace.report import columns, reasons
+from jouletrace.report import columns
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Footnotes
 from jouletrace.report.headline import Headline
-from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import LoadFacts, Serving
 from jouletrace.run.parts import Part, Parts
+from jouletrace.words import reasons
+from jouletrace.words.scale import NBSP, figure, quantity, unit_for
 
 LEVEL = "load"
 COST, REQUEST = "energy_per_output_token_j", "energy_per_request_j"

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,18 +24,16 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jouletrace.analysis.checks import doubts
-from jouletrace.analysis.latency import MAY_MISS
 from jouletrace.arrays import Floats
-from jouletrace.campaign.limits import Limit, joint, parse_limits
+from jouletrace.campaign.limits import Limit, joint
 from jouletrace.campaign.race import MOST_PROCESSES
 from jouletrace.campaign.repeats import numbered, run_at
 from jouletrace.campaign.targets import ProgramTarget, VisitFigures, filled, names_in, variables
-from jouletrace.devices import is_simulated, open_devices
+from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_child
 from jouletrace.profiler.gpu_settings import NAMES
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.reasons import reason
 from jouletrace.report.tune import PER_TOKEN, Setting
 from jouletrace.run import Estimate, Run
 from jouletrace.run.masking import masked
@@ -48,12 +46,8 @@ from jouletrace.wings.serving.client.client import key_header
 from jouletrace.wings.serving.client.load import BenchSettings, OfferedLoad, load_levels
 from jouletrace.wings.serving.client.protocol import base_url
 from jouletrace.wings.serving.report import COST
-
-SHARES: Mapping[str, float | None] = dict.fromkeys(("ttft", "tpot", "e2e"), MAY_MISS)
-"""See ``MoreTargets``: these of a request."""
-
-LOADS = ("rate", "concurrency")
-"""Dimensions that are loads; all others are the server's."""
+from jouletrace.wings.serving.request_options import LOADS, RequestOptions
+from jouletrace.words.reasons import reason
 
 PAUSE_S = 2.0
 """Idle time before and after each load, which shows that the load raises the power: enough for the slowest sensors'
@@ -70,16 +64,6 @@ _SAME_SERVER = (
     "the server ran throughout: its processes are rounds in time here, and what starts of a server differ by isn't in "
     "the intervals"
 )
-
-
-@dataclass(frozen=True)
-class BenchRequests:
-    """Requests that visits send, as options of ``bench`` state them."""
-
-    duration_s: float = 30.0
-    input_tokens: str = "512"
-    output_tokens: str = "128"
-    model: str = ""
 
 
 class Started:
@@ -200,7 +184,7 @@ class ServerTarget(ProgramTarget):
         command: Sequence[str],
         settings: ProfileSettings,
         limit_s: float,
-        requests: BenchRequests,
+        requests: RequestOptions,
         limits: Sequence[Limit] = (),
     ) -> None:
         self._simulated = "://" not in url
@@ -374,28 +358,3 @@ def _cost(run: Run) -> Estimate:
         return energy
     half = float(np.hypot(energy.half_width or 0.0, 1.96 * scatter / 100 * energy.value))
     return Estimate(energy.value, energy.value - half, energy.value + half, energy.n, energy.method)
-
-
-def slo_of(text: str) -> dict[str, float]:
-    """Limits of ``--slo`` in seconds by name.
-
-    Raises:
-        BadInputError: As ``parse_limits``.
-    """
-    return {limit.quantity: limit.bound for limit in parse_limits(text or None, "--slo", SHARES)}
-
-
-def takes(words: Sequence[str], over: Mapping[str, Any], device: str) -> bool:
-    """See ``MoreTargets``: a server by its address, or a workload on a simulated GPU under loads in ``over``."""
-    return "://" in words[0] or (len(words) == 1 and is_simulated(device) and any(name in LOADS for name in over))
-
-
-def target_of(
-    words: Sequence[str],
-    settings: ProfileSettings,
-    limits: Sequence[Limit],
-    limit_s: float,
-    requests: Mapping[str, Any],
-) -> ServerTarget:
-    """See ``MoreTargets``; ``requests`` are fields of ``BenchRequests``."""
-    return ServerTarget(words[0], words[1:], settings, limit_s, BenchRequests(**requests), limits)

@@ -106,5 +106,5 @@ class ToolRecording:
         run.kind, run.complete = "import", True
         amend(run)
         run = analysis.analyse(run)
-        keep(run, self.folder, own=True)
+        keep(run, self.folder, taken=True)
         return run

@@ -1,5 +1,6 @@
 """Timelines, counters and statistics of other profilers: Kineto, nsys, ncu, nvprof, trtexec, torch.utils.benchmark."""
 
+from jouletrace.public import public_names
 from jouletrace.wing import Wing
 
 _OF_NVPROF = "nvprof --import-profile {file} --csv --print-gpu-trace"
@@ -15,5 +16,12 @@ WING = Wing(
         ".ncu-rep": "ncu --import {file} --csv --page raw",
         ".nvvp": _OF_NVPROF,
         ".nvprof": _OF_NVPROF,
+    },
+)
+
+__getattr__ = public_names(
+    __name__,
+    {
+        "ncu_match": "match_launches",
     },
 )

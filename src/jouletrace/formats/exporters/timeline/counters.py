@@ -98,9 +98,9 @@ def _inside_an_iteration(run: Run, process: TrackGroup) -> Iterator[CounterTrack
     """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it is unknown."""
     found = waveform_of(run) if run.devices and process.device == run.devices[0].id else None
     if found is not None:
-        edges = found.edges_ns[:-1][found.known], found.edges_ns[1:][found.known]
-        line = _steps(*edges, found.power_w[found.known])
-        yield CounterTrack(process.id, "Power inside an iteration (W)", *line, int((~found.known).sum()))
+        edges = found.edges_ns[:-1][found.has_power], found.edges_ns[1:][found.has_power]
+        line = _steps(*edges, found.power_w[found.has_power])
+        yield CounterTrack(process.id, "Power inside an iteration (W)", *line, int((~found.has_power).sum()))
 
 
 def _while_kernels_ran(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[CounterTrack]:

@@ -53,7 +53,7 @@ class SimulatedServer:
         prepared = prepare(resolve(workload), device, settings)
         self.schedule = schedule_of(prepared.step)
         self.period_s = self.schedule.at(1.0, 1.0).period_s
-        first = prepared.make_generation().first_token if prepared.make_generation else prepared.step
+        first = prepared.make_first_token() if prepared.make_first_token else prepared.step
         self._until_first = schedule_of(first).at(1.0, 1.0).period_s / self.period_s
         self._generates = task == "generate"
 

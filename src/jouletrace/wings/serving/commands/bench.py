@@ -79,7 +79,7 @@ def bench(
     from jouletrace.wings.serving.client.bench import in_use
     from jouletrace.wings.serving.client.load import BenchSettings, load_levels
     from jouletrace.wings.serving.client.protocol import PATHS, base_url
-    from jouletrace.wings.serving.target import slo_of
+    from jouletrace.wings.serving.request_options import slo_of
 
     form, given = check_form(form, json), tariff(price, carbon)
     workload = "://" not in url and bool(device) and all(map(is_simulated, device or []))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jouletrace.report.scale import NBSP, cell, figure, fixed, number, quantity, split, unit_for
 from jouletrace.run import Estimate
+from jouletrace.words import NBSP, cell, figure, unit_for
+from jouletrace.words.scale import fixed, number, quantity, split
 
 
 def plain(text):

@@ -1,6 +1,7 @@
-"""When each of several processes had a GPU that they share: it runs them by turns, within their kernels.
+"""Time of kernels in which they didn't run: they wait for other ranks, or another process has the GPU.
 
-A kernel that the GPU interrupts for another process counts as running from its start to its end::
+A collective's kernel spins until the last rank has launched its own. Processes that share a GPU have it by turns,
+within their kernels: one that the GPU interrupts for another process counts as running from its start to its end::
 
     process A    |== a1 ==|                 |== a2 ==|
     process B        |=========== b ===================|
@@ -13,7 +14,9 @@ kernels still need, by the time that kernels of the kind take without events of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,21 +26,103 @@ from jouletrace.run.tables import distinct
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.rows import KERNEL
 
+COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
+"""In the names of kernels that move data between GPUs."""
+
+
+NEGLIGIBLE_NS = 5_000
+"""Shorter waits are no waits."""
+
+
+CLOCKS_NS = 100_000
+"""The clocks of two processes agree to this: a collective ends after its last rank has come."""
+
+
+MATCHED = 0.95
+"""Least share of the collectives of a name that end after the last rank has come, if they are matched rightly."""
+
+
 GAP_NS = 20_000
 """No other process runs between two kernels of a process that lie closer than this."""
 
+
 ALONE = 5
 """Least number of uninterrupted kernels of a kind whose median counts as its time."""
+
 
 LONGER = 0.5
 """Least time by which kernels of a kind last longer for each second that others had: 1 if processes take turns, near 0
 if they run at once, as under MPS."""
 
+
 SHARE = 0.5
 """Least share of its kernels' time that a process has if they take turns, over an equal one."""
 
+
 _NONE, _ALL, _NEXT = -1, -2, -3
 """In place of the process that has the GPU: none; all whose kernels run, equally; the one before, then the next."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How ranks waited for one another.
+
+    Attributes:
+        wait_ns: Of each process: how long each kernel waited, shape (n,).
+        last: How often each rank came last.
+        matched, collectives: How many were matched, of how many of each rank.
+    """
+
+    wait_ns: list[Ints]
+    last: dict[int, int] = field(default_factory=dict)
+    matched: int = 0
+    collectives: int = 0
+
+
+def waits_of(found: Sequence[ProcessTrace]) -> Waits:
+    """How long each kernel of each process waited for other ranks.
+
+    The collectives of a name are matched by their order, between the ranks that have any. They aren't where these have
+    different numbers of them, or where one would end before its last rank has come.
+    """
+    waits = Waits([np.zeros(len(traced.work), np.int64) for traced in found])
+    ranked = [place for place, traced in enumerate(found) if traced.rank is not None]
+    last: dict[int, int] = {}
+    matched = total = 0
+    for of_all in _collectives([found[place] for place in ranked]) if len(ranked) > 1 else ():
+        calls = [mine for mine in of_all if len(mine)]
+        ranks = [place for place, mine in zip(ranked, of_all, strict=True) if len(mine)]
+        total += max(len(mine) for mine in calls)
+        if len(ranks) < 2 or len({len(mine) for mine in calls}) > 1:
+            continue
+        start, end = (
+            np.stack([getattr(found[place].work, edge)[mine] for place, mine in zip(ranks, calls, strict=True)])
+            for edge in ("start_ns", "end_ns")
+        )
+        there = start.max(axis=0)
+        valid = there <= end.min(axis=0) + CLOCKS_NS
+        if valid.mean() < MATCHED:
+            continue
+        matched += int(valid.sum())
+        latest = start.argmax(axis=0)
+        for number, place in enumerate(ranks):
+            wait = np.where(valid, np.clip(there, start[number], end[number]) - start[number], 0)
+            waits.wait_ns[place][calls[number]] = np.where(wait > NEGLIGIBLE_NS, wait, 0)
+            rank = found[place].rank or 0
+            last[rank] = last.get(rank, 0) + int((valid & (latest == number)).sum())
+    return Waits(waits.wait_ns, last, matched, total)
+
+
+def _collectives(ranks: Sequence[ProcessTrace]) -> Iterator[list[Ints]]:
+    """For each name of a collective: its kernels in each rank, in order of start."""
+    names = sorted({name for traced in ranks for name in traced.work.names if COLLECTIVE.search(name)})
+    for name in names:
+        calls = []
+        for traced in ranks:
+            codes = [code for code, one in enumerate(traced.work.names) if one == name]
+            mine = np.flatnonzero(np.isin(traced.work.name, codes))
+            calls.append(mine[np.argsort(traced.work.start_ns[mine], kind="stable")])
+        yield calls
 
 
 def away_of(parts: Sequence[ProcessTrace]) -> list[Ints]:
@@ -90,13 +175,13 @@ def away_of(parts: Sequence[ProcessTrace]) -> list[Ints]:
 
 def _known(part: ProcessTrace, parts: Sequence[ProcessTrace]) -> Mask:
     """True for the kernels of a process during which all are traced, as far as they run then."""
-    start, end, known = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
+    start, end, undisturbed = part.work.start_ns, part.work.end_ns, part.work.kind == KERNEL
     for other in parts:
         traced = np.array(sorted(other.segments), np.int64).reshape(-1, 2)
         edges = np.column_stack([traced[:-1, 1], traced[1:, 0]]).ravel()  # even ones end a segment, odd ones begin one
         before, after = np.searchsorted(edges, start, side="right"), np.searchsorted(edges, end)
-        known = known & (before == after) & (before % 2 == 0)
-    return np.asarray(known)
+        undisturbed = undisturbed & (before == after) & (before % 2 == 0)
+    return np.asarray(undisturbed)
 
 
 def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
@@ -108,10 +193,10 @@ def _runs(owner: Ints, opens: Mask, processes: int) -> Mask:
 def _has(owner: Ints, runs: Mask, time: Ints) -> Ints:
     """The process that has the GPU from each event to the next, or a number that stands for others; (events - 1,)."""
     mine, next_, every = owner[:-1], owner[1:], np.arange(len(owner) - 1)
-    running, own, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], mine == next_
+    running, own_runs, its, same = runs.sum(axis=0), runs[mine, every], runs[next_, every], mine == next_
     near = np.diff(time) <= GAP_NS
     return np.select(
-        [same & ~own & near, running == 0, running == 1, same & own, same, own & its, own, its],
+        [same & ~own_runs & near, running == 0, running == 1, same & own_runs, same, own_runs & its, own_runs, its],
         [_NONE, _NONE, runs.argmax(axis=0), mine, _ALL, _NEXT, mine, next_],
         _ALL,
     )
@@ -124,19 +209,19 @@ def _events(owner: Ints, begins: Indices, ends: Indices) -> Ints:
     return np.asarray(rank[ends] - rank[begins])
 
 
-def _by_turns(process: Ints, kind: Ints, lasts: Floats, own: Floats) -> bool:
+def _by_turns(process: Ints, kind: Ints, lasts: Floats, own_s: Floats) -> bool:
     """True if kernels last longer by what others had, and each process had its share, as far as events show it."""
-    count, others = np.bincount(kind), lasts - own
+    count, others = np.bincount(kind), lasts - own_s
     away, longer = (each - (np.bincount(kind, each) / count)[kind] for each in (others, lasts))
     slope = float(away @ longer / max(float(away @ away), 1.0))
-    share = np.bincount(process, own) / np.maximum(np.bincount(process, lasts), 1.0)
+    share = np.bincount(process, own_s) / np.maximum(np.bincount(process, lasts), 1.0)
     return bool(slope >= LONGER and share.min() >= SHARE / len(share))
 
 
-def _needs(lasts: Floats, own: Floats, kind: Ints, alone: Mask) -> Floats:
+def _needs(lasts: Floats, own_s: Floats, kind: Ints, alone: Mask) -> Floats:
     """Time that each kernel needs: that of its kind ``alone``, or of what it surely had, ns, shape (n,)."""
     of_kind = np.zeros(int(kind.max()) + 1)
     for which, mine in enumerate(np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])):
         free = mine[alone[mine]]
-        of_kind[which] = np.median(lasts[free] if len(free) >= ALONE else own[mine])
+        of_kind[which] = np.median(lasts[free] if len(free) >= ALONE else own_s[mine])
     return np.asarray(of_kind[kind])
