@@ -1,4 +1,4 @@
-"""Energy of jobs by the power record of their GPUs: of each job, of time without one, and sums by user, host and day.
+"""Energy of jobs by the power record of their GPUs: of each job, of time without gpu, and sums by user, host and day.
 
 The record of a GPU is cut where jobs begin or end, at midnight, where the carbon intensity changes, and at its holes.
 Each piece belongs to one job, to none, or to several, whose energy isn't divided: what each draws can't be known from
@@ -40,7 +40,8 @@ EDGE_S = 1.0
 """Seconds by which an edge of a job may be off: schedulers write whole seconds."""
 
 AT_REST = 0.25
-"""A GPU is at rest below that share of the way from its level without work to that at work, also with a context alone."""
+"""A GPU is at rest, idle or with a context alone, below that share of the way from its level without work to that at
+work."""
 
 _J_PER_KWH = 3.6e6
 
@@ -91,7 +92,7 @@ class Line:
         rest: Share of the recorded time at which the GPUs were at rest; None if unknown.
         gpus: Labels of the GPUs.
         job: The job; None of a sum.
-        note: Why it has no energy; "" where it has one.
+        note: Why it has no energy; "" where it has gpu.
     """
 
     what: str
@@ -130,8 +131,8 @@ class Carbon:
 
     def at(self, time_ns: Ints) -> Floats:
         """That at some times, shape (n,); NaN where it is unknown."""
-        place = np.searchsorted(self.from_ns, time_ns, side="right") - 1
-        return np.asarray(np.where(place < 0, np.nan, self.grams[np.maximum(place, 0)]), np.float64)
+        latest = np.searchsorted(self.from_ns, time_ns, side="right") - 1
+        return np.asarray(np.where(latest < 0, np.nan, self.grams[np.maximum(latest, 0)]), np.float64)
 
 
 def bill(runs: Mapping[str, Run], jobs: Sequence[Job], zone: tzinfo = UTC, carbon: Carbon | None = None) -> Bill:
@@ -155,19 +156,19 @@ def bill(runs: Mapping[str, Run], jobs: Sequence[Job], zone: tzinfo = UTC, carbo
     for host, devices in where.items():
         for device in devices:
             mine = [(n, jobs[n]) for n in claimed[host, device.id]]
-            own, lost_s = _cut(runs[host], device, host, mine, zone, carbon)
-            pieces.append(own)
+            cut, lost_s = _cut(runs[host], device, host, mine, zone, carbon)
+            pieces.append(cut)
             holes_s += lost_s
     lines = []
     for number, job in enumerate(jobs):
         count = sum(number in mine for mine in claimed.values())
         lines.append(_job_line(number, job, count, pieces, number in shared, notes[number]))
     sums = {
-        "user": _sums(pieces, lambda one, k: _owner(int(one.owner[k]), jobs)),
-        "host": _sums(pieces, lambda one, _: one.host),
-        "day": _sums(pieces, lambda one, k: one.day[k]),
+        "user": _sums(pieces, lambda gpu, k: _owner(int(gpu.owner[k]), jobs)),
+        "host": _sums(pieces, lambda gpu, _: gpu.host),
+        "day": _sums(pieces, lambda gpu, k: gpu.day[k]),
     }
-    whole = _line("all", pieces, [np.ones(len(one.owner), bool) for one in pieces])
+    whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
     return Bill(lines, sums, whole, holes_s)
 
 
@@ -220,9 +221,9 @@ def _cut(
     carbon: Carbon | None,
 ) -> tuple[Pieces, float]:
     """The pieces of a GPU's record that have an energy, and the seconds of the others."""
-    found = readings(run, device.id)
-    assert found is not None
-    record, response = found
+    log = readings(run, device.id)
+    assert log is not None
+    record, response = log
     first, last = int(record.time_ns[0]), int(record.time_ns[-1])
     spans = [(n, max(job.start_ns, first), min(job.end_ns or last, last)) for n, job in jobs]
     spans = [(n, a, b) for n, a, b in spans if a < b]
@@ -232,7 +233,7 @@ def _cut(
     edges = edges[(edges >= first) & (edges <= last)]
     start, end = edges[:-1], edges[1:]
     solved = energies(run, device.id, start, end)
-    some = np.flatnonzero(solved.known & (record.hole_seconds(start, end) < (end - start) / 2e9))
+    some = np.flatnonzero(solved.has_energy & (record.hole_seconds(start, end) < (end - start) / 2e9))
     lost_s = float(((end - start) / 1e9).sum() - ((end - start)[some] / 1e9).sum())
     start, end = start[some], end[some]
     middle = start + (end - start) // 2
@@ -252,11 +253,11 @@ def _cut(
 def _midnights(first_ns: int, last_ns: int, zone: tzinfo) -> Ints:
     """Starts of the days between two times, ns."""
     day = datetime.fromtimestamp(first_ns / 1e9, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    found = []
+    midnights = []
     while (at := int(day.timestamp()) * 10**9) < last_ns:
-        found.append(at)
+        midnights.append(at)
         day += timedelta(days=1)
-    return np.array(found, np.int64)
+    return np.array(midnights, np.int64)
 
 
 def _rest(record: Readings, start: Ints, end: Ints, idle_w: float | None, working_w: float | None) -> Floats:
@@ -272,8 +273,8 @@ def _rest(record: Readings, start: Ints, end: Ints, idle_w: float | None, workin
 
 def _job_line(number: int, job: Job, count: int, pieces: Sequence[Pieces], shared: bool, note: str) -> Line:
     """The line of a job, whose energy is that of its recorded time; null where another job ran meanwhile."""
-    line = _line(job.name, pieces, [one.owner == number for one in pieces], edges=True)
-    end_ns = job.end_ns or max((int(one.end_ns.max()) for one in pieces if len(one.end_ns)), default=job.start_ns)
+    line = _line(job.name, pieces, [gpu.owner == number for gpu in pieces], edges=True)
+    end_ns = job.end_ns or max((int(gpu.end_ns.max()) for gpu in pieces if len(gpu.end_ns)), default=job.start_ns)
     if shared:
         note = "another job ran on its GPUs meanwhile: their energy isn't divided"
     elif count and not line.seconds:
@@ -286,10 +287,10 @@ def _job_line(number: int, job: Job, count: int, pieces: Sequence[Pieces], share
 
 def _sums(pieces: Sequence[Pieces], name: Callable[[Pieces, int], str]) -> list[Line]:
     """A line for each name of pieces, by name; time that is no single job's is last."""
-    names = [[name(one, k) for k in range(len(one.owner))] for one in pieces]
+    names = [[name(gpu, k) for k in range(len(gpu.owner))] for gpu in pieces]
     every = sorted({text for some in names for text in some}, key=lambda text: (text in (NO_JOB, SEVERAL), text))
     return [
-        _line(text, pieces, [np.array([own == text for own in some], bool) for some in names], edges=True)
+        _line(text, pieces, [np.array([other == text for other in some], bool) for some in names], edges=True)
         for text in every
     ]
 
@@ -298,19 +299,19 @@ def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edg
     """The sum of some pieces, by a mask of those of each GPU."""
     energy, carbon, labels, rest = [], [], [], []
     seconds = 0.0
-    for one, mask in zip(pieces, chosen, strict=True):
+    for gpu, mask in zip(pieces, chosen, strict=True):
         if not mask.any():
             continue
-        each = one.solved.estimate(mask.astype(float), int(mask.sum()), "jobs")
-        grams = one.solved.estimate(np.where(mask, np.nan_to_num(one.grams), 0.0) / _J_PER_KWH, 1, "jobs")
+        each = gpu.solved.estimate(mask.astype(float), int(mask.sum()), "jobs")
+        grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / _J_PER_KWH, 1, "jobs")
         if edges:
-            half = EDGE_S * _edge_w(one, mask)
+            half = EDGE_S * _edge_w(gpu, mask)
             each = widened(each, half)
         energy.append(replace(each, budget={}))
-        carbon.append(grams if np.isfinite(one.grams[mask]).all() else Estimate.null("not_given", "jobs"))
-        rest.append(float(one.rest[mask].sum()))
-        seconds += float(one.seconds[mask].sum())
-        labels.append(f"{one.host}:{one.device.index}" if one.host else str(one.device.index))
+        carbon.append(grams if np.isfinite(gpu.grams[mask]).all() else Estimate.null("not_given", "jobs"))
+        rest.append(float(gpu.rest[mask].sum()))
+        seconds += float(gpu.seconds[mask].sum())
+        labels.append(f"{gpu.host}:{gpu.device.index}" if gpu.host else str(gpu.device.index))
     none = Estimate.null("outside_record", "jobs")
     share = sum(rest) / seconds if seconds and np.isfinite(rest).all() else None
     return Line(
@@ -324,12 +325,12 @@ def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edg
     )
 
 
-def _edge_w(one: Pieces, mask: np.ndarray) -> float:
+def _edge_w(gpu: Pieces, mask: np.ndarray) -> float:
     """Root of the sum of squares of the power at edges where the sum begins or ends and the owner changes, W."""
     before, after = np.roll(mask, 1), np.roll(mask, -1)
     before[0] = after[-1] = True  # the ends of the record are no edges of a job
     begins, ends = mask & ~before, mask & ~after
-    return float(np.sqrt((one.edge_w[begins, 0] ** 2).sum() + (one.edge_w[ends, 1] ** 2).sum()))
+    return float(np.sqrt((gpu.edge_w[begins, 0] ** 2).sum() + (gpu.edge_w[ends, 1] ** 2).sum()))
 
 
 def hours_of(path: Path, time_zone: str | None = None) -> Carbon:
@@ -360,9 +361,9 @@ def worked(runs: Mapping[str, Run], rest_s: float) -> list[Job]:
     jobs = []
     for host, run in runs.items():
         for device in _gpus(run):
-            found = readings(run, device.id)
-            assert found is not None
-            record, response = found
+            log = readings(run, device.id)
+            assert log is not None
+            record, response = log
             levels = idle_and_working_levels(record, response, None, rated_w(device.name))
             if levels.idle.value is None or levels.working.value is None:
                 continue

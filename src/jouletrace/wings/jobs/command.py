@@ -81,16 +81,16 @@ def jobs(
     )
     if split_idle is not None:
         asked = worked(runs, options.parse_duration(split_idle, "--split-idle"))
-    found = bill(runs, asked, zone, by_hour or _constant(given))
-    found.notes = notes
+    billed = bill(runs, asked, zone, by_hour or _constant(given))
+    billed.notes = notes
     if table is not None and time_zone is None:
-        found.notes.append("times without a zone are taken for UTC: --time-zone names it")
+        billed.notes.append("times without a zone are taken for UTC: --time-zone names it")
     simulated = "SIMULATED" if any(device.simulated for run in runs.values() for device in run.devices) else ""
-    shown = document(found, given, zone, simulated)
-    sys.stdout.write(rendered(shown, lambda: to_dict(found, given), form, colour=sys.stdout.isatty()))
+    shown = document(billed, given, zone, simulated)
+    sys.stdout.write(rendered(shown, lambda: to_dict(billed, given), form, colour=sys.stdout.isatty()))
     sys.stdout.flush()
     if output is not None:
-        _keep(output, found, given, zone)
+        _keep(output, billed, given, zone)
 
 
 def _constant(given: Tariff | None) -> Carbon | None:
@@ -128,7 +128,7 @@ def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: s
             run = import_files(*some, time_zone=time_zone)
             stated = {device.host for device in run.devices if device.host}
             if not name and len(stated) > 1:
-                runs |= {one: _of_host(run, one) for one in sorted(stated)}
+                runs |= {host: _of_host(run, host) for host in sorted(stated)}
             else:
                 runs[name or (stated.pop() if len(stated) == 1 else "")] = run
     return runs
@@ -141,15 +141,15 @@ def _of_host(run: Run, host: str) -> Run:
     return replace(run, devices=[device for device in run.devices if device.host == host])
 
 
-def _keep(folder: Path, found: Bill, given: Tariff | None, zone: tzinfo) -> None:
+def _keep(folder: Path, billed: Bill, given: Tariff | None, zone: tzinfo) -> None:
     from jouletrace.campaign.loop import keep
     from jouletrace.wings.jobs.report import jobs_table, sums_table
 
     folder.mkdir(parents=True, exist_ok=True)
-    keep(folder / "jobs.csv", jobs_table(found, given, zone).csv())
-    for by in found.sums:
-        keep(folder / f"by_{by}.csv", sums_table(found, by, given).csv())
-    say(f"saved {folder}: jobs.csv, {', '.join(f'by_{by}.csv' for by in found.sums)}")
+    keep(folder / "jobs.csv", jobs_table(billed, given, zone).csv())
+    for by in billed.sums:
+        keep(folder / f"by_{by}.csv", sums_table(billed, by, given).csv())
+    say(f"saved {folder}: jobs.csv, {', '.join(f'by_{by}.csv' for by in billed.sums)}")
 
 
 COMMAND = Command(

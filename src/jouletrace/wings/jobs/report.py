@@ -6,27 +6,27 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from jouletrace.report.cost import Tariff, kwh
-from jouletrace.report.scale import PERCENT, PrintedUnit, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, Bill, Line
+from jouletrace.words.scale import PERCENT, PrintedUnit, quantity
 
 KWH, HOURS, KG = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h"), PrintedUnit(1e3, "kg")
 
 
-def document(found: Bill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:
+def document(bill: Bill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:
     """The bill: what jobs, users, hosts and days took, and what no job did."""
     shown = Document("energy of jobs", simulated)
-    whole = found.whole
+    whole = bill.whole
     shown.verdict = [f"{_said(whole, tariff)} in all, {quantity(whole.seconds / 3600, 'h')} of GPUs"]
-    for line in found.sums["user"]:
+    for line in bill.sums["user"]:
         if line.what in (NO_JOB, SEVERAL) and line.seconds:
             share = (line.energy.value or 0.0) / (whole.energy.value or 1.0)
             shown.verdict.append(f"{_said(line, tariff)} of it, {100 * share:.1f} %, with {line.what}")
-    shown.sections = [jobs_table(found, tariff, zone), *(sums_table(found, by, tariff) for by in found.sums)]
-    shown.warnings = [*found.notes]
-    if found.holes_s:
-        shown.warnings.append(f"{quantity(found.holes_s / 3600, 'h')} of GPUs aren't recorded, and in no figure")
+    shown.sections = [jobs_table(bill, tariff, zone), *(sums_table(bill, by, tariff) for by in bill.sums)]
+    shown.warnings = [*bill.notes]
+    if bill.holes_s:
+        shown.warnings.append(f"{quantity(bill.holes_s / 3600, 'h')} of GPUs aren't recorded, and in no figure")
     return shown.printable()
 
 
@@ -57,9 +57,9 @@ def _cells(line: Line, tariff: Tariff | None, *, carbon: bool) -> list[Any]:
     return [line.energy, *cost, *([line.carbon] if carbon else []), line.seconds or None, line.rest]
 
 
-def jobs_table(found: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
+def jobs_table(bill: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
     """A row a job, by its start."""
-    carbon = found.whole.carbon.value is not None
+    carbon = bill.whole.carbon.value is not None
     table = Table(
         "jobs",
         [
@@ -74,7 +74,7 @@ def jobs_table(found: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
             Column("recorded", unit=PERCENT, key="share_recorded"),
         ],
     )
-    for line in found.jobs:
+    for line in bill.jobs:
         job = line.job
         assert job is not None
         begin, end = (
@@ -86,29 +86,29 @@ def jobs_table(found: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
         table.rows.append([*row, line.recorded if line.seconds else None])
         if line.note:
             table.notes.append(f"{line.what}{f' ({job.id})' if job.id else ''}: {line.note}")
-    if any(line.rest is not None for line in found.jobs):
+    if any(line.rest is not None for line in bill.jobs):
         table.notes.append(f"at rest: below {AT_REST:.0%} of the way from the level without work to that at work")
     return table
 
 
-def sums_table(found: Bill, by: str, tariff: Tariff | None) -> Table:
+def sums_table(bill: Bill, by: str, tariff: Tariff | None) -> Table:
     """A row a user, host or day; all add up to the whole."""
-    carbon = found.whole.carbon.value is not None
+    carbon = bill.whole.carbon.value is not None
     table = Table(f"by {by}", [Column(by), *_columns(tariff, carbon=carbon)])
-    table.rows = [[line.what, *_cells(line, tariff, carbon=carbon)] for line in (*found.sums[by], found.whole)]
+    table.rows = [[line.what, *_cells(line, tariff, carbon=carbon)] for line in (*bill.sums[by], bill.whole)]
     return table
 
 
-def to_dict(found: Bill, tariff: Tariff | None) -> dict[str, Any]:
+def to_dict(bill: Bill, tariff: Tariff | None) -> dict[str, Any]:
     """The JSON object: SI units, shares as fractions, figures as ``E`` objects."""
-    lines = {by: [_object(line, tariff) for line in some] for by, some in found.sums.items()}
+    lines = {by: [_object(line, tariff) for line in some] for by, some in bill.sums.items()}
     return {
         "schema": 1,
-        "jobs": [_object(line, tariff) for line in found.jobs],
+        "jobs": [_object(line, tariff) for line in bill.jobs],
         **{f"by_{by}": some for by, some in lines.items()},
-        "all": _object(found.whole, tariff),
-        "not_recorded_gpu_s": found.holes_s,
-        "notes": found.notes,
+        "all": _object(bill.whole, tariff),
+        "not_recorded_gpu_s": bill.holes_s,
+        "notes": bill.notes,
     }
 
 

@@ -136,7 +136,7 @@ def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
     """Place of each meaning; the first of several columns with one counts."""
-    places: dict[str, int] = {}
+    columns: dict[str, int] = {}
     for n, heading in enumerate(header):
         meaning = _MEANINGS.get(heading.strip().lower().replace(" ", "_"))
         if meaning == "gpus or count":
@@ -144,8 +144,8 @@ def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
                 f"{shown(path)}: the column {heading} may name GPUs or count them: call it gpu_ids or gpu_count"
             )
         if meaning is not None:
-            places.setdefault(meaning, n)
-    return places
+            columns.setdefault(meaning, n)
+    return columns
 
 
 def _job(row: dict[str, str], start_ns: int, end_ns: int | None) -> Job:
@@ -184,7 +184,7 @@ def _hosts(text: str) -> Iterator[str]:
     for match in _NODES.finditer(text.strip()):
         parts = re.split(r"\[([^\]]*)\]", match[1].strip())
         choices = [[part] if n % 2 == 0 else list(_numbered(part)) for n, part in enumerate(parts)]
-        yield from ("".join(one) for one in product(*choices))
+        yield from ("".join(parts) for parts in product(*choices))
 
 
 def _numbered(text: str) -> Iterator[str]:
