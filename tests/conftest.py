@@ -11,13 +11,10 @@ import sys
 import tempfile
 from copy import copy
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path += map(str, (Path(__file__).parent / "wings").iterdir())  # helpers of the tests of wings
 
 # The same examples each time, and none too slow for a busy machine.
 settings.register_profile("ours", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -31,7 +31,7 @@ from jouletrace.run.files import shown
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.power_record import rated_w
 from jouletrace.stats.interval import total
-from jouletrace.wings.jobs.tables import Job
+from jouletrace.wings.jobs.tables import ClusterJob
 
 NO_JOB, SEVERAL = "no job", "several jobs"
 """Owners of pieces that are of no single job."""
@@ -102,7 +102,7 @@ class Line:
     asked_s: float
     rest: float | None
     gpus: tuple[str, ...] = ()
-    job: Job | None = None
+    job: ClusterJob | None = None
     note: str = ""
 
     @property
@@ -112,7 +112,7 @@ class Line:
 
 
 @dataclass
-class Bill:
+class JobsBill:
     """Lines of the jobs, of users, hosts and days, and of what is no single job's; the last is the whole."""
 
     jobs: list[Line]
@@ -135,7 +135,9 @@ class Carbon:
         return np.asarray(np.where(latest < 0, np.nan, self.grams[np.maximum(latest, 0)]), np.float64)
 
 
-def bill(runs: Mapping[str, Run], jobs: Sequence[Job], zone: tzinfo = UTC, carbon: Carbon | None = None) -> Bill:
+def bill(
+    runs: Mapping[str, Run], jobs: Sequence[ClusterJob], zone: tzinfo = UTC, carbon: Carbon | None = None
+) -> JobsBill:
     """The bill of jobs on the GPUs of several hosts.
 
     Args:
@@ -169,10 +171,10 @@ def bill(runs: Mapping[str, Run], jobs: Sequence[Job], zone: tzinfo = UTC, carbo
         "day": _sums(pieces, lambda gpu, k: gpu.day[k]),
     }
     whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
-    return Bill(lines, sums, whole, holes_s)
+    return JobsBill(lines, sums, whole, holes_s)
 
 
-def _overlapping(numbers: Sequence[int], jobs: Sequence[Job]) -> Iterator[int]:
+def _overlapping(numbers: Sequence[int], jobs: Sequence[ClusterJob]) -> Iterator[int]:
     """Those of jobs of one GPU, by their start, that ran while another did."""
     for k, n in enumerate(numbers):
         for other in numbers[k + 1 :]:
@@ -186,12 +188,12 @@ def _gpus(run: Run) -> list[DeviceInfo]:
     return [device for device in run.devices if device.kind != "cpu" and readings(run, device.id) is not None]
 
 
-def _owner(number: int, jobs: Sequence[Job]) -> str:
+def _owner(number: int, jobs: Sequence[ClusterJob]) -> str:
     """The user of a piece, or that it is of none or several."""
     return NO_JOB if number == -1 else SEVERAL if number == -2 else jobs[number].user or "(unknown)"
 
 
-def _of_job(job: Job, where: Mapping[str, Sequence[DeviceInfo]]) -> tuple[list[tuple[str, DeviceInfo]], str]:
+def _of_job(job: ClusterJob, where: Mapping[str, Sequence[DeviceInfo]]) -> tuple[list[tuple[str, DeviceInfo]], str]:
     """The GPUs of a job with their hosts, or none and why."""
     hosts = [host for host in job.hosts if host in where] or ([] if job.hosts else list(where))
     if len(where) == 1 and "" in where:
@@ -216,7 +218,7 @@ def _cut(
     run: Run,
     device: DeviceInfo,
     host: str,
-    jobs: Sequence[tuple[int, Job]],
+    jobs: Sequence[tuple[int, ClusterJob]],
     zone: tzinfo,
     carbon: Carbon | None,
 ) -> tuple[Pieces, float]:
@@ -271,7 +273,7 @@ def _rest(record: Readings, start: Ints, end: Ints, idle_w: float | None, workin
     return np.asarray(share * (end - start) / 1e9, np.float64)
 
 
-def _job_line(number: int, job: Job, count: int, pieces: Sequence[Pieces], shared: bool, note: str) -> Line:
+def _job_line(number: int, job: ClusterJob, count: int, pieces: Sequence[Pieces], shared: bool, note: str) -> Line:
     """The line of a job, whose energy is that of its recorded time; null where another job ran meanwhile."""
     line = _line(job.name, pieces, [gpu.owner == number for gpu in pieces], edges=True)
     end_ns = job.end_ns or max((int(gpu.end_ns.max()) for gpu in pieces if len(gpu.end_ns)), default=job.start_ns)
@@ -356,7 +358,7 @@ def hours_of(path: Path, time_zone: str | None = None) -> Carbon:
     return Carbon(stamps.time_ns[order], np.array([values[k] for k in order], np.float64))
 
 
-def worked(runs: Mapping[str, Run], rest_s: float) -> list[Job]:
+def worked(runs: Mapping[str, Run], rest_s: float) -> list[ClusterJob]:
     """Jobs of logs without a table: where each GPU works, with rests of less than ``rest_s`` seconds in them."""
     jobs = []
     for host, run in runs.items():
@@ -376,5 +378,5 @@ def worked(runs: Mapping[str, Run], rest_s: float) -> list[Job]:
             edges = zip(at[[0, *(breaks + 1)]].tolist(), at[[*breaks, len(at) - 1]].tolist(), strict=True)
             for k, (start, end) in enumerate(edges, 1):
                 name, gpu = f"work {k} of GPU {device.index}", (str(device.index),)
-                jobs.append(Job(name, "", "", (host,) if host else (), gpu, 1, start - half_ns, end + half_ns))
+                jobs.append(ClusterJob(name, "", "", (host,) if host else (), gpu, 1, start - half_ns, end + half_ns))
     return sorted(jobs, key=lambda job: job.start_ns)

@@ -16,8 +16,8 @@ from jouletrace.cli.output import check_form, say
 if TYPE_CHECKING:
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
-    from jouletrace.wings.jobs.bill import Bill, Carbon
-    from jouletrace.wings.jobs.tables import Job
+    from jouletrace.wings.jobs.bill import Carbon, JobsBill
+    from jouletrace.wings.jobs.tables import ClusterJob
 
 
 def jobs(
@@ -72,7 +72,7 @@ def jobs(
         raise BadInputError(
             "name the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
         )
-    asked: list[Job] = []
+    asked: list[ClusterJob] = []
     notes: list[str] = []
     if table is not None:
         asked, notes = read_jobs(table, time_zone)
@@ -141,7 +141,7 @@ def _of_host(run: Run, host: str) -> Run:
     return replace(run, devices=[device for device in run.devices if device.host == host])
 
 
-def _keep(folder: Path, billed: Bill, given: Tariff | None, zone: tzinfo) -> None:
+def _keep(folder: Path, billed: JobsBill, given: Tariff | None, zone: tzinfo) -> None:
     from jouletrace.campaign.loop import keep
     from jouletrace.wings.jobs.report import jobs_table, sums_table
 

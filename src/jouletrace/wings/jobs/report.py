@@ -8,13 +8,13 @@ from typing import Any
 from jouletrace.report.cost import Tariff, kwh
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
-from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, Bill, Line
+from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
 from jouletrace.words.scale import PERCENT, PrintedUnit, quantity
 
 KWH, HOURS, KG = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h"), PrintedUnit(1e3, "kg")
 
 
-def document(bill: Bill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:
+def document(bill: JobsBill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:
     """The bill: what jobs, users, hosts and days took, and what no job did."""
     shown = Document("energy of jobs", simulated)
     whole = bill.whole
@@ -57,7 +57,7 @@ def _cells(line: Line, tariff: Tariff | None, *, carbon: bool) -> list[Any]:
     return [line.energy, *cost, *([line.carbon] if carbon else []), line.seconds or None, line.rest]
 
 
-def jobs_table(bill: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
+def jobs_table(bill: JobsBill, tariff: Tariff | None, zone: tzinfo) -> Table:
     """A row a job, by its start."""
     carbon = bill.whole.carbon.value is not None
     table = Table(
@@ -91,7 +91,7 @@ def jobs_table(bill: Bill, tariff: Tariff | None, zone: tzinfo) -> Table:
     return table
 
 
-def sums_table(bill: Bill, by: str, tariff: Tariff | None) -> Table:
+def sums_table(bill: JobsBill, by: str, tariff: Tariff | None) -> Table:
     """A row a user, host or day; all add up to the whole."""
     carbon = bill.whole.carbon.value is not None
     table = Table(f"by {by}", [Column(by), *_columns(tariff, carbon=carbon)])
@@ -99,7 +99,7 @@ def sums_table(bill: Bill, by: str, tariff: Tariff | None) -> Table:
     return table
 
 
-def to_dict(bill: Bill, tariff: Tariff | None) -> dict[str, Any]:
+def to_dict(bill: JobsBill, tariff: Tariff | None) -> dict[str, Any]:
     """The JSON object: SI units, shares as fractions, figures as ``E`` objects."""
     lines = {by: [_object(line, tariff) for line in some] for by, some in bill.sums.items()}
     return {

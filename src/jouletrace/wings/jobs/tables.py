@@ -37,7 +37,7 @@ _NODES = re.compile(r"([^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*)(?:,|$)")
 
 
 @dataclass(frozen=True)
-class Job:
+class ClusterJob:
     """A row of the table.
 
     Attributes:
@@ -61,7 +61,7 @@ class Job:
     end_ns: int | None
 
 
-def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[Job], list[str]]:
+def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob], list[str]]:
     """The jobs of a table by their start, and notes on its times and on rows that were left out.
 
     Args:
@@ -148,9 +148,9 @@ def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
     return columns
 
 
-def _job(row: dict[str, str], start_ns: int, end_ns: int | None) -> Job:
+def _job(row: dict[str, str], start_ns: int, end_ns: int | None) -> ClusterJob:
     gpus = tuple(_listed(row["gpus"])) if row.get("gpus") else None
-    return Job(
+    return ClusterJob(
         row.get("name") or row.get("id") or "job",
         row.get("id", ""),
         row.get("user", ""),
