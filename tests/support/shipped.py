@@ -10,6 +10,7 @@ from places import REPOSITORY
 
 WINGS: dict[str, set[str]] = {
     "fleet": set(),
+    "jobs": set(),
     "live": {"logs"},
     "logs": set(),
     "mig": {"serving"},

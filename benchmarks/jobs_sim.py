@@ -1,0 +1,97 @@
+"""Do intervals of jobs hold? Simulated logs with jobs whose energy is known.
+
+    python benchmarks/jobs_sim.py 20 gpus=2 hours=48 every=10
+
+Each of so many draws is a log as of nvidia-smi (the mean of the last second, printed with two decimals) of some GPUs
+with jobs on one or several of them: lead-ins at 110 W, loads of 250 to 680 W with pauses at 130 W of a period of 20 to
+400 s, rests at 70 W, and a hole of half an hour. Truth is the sum of what is drawn in each second.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.formats.importers import import_files
+from jouletrace.wings.jobs.bill import bill
+from jouletrace.wings.jobs.tables import read_jobs
+
+T0, HOLE_S = 1_795_996_800, 1800
+
+
+def stamp(second: int, form: str) -> str:
+    return dt.datetime.fromtimestamp(T0 + second, dt.UTC).strftime(form)
+
+
+def drawn(seed: int, gpus: int, n: int) -> tuple[np.ndarray, list[tuple[list[int], int, int]]]:
+    """Watts of each GPU in each second, and jobs as GPUs, start and end."""
+    rng = np.random.default_rng(seed)
+    watts, free, jobs = 70 + rng.normal(0, 0.5, (gpus, n)), np.zeros(gpus), []
+    while True:
+        own = np.argsort(free)[: min(int(rng.choice([1, 1, 1, 2, 4, 8])), gpus)]
+        start = int(free[own].max() + rng.exponential(1200))
+        if start >= n - 600:
+            return watts, jobs
+        end, level = min(start + int(rng.uniform(300, 5 * 3600)), n - 60), rng.uniform(250, 680)
+        for gpu in own:
+            load = level + rng.normal(0, 10, end - start)
+            load[(np.arange(end - start) / rng.uniform(20, 400)) % 1 > rng.uniform(0.6, 1)] = 130
+            load[: int(rng.uniform(5, 90))] = 110
+            watts[gpu, start:end], free[gpu] = load, end
+        jobs.append((own.tolist(), start, end))
+
+
+def draw(seed: int, gpus: int, hours: float, every: int, folder: Path) -> tuple[int, int, list[float], list[float]]:
+    """Jobs with an energy, those whose interval holds it, half-widths and errors as shares."""
+    n = round(hours * 3600)
+    watts, jobs = drawn(seed, gpus, n)
+    there = np.ones(n, bool)
+    there[int(0.3 * n) : int(0.3 * n) + HOLE_S] = False
+    log, table = folder / "node1.csv", folder / "jobs.csv"
+    with log.open("w") as file:
+        file.write("timestamp, index, name, uuid, power.draw [W]\n")
+        for second in range(0, n, every):
+            at = stamp(second, "%Y/%m/%d %H:%M:%S.000")
+            for gpu in range(gpus) if there[second] else ():
+                file.write(f"{at}, {gpu}, NVIDIA H100 80GB HBM3, GPU-{gpu}, {watts[gpu, max(second - 1, 0)]:.2f} W\n")
+    rows = ["id,gpu_ids,start,end"]
+    for k, (own, *edges) in enumerate(jobs):
+        times = ",".join(stamp(edge, "%Y-%m-%dT%H:%M:%S") for edge in edges)
+        rows.append(f'{k},"{",".join(map(str, own))}",{times}')
+    table.write_text("\n".join(rows) + "\n")
+    found = bill({"": import_files(log)}, read_jobs(table)[0])
+    assert abs(sum(line.energy.value or 0 for line in found.sums["user"]) / (found.whole.energy.value or 1) - 1) < 1e-9
+    held, halves, errors = 0, [], []
+    for line in found.jobs:
+        own, start, end = jobs[int(line.what)]
+        truth = float(watts[own, start:end][:, there[start:end]].sum())
+        energy = line.energy
+        if energy.value is None or energy.low is None or energy.high is None:
+            continue
+        held += energy.low <= truth <= energy.high
+        halves.append((energy.half_width or 0.0) / energy.value)
+        errors.append(energy.value / truth - 1)
+    return len(halves), held, halves, errors
+
+
+def main() -> None:
+    given = dict(word.split("=") for word in sys.argv[2:])
+    draws, gpus, hours, every = int(sys.argv[1]), *(float(given[name]) for name in ("gpus", "hours", "every"))
+    known, held, halves, errors = 0, 0, [], []
+    for seed in range(draws):
+        with tempfile.TemporaryDirectory() as folder:
+            n, inside, half, error = draw(seed, int(gpus), hours, int(every), Path(folder))
+        known, held = known + n, held + inside
+        halves += half
+        errors += error
+    print(f"{held} of {known} jobs hold ({100 * held / known:.1f} %)")
+    rms = np.sqrt(np.mean(np.square(errors)))
+    print(f"half-width, median: {100 * np.median(halves):.2f} %; error, rms: {100 * rms:.2f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""Energy of jobs by the power record of their GPUs: of each job, of time without gpu, and sums by user, host and day.
+
+The record of a GPU is cut where jobs begin or end, at midnight, where the carbon intensity changes, and at its holes.
+Each piece belongs to one job, to none, or to several, whose energy isn't divided: what each draws can't be known from
+the power of the GPU. Energies of pieces are solved together, so that sums have the covariance of their parts, and all
+sums are those of the same pieces: jobs, time without a job and time with several add up to the whole.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.analysis.levels import idle_and_working_levels
+from jouletrace.analysis.power import energies, readings
+from jouletrace.arrays import Floats, Ints
+from jouletrace.attribution.spans import SpanEnergies
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import UNIX, read_text
+from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.formats.importers.units import plain_number
+from jouletrace.run import DeviceInfo, Estimate, Run
+from jouletrace.run.estimate import widened
+from jouletrace.run.files import shown
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.power_record import rated_w
+from jouletrace.stats.interval import total
+from jouletrace.wings.jobs.tables import ClusterJob
+
+NO_JOB, SEVERAL = "no job", "several jobs"
+"""Owners of pieces that are of no single job."""
+
+EDGE_S = 1.0
+"""Seconds by which an edge of a job may be off: schedulers write whole seconds."""
+
+AT_REST = 0.25
+"""A GPU is at rest, idle or with a context alone, below that share of the way from its level without work to that at
+work."""
+
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The record of a GPU, cut where its owner changes.
+
+    Attributes:
+        device: The GPU.
+        host: Its host.
+        start_ns, end_ns: Shape (m,).
+        owner: Number of the job of each piece, -1 for none, -2 for several; shape (m,).
+        day: Of each piece, "2026-11-30"; length m.
+        solved: Energies of the pieces.
+        rest: Seconds of each piece in which the GPU was at rest, shape (m,); NaN if its levels aren't known.
+        grams: Grams of CO2 equivalent per kWh in each piece, shape (m,).
+        edge_w: Power at the start and the end of each piece, W, shape (m, 2).
+    """
+
+    device: DeviceInfo
+    host: str
+    start_ns: Ints
+    end_ns: Ints
+    owner: Ints
+    day: list[str]
+    solved: SpanEnergies
+    rest: Floats
+    grams: Floats
+    edge_w: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """Length of each piece in seconds, shape (m,)."""
+        return np.asarray((self.end_ns - self.start_ns) / 1e9, np.float64)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a bill.
+
+    Attributes:
+        what: Its name: of a job, a user, a host, a day, or "all".
+        energy: J, of the time that is recorded.
+        carbon: Grams of CO2 equivalent; null without an intensity.
+        seconds: GPU seconds that are recorded.
+        asked_s: GPU seconds of the job; of others those that are recorded.
+        rest: Share of the recorded time at which the GPUs were at rest; None if unknown.
+        gpus: Labels of the GPUs.
+        job: The job; None of a sum.
+        note: Why it has no energy; "" where it has gpu.
+    """
+
+    what: str
+    energy: Estimate
+    carbon: Estimate
+    seconds: float
+    asked_s: float
+    rest: float | None
+    gpus: tuple[str, ...] = ()
+    job: ClusterJob | None = None
+    note: str = ""
+
+    @property
+    def recorded(self) -> float:
+        """Share of the time that is recorded."""
+        return self.seconds / self.asked_s if self.asked_s else 0.0
+
+
+@dataclass
+class JobsBill:
+    """Lines of the jobs, of users, hosts and days, and of what is no single job's; the last is the whole."""
+
+    jobs: list[Line]
+    sums: dict[str, list[Line]]
+    whole: Line
+    holes_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Carbon:
+    """Grams of CO2 equivalent per kWh from each time on, in ns, shape (h,); unknown before the first."""
+
+    from_ns: Ints
+    grams: Floats
+
+    def at(self, time_ns: Ints) -> Floats:
+        """That at some times, shape (n,); NaN where it is unknown."""
+        latest = np.searchsorted(self.from_ns, time_ns, side="right") - 1
+        return np.asarray(np.where(latest < 0, np.nan, self.grams[np.maximum(latest, 0)]), np.float64)
+
+
+def bill(
+    runs: Mapping[str, Run], jobs: Sequence[ClusterJob], zone: tzinfo = UTC, carbon: Carbon | None = None
+) -> JobsBill:
+    """The bill of jobs on the GPUs of several hosts.
+
+    Args:
+        runs: The log of each host.
+        jobs: By their start.
+        zone: By which days begin.
+        carbon: Grams of CO2 equivalent per kWh at a time; None if unknown.
+    """
+    where = {host: _gpus(run) for host, run in runs.items()}
+    claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    notes: dict[int, str] = {}
+    for number, job in enumerate(jobs):
+        there, notes[number] = _of_job(job, where)
+        for host, device in there:
+            claimed[host, device.id].append(number)
+    shared = {n for mine in claimed.values() for n in _overlapping(mine, jobs)}
+    pieces, holes_s = [], 0.0
+    for host, devices in where.items():
+        for device in devices:
+            mine = [(n, jobs[n]) for n in claimed[host, device.id]]
+            cut, lost_s = _cut(runs[host], device, host, mine, zone, carbon)
+            pieces.append(cut)
+            holes_s += lost_s
+    lines = []
+    for number, job in enumerate(jobs):
+        count = sum(number in mine for mine in claimed.values())
+        lines.append(_job_line(number, job, count, pieces, number in shared, notes[number]))
+    sums = {
+        "user": _sums(pieces, lambda gpu, k: _owner(int(gpu.owner[k]), jobs)),
+        "host": _sums(pieces, lambda gpu, _: gpu.host),
+        "day": _sums(pieces, lambda gpu, k: gpu.day[k]),
+    }
+    whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
+    return JobsBill(lines, sums, whole, holes_s)
+
+
+def _overlapping(numbers: Sequence[int], jobs: Sequence[ClusterJob]) -> Iterator[int]:
+    """Those of jobs of one GPU, by their start, that ran while another did."""
+    for k, n in enumerate(numbers):
+        for other in numbers[k + 1 :]:
+            end_ns = jobs[n].end_ns
+            if end_ns is not None and jobs[other].start_ns >= end_ns:
+                break
+            yield from (n, other)
+
+
+def _gpus(run: Run) -> list[DeviceInfo]:
+    return [device for device in run.devices if device.kind != "cpu" and readings(run, device.id) is not None]
+
+
+def _owner(number: int, jobs: Sequence[ClusterJob]) -> str:
+    """The user of a piece, or that it is of none or several."""
+    return NO_JOB if number == -1 else SEVERAL if number == -2 else jobs[number].user or "(unknown)"
+
+
+def _of_job(job: ClusterJob, where: Mapping[str, Sequence[DeviceInfo]]) -> tuple[list[tuple[str, DeviceInfo]], str]:
+    """The GPUs of a job with their hosts, or none and why."""
+    hosts = [host for host in job.hosts if host in where] or ([] if job.hosts else list(where))
+    if len(where) == 1 and "" in where:
+        hosts = [""] if len(job.hosts) < 2 else []
+    if job.hosts and len(job.hosts) > len(hosts):
+        missing = [host for host in job.hosts if host not in where]
+        return [], f"there is no log of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
+    there = [(host, device) for host in hosts for device in where[host]]
+    if job.gpus is None:
+        if job.count == 0:
+            return [], "it had no GPU"
+        if job.count is None or job.count == len(there):
+            return there, ""
+        return [], f"it had {job.count} of {len(there)} GPUs, and the table doesn't say which: add a column gpu_ids"
+    named = [(host, device) for host, device in there if device.id in job.gpus or str(device.index) in job.gpus]
+    if len(named) < len(job.gpus):
+        return [], f"the log lacks some of its GPUs {', '.join(job.gpus[:8])}"
+    return named, ""
+
+
+def _cut(
+    run: Run,
+    device: DeviceInfo,
+    host: str,
+    jobs: Sequence[tuple[int, ClusterJob]],
+    zone: tzinfo,
+    carbon: Carbon | None,
+) -> tuple[Pieces, float]:
+    """The pieces of a GPU's record that have an energy, and the seconds of the others."""
+    log = readings(run, device.id)
+    assert log is not None
+    record, response = log
+    first, last = int(record.time_ns[0]), int(record.time_ns[-1])
+    spans = [(n, max(job.start_ns, first), min(job.end_ns or last, last)) for n, job in jobs]
+    spans = [(n, a, b) for n, a, b in spans if a < b]
+    inner = [record.holes.ravel(), [edge for _, *edges in spans for edge in edges], _midnights(first, last, zone)]
+    inner += [] if carbon is None else [carbon.from_ns]
+    edges = np.unique(np.concatenate([[first, last], *inner]).astype(np.int64))
+    edges = edges[(edges >= first) & (edges <= last)]
+    start, end = edges[:-1], edges[1:]
+    solved = energies(run, device.id, start, end)
+    some = np.flatnonzero(solved.has_energy & (record.hole_seconds(start, end) < (end - start) / 2e9))
+    lost_s = float(((end - start) / 1e9).sum() - ((end - start)[some] / 1e9).sum())
+    start, end = start[some], end[some]
+    middle = start + (end - start) // 2
+    owner = np.full(len(start), -1, np.int64)
+    for n, a, b in spans:
+        inside = (middle >= a) & (middle < b)
+        owner[inside] = np.where(owner[inside] == -1, n, -2)
+    levels = idle_and_working_levels(record, response, None, rated_w(device.name))
+    rest = _rest(record, start, end, levels.idle.value, levels.working.value)
+    grams = np.full(len(start), np.nan) if carbon is None else carbon.at(middle)
+    days = [datetime.fromtimestamp(at / 1e9, zone).strftime("%Y-%m-%d") for at in middle.tolist()]
+    at = np.clip(np.searchsorted(record.time_ns, np.stack([start, end], axis=1)), 1, len(record) - 1)
+    edge_w = np.maximum(record.value[at], record.value[at - 1])
+    return Pieces(device, host, start, end, owner, days, solved.some(some), rest, grams, edge_w), lost_s
+
+
+def _midnights(first_ns: int, last_ns: int, zone: tzinfo) -> Ints:
+    """Starts of the days between two times, ns."""
+    day = datetime.fromtimestamp(first_ns / 1e9, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnights = []
+    while (at := int(day.timestamp()) * 10**9) < last_ns:
+        midnights.append(at)
+        day += timedelta(days=1)
+    return np.array(midnights, np.int64)
+
+
+def _rest(record: Readings, start: Ints, end: Ints, idle_w: float | None, working_w: float | None) -> Floats:
+    """Seconds of each piece in which readings show the GPU at rest, shape (m,); NaN without two levels."""
+    if idle_w is None or working_w is None:
+        return np.full(len(start), np.nan)
+    low = record.value < idle_w + AT_REST * (working_w - idle_w)
+    until = np.concatenate([[0], np.cumsum(low)])
+    a, b = (np.searchsorted(record.time_ns, edge) for edge in (start, end))
+    share = (until[b] - until[a]) / np.maximum(b - a, 1)
+    return np.asarray(share * (end - start) / 1e9, np.float64)
+
+
+def _job_line(number: int, job: ClusterJob, count: int, pieces: Sequence[Pieces], shared: bool, note: str) -> Line:
+    """The line of a job, whose energy is that of its recorded time; null where another job ran meanwhile."""
+    line = _line(job.name, pieces, [gpu.owner == number for gpu in pieces], edges=True)
+    end_ns = job.end_ns or max((int(gpu.end_ns.max()) for gpu in pieces if len(gpu.end_ns)), default=job.start_ns)
+    if shared:
+        note = "another job ran on its GPUs meanwhile: their energy isn't divided"
+    elif count and not line.seconds:
+        note = "the log has no reading of its time"
+    if note:
+        nothing = Estimate.null("jobs_overlap" if shared else "outside_record" if count else "gpus_unknown", "jobs")
+        line = replace(line, energy=nothing, carbon=nothing)
+    return replace(line, job=job, asked_s=count * (end_ns - job.start_ns) / 1e9, note=note)
+
+
+def _sums(pieces: Sequence[Pieces], name: Callable[[Pieces, int], str]) -> list[Line]:
+    """A line for each name of pieces, by name; time that is no single job's is last."""
+    names = [[name(gpu, k) for k in range(len(gpu.owner))] for gpu in pieces]
+    every = sorted({text for some in names for text in some}, key=lambda text: (text in (NO_JOB, SEVERAL), text))
+    return [
+        _line(text, pieces, [np.array([other == text for other in some], bool) for some in names], edges=True)
+        for text in every
+    ]
+
+
+def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edges: bool = False) -> Line:
+    """The sum of some pieces, by a mask of those of each GPU."""
+    energy, carbon, labels, rest = [], [], [], []
+    seconds = 0.0
+    for gpu, mask in zip(pieces, chosen, strict=True):
+        if not mask.any():
+            continue
+        each = gpu.solved.estimate(mask.astype(float), int(mask.sum()), "jobs")
+        grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / _J_PER_KWH, 1, "jobs")
+        if edges:
+            half = EDGE_S * _edge_w(gpu, mask)
+            each = widened(each, half)
+        energy.append(replace(each, budget={}))
+        carbon.append(grams if np.isfinite(gpu.grams[mask]).all() else Estimate.null("not_given", "jobs"))
+        rest.append(float(gpu.rest[mask].sum()))
+        seconds += float(gpu.seconds[mask].sum())
+        labels.append(f"{gpu.host}:{gpu.device.index}" if gpu.host else str(gpu.device.index))
+    none = Estimate.null("outside_record", "jobs")
+    share = sum(rest) / seconds if seconds and np.isfinite(rest).all() else None
+    return Line(
+        what,
+        total(energy) if energy else none,
+        total(carbon) if carbon else none,
+        seconds,
+        seconds,
+        share,
+        tuple(labels),
+    )
+
+
+def _edge_w(gpu: Pieces, mask: np.ndarray) -> float:
+    """Root of the sum of squares of the power at edges where the sum begins or ends and the owner changes, W."""
+    before, after = np.roll(mask, 1), np.roll(mask, -1)
+    before[0] = after[-1] = True  # the ends of the record are no edges of a job
+    begins, ends = mask & ~before, mask & ~after
+    return float(np.sqrt((gpu.edge_w[begins, 0] ** 2).sum() + (gpu.edge_w[ends, 1] ** 2).sum()))
+
+
+def hours_of(path: Path, time_zone: str | None = None) -> Carbon:
+    """Carbon intensities of a table whose first two columns are times and g/kWh.
+
+    Raises:
+        BadInputError: If a row has neither.
+    """
+    rows = [row for row in csv.reader(read_text(path).splitlines()) if len(row) > 1]
+    stamps = read_stamps([row[0] for row in rows], time_zone)
+    values = []
+    for k, row in enumerate(rows):
+        try:
+            values.append(plain_number(row[1]))
+        except ValueError:
+            if k:
+                raise BadInputError(f"{shown(path)}: line {k + 1}: {row[1]!r} is no number of g/kWh") from None
+            values.append(None)
+    there = [k for k, value in enumerate(values) if value is not None and stamps.valid[k]]
+    if not there or stamps.clock != UNIX:
+        raise BadInputError(f"{shown(path)}: no row has a time and the g/kWh from then on")
+    order = sorted(there, key=lambda k: int(stamps.time_ns[k]))
+    return Carbon(stamps.time_ns[order], np.array([values[k] for k in order], np.float64))
+
+
+def worked(runs: Mapping[str, Run], rest_s: float) -> list[ClusterJob]:
+    """Jobs of logs without a table: where each GPU works, with rests of less than ``rest_s`` seconds in them."""
+    jobs = []
+    for host, run in runs.items():
+        for device in _gpus(run):
+            log = readings(run, device.id)
+            assert log is not None
+            record, response = log
+            levels = idle_and_working_levels(record, response, None, rated_w(device.name))
+            if levels.idle.value is None or levels.working.value is None:
+                continue
+            low = levels.idle.value + AT_REST * (levels.working.value - levels.idle.value)
+            at = record.time_ns[record.value >= low]
+            if not len(at):
+                continue
+            breaks = np.flatnonzero(np.diff(at) > rest_s * 1e9)
+            half_ns = int(record.period_s * 0.5e9) if np.isfinite(record.period_s) else 0
+            edges = zip(at[[0, *(breaks + 1)]].tolist(), at[[*breaks, len(at) - 1]].tolist(), strict=True)
+            for k, (start, end) in enumerate(edges, 1):
+                name, gpu = f"work {k} of GPU {device.index}", (str(device.index),)
+                jobs.append(ClusterJob(name, "", "", (host,) if host else (), gpu, 1, start - half_ns, end + half_ns))
+    return sorted(jobs, key=lambda job: job.start_ns)

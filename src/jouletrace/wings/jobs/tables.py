@@ -1,0 +1,196 @@
+"""Tables of jobs: what ``sacct`` prints, or a CSV file with a row a job."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import UNIX, read_text
+from jouletrace.formats.importers.delimited import delimiter_of
+from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.run.files import shown
+
+_MEANINGS = {
+    **dict.fromkeys(("jobname", "name", "job"), "name"),
+    **dict.fromkeys(("jobid", "job_id", "jobidraw", "id"), "id"),
+    **dict.fromkeys(("user", "username", "owner"), "user"),
+    **dict.fromkeys(("nodelist", "hosts", "host", "hostname", "nodes", "node"), "hosts"),
+    **dict.fromkeys(("gpu_ids", "gpu_id", "gpu", "gpu_index", "gpu_uuid", "gpu_uuids", "uuid"), "gpus"),
+    **dict.fromkeys(("gpu_count", "ngpus", "gpus_total", "alloctres", "reqtres", "allocgres"), "count"),
+    "gpus": "gpus or count",
+    **dict.fromkeys(("start", "starttime", "start_time", "started"), "start"),
+    **dict.fromkeys(("end", "endtime", "end_time", "ended"), "end"),
+}
+"""Meaning of a column by its heading, in small letters."""
+
+_RUNNING = ("unknown", "", "running", "none")
+_NOT_STARTED = ("unknown", "", "none", "none assigned")
+_IN_TRES = re.compile(r"gres/gpu(?::\w+)?=(\d+)|^gpu(?::\w+)?:(\d+)")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_NODES = re.compile(r"([^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*)(?:,|$)")
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A row of the table.
+
+    Attributes:
+        name: Its name, else its id.
+        id: As the scheduler gives it; "" if the table has none.
+        user: "" if unknown.
+        hosts: Where it ran; empty if the table doesn't say.
+        gpus: Indices or UUIDs of its GPUs on each host; None if the table doesn't name them.
+        count: Number of its GPUs on all hosts; None if unknown.
+        start_ns: When it began, since the Unix epoch.
+        end_ns: When it ended; None while it runs.
+    """
+
+    name: str
+    id: str
+    user: str
+    hosts: tuple[str, ...]
+    gpus: tuple[str, ...] | None
+    count: int | None
+    start_ns: int
+    end_ns: int | None
+
+
+def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob], list[str]]:
+    """The jobs of a table by their start, and notes on its times and on rows that were left out.
+
+    Args:
+        path: What ``sacct`` prints, with or without ``-P``, or a CSV file.
+        time_zone: Of local times, an IANA name; None for UTC.
+
+    Raises:
+        BadInputError: If it can't be read, lacks a start or an end, or no row is a job that began.
+    """
+    header, rows = _table(read_text(path))
+    columns = _columns(header, path)
+    if "start" not in columns or "end" not in columns:
+        raise BadInputError(
+            f"{shown(path)}: a table of jobs has a start and an end (headings are {', '.join(header[:8])}): "
+            f"sacct -P -o JobID,JobName,User,NodeList,AllocTRES,Start,End prints both"
+        )
+    cells = [(line, {what: row[n].strip() for what, n in columns.items()}) for line, row in rows]
+    jobs, left = [], Counter[str]()
+    first: dict[str, int] = {}
+    times = {what: _times([row[what] for _, row in cells], time_zone) for what in ("start", "end")}
+    for k, (line, row) in enumerate(cells):
+        start_ns, end_ns = times["start"][k], times["end"][k]
+        why = ""
+        if "." in row.get("id", ""):
+            continue  # a step of a job, which is in its row
+        if row["start"].lower() in _NOT_STARTED:
+            why = "had not started"
+        elif start_ns is None or (end_ns is None and row["end"].lower() not in _RUNNING):
+            why = "has a time that can't be read"
+        elif end_ns is not None and end_ns <= start_ns:
+            why = "ended before it began" if end_ns < start_ns else "took no time"
+        if not why:
+            assert start_ns is not None
+            jobs.append(_job(row, start_ns, end_ns))
+        left[why] += 1
+        first.setdefault(why, line)
+    notes = [
+        f"{n} {'row' if n == 1 else 'rows'} left out: the job {why} (the first in line {first[why]})"
+        for why, n in left.items()
+        if why
+    ]
+    if not jobs:
+        raise BadInputError(f"{shown(path)}: no row is a job that began{f' ({notes[0]})' if notes else ''}")
+    return sorted(jobs, key=lambda job: job.start_ns), notes
+
+
+def _times(texts: Sequence[str], time_zone: str | None) -> list[int | None]:
+    """Times of a column in ns since the Unix epoch; None where there is none."""
+    stamps = read_stamps(texts, time_zone)
+    if stamps.clock != UNIX:
+        return [None] * len(texts)
+    valid = zip(stamps.time_ns.tolist(), stamps.valid.tolist(), strict=True)
+    return [time_ns if there else None for time_ns, there in valid]
+
+
+def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Headings, and the cells of each row with its line; of columns of fixed widths, as ``sacct`` prints without -P."""
+    lines = text.splitlines()
+    at = next((n for n, line in enumerate(lines[1:30], 1) if re.fullmatch(r"\s*-{2,}(\s+-{2,})*\s*", line)), None)
+    if at is not None:
+        spans = [match.span() for match in re.finditer(r"-+", lines[at])]
+        return [lines[at - 1][a:b].strip() for a, b in spans], [
+            (n, [line[a:b] for a, b in spans]) for n, line in enumerate(lines[at + 1 :], at + 2) if line.strip()
+        ]
+    delimiter = delimiter_of(lines[0]) if lines else None
+    rows = [(n, row) for n, row in enumerate(csv.reader(lines, delimiter=delimiter or ","), 1) if any(row)]
+    if not rows:
+        return [], []
+    header = [cell.strip() for cell in rows[0][1]]
+    return header, [(n, [*row, *[""] * (len(header) - len(row))]) for n, row in rows[1:]]
+
+
+def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
+    """Place of each meaning; the first of several columns with one counts."""
+    columns: dict[str, int] = {}
+    for n, heading in enumerate(header):
+        meaning = _MEANINGS.get(heading.strip().lower().replace(" ", "_"))
+        if meaning == "gpus or count":
+            raise BadInputError(
+                f"{shown(path)}: the column {heading} may name GPUs or count them: call it gpu_ids or gpu_count"
+            )
+        if meaning is not None:
+            columns.setdefault(meaning, n)
+    return columns
+
+
+def _job(row: dict[str, str], start_ns: int, end_ns: int | None) -> ClusterJob:
+    gpus = tuple(_listed(row["gpus"])) if row.get("gpus") else None
+    return ClusterJob(
+        row.get("name") or row.get("id") or "job",
+        row.get("id", ""),
+        row.get("user", ""),
+        tuple(_hosts(row.get("hosts", ""))),
+        gpus,
+        _count(row["count"]) if row.get("count") else None if gpus is None else len(gpus),
+        start_ns,
+        end_ns,
+    )
+
+
+def _listed(text: str) -> Iterator[str]:
+    """Names in a cell: "0,2", "0-3", "GPU-4f5e..."."""
+    for part in re.split(r"[\s,;+]+", text.strip().strip("[]")):
+        if match := _RANGE.fullmatch(part):
+            yield from (str(n) for n in range(int(match[1]), int(match[2]) + 1))
+        elif part:
+            yield part
+
+
+def _count(text: str) -> int | None:
+    """GPUs of "billing=8,gres/gpu=4" or "4"."""
+    if text.isdigit():
+        return int(text)
+    match = _IN_TRES.search(text)
+    return int(match[1] or match[2]) if match else 0
+
+
+def _hosts(text: str) -> Iterator[str]:
+    """Names of "node[01-03,07],login1"."""
+    for match in _NODES.finditer(text.strip()):
+        parts = re.split(r"\[([^\]]*)\]", match[1].strip())
+        choices = [[part] if n % 2 == 0 else list(_numbered(part)) for n, part in enumerate(parts)]
+        yield from ("".join(parts) for parts in product(*choices))
+
+
+def _numbered(text: str) -> Iterator[str]:
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            yield part.strip()
+        else:
+            yield from (f"{n:0{len(match[1])}d}" for n in range(int(match[1]), int(match[2]) + 1))

@@ -1,0 +1,219 @@
+"""Bills of jobs, against the energy of powers that are drawn here."""
+
+import datetime as dt
+import json
+
+import numpy as np
+import pytest
+
+from commands import command, done
+
+T0 = 1_795_996_800  # 2026-11-30 00:00 UTC
+STEP_S = 5
+
+
+def day_of_gpus(folder, jobs, host="node1", gpus=2, hours=6.0, hole=(0, 0), idle_w=70.0, seed=1):
+    """A log as of nvidia-smi every 5 s, a table of jobs, and the joules of each job and of all that is recorded.
+
+    ``jobs`` are (name, user, GPUs, start, end, watts), in seconds; powers at a second are drawn for that second.
+    """
+    rng, n = np.random.default_rng(seed), round(hours * 3600)
+    watts = idle_w + rng.normal(0, 0.5, (gpus, n))
+    for _, _, own, start, end, level in jobs:
+        for gpu in own:
+            watts[gpu, start:end] = level + rng.normal(0, 8, len(watts[gpu, start:end]))
+    there = np.ones(n, bool)
+    there[hole[0] : hole[1]] = False
+    lines = ["timestamp, index, name, uuid, power.draw [W]"]
+    for second in range(0, n, STEP_S):
+        if there[second]:
+            stamp = dt.datetime.fromtimestamp(T0 + second, dt.UTC).strftime("%Y/%m/%d %H:%M:%S.000")
+            lines += [
+                f"{stamp}, {gpu}, NVIDIA H100 80GB HBM3, GPU-{host}-{gpu}, {watts[gpu, max(second - 1, 0)]:.2f} W"
+                for gpu in range(gpus)
+            ]
+    (folder / f"{host}.csv").write_text("\n".join(lines) + "\n")
+    joules = {name: float(sum(watts[g, a:b][there[a:b]].sum() for g in own)) for name, _, own, a, b, _ in jobs}
+    return folder / f"{host}.csv", joules, float(watts[:, there].sum())
+
+
+def table_of(path, jobs, host="node1"):
+    def stamp(second):
+        return dt.datetime.fromtimestamp(T0 + second, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+    rows = ["JobName|User|NodeList|gpu_ids|Start|End"]
+    rows += [
+        f"{name}|{user}|{host}|{','.join(map(str, own))}|{stamp(a)}|{stamp(b)}" for name, user, own, a, b, _ in jobs
+    ]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def billed(*words):
+    said = done("jobs", *map(str, words), "--time-zone", "UTC", "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+JOBS = [
+    ("train", "ada", (0, 1), 3600, 9000, 600.0),
+    ("sweep", "bob", (0,), 9600, 14400, 350.0),
+    ("eval", "ada", (1,), 10000, 12000, 450.0),
+]
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("day")
+    log, joules, whole = day_of_gpus(folder, JOBS)
+    table = table_of(folder / "jobs.txt", JOBS)
+    return billed(log, "--jobs", table, "--price", "0.30EUR/kWh", "--carbon", "400g/kWh"), joules, whole, (log, table)
+
+
+def holds(estimate, truth, most=0.05):
+    return estimate["low"] <= truth <= estimate["high"] and estimate["high"] - estimate["low"] < 2 * most * truth
+
+
+def test_each_job_has_its_energy(day):
+    found, joules, _, _ = day
+    assert [job["name"] for job in found["jobs"]] == ["train", "sweep", "eval"]
+    assert all(holds(job["energy_j"], joules[job["name"]]) for job in found["jobs"])
+    assert [job["gpu_s"] for job in found["jobs"]] == [10800, 4800, 2000]
+
+
+def test_jobs_and_time_without_one_are_the_whole(day):
+    found, joules, whole, _ = day
+    for by in ("by_user", "by_host", "by_day"):
+        assert sum(line["energy_j"]["value"] for line in found[by]) == pytest.approx(found["all"]["energy_j"]["value"])
+    assert holds(found["all"]["energy_j"], whole, 0.02)
+    users = {line["name"]: line for line in found["by_user"]}
+    assert holds(users["ada"]["energy_j"], joules["train"] + joules["eval"])
+    assert holds(users["no job"]["energy_j"], whole - sum(joules.values()))
+    assert users["no job"]["share_at_rest"] > 0.99
+    assert users["ada"]["share_at_rest"] < 0.01
+
+
+def test_cost_and_co2_are_those_of_a_kwh(day):
+    found, joules, _, _ = day
+    train = found["jobs"][0]
+    assert train["cost"]["value"] == pytest.approx(0.30 * joules["train"] / 3.6e6, rel=0.03)
+    assert train["currency"] == "EUR"
+    assert train["co2e_g"]["value"] == pytest.approx(400 * joules["train"] / 3.6e6, rel=0.03)
+
+
+def test_co2_by_the_hour(day, tmp_path):
+    _, joules, _, (log, table) = day
+    hours = tmp_path / "hours.csv"
+    hours.write_text("time,g/kWh\n2026-11-30T00:00:00,100\n2026-11-30T02:00:00,500\n")
+    train = billed(log, "--jobs", table, "--carbon", hours)["jobs"][0]
+    # two thirds of 3600 to 9000 s lie before 02:00
+    assert train["co2e_g"]["value"] == pytest.approx((100 * 2 + 500) / 3 * joules["train"] / 3.6e6, rel=0.03)
+
+
+def test_an_edge_may_be_off_by_a_second(tmp_path):
+    jobs = [("short", "ada", (0,), 3600, 3900, 600.0)]
+    log, _, _ = day_of_gpus(tmp_path, jobs, gpus=1, hours=2)
+    late = [("short", "ada", (0,), 3601, 3901, 600.0)]
+    found = billed(log, "--jobs", table_of(tmp_path / "late.txt", late))["jobs"][0]["energy_j"]
+    assert found["high"] - found["low"] > 2 * 600.0  # one second at either edge, and its own interval
+
+
+def test_jobs_on_one_gpu_at_a_time_arent_divided(tmp_path):
+    jobs = [
+        ("a", "ada", (0,), 3600, 7200, 500.0),
+        ("b", "bob", (0,), 5400, 9000, 500.0),
+        ("c", "eve", (1,), 0, 600, 300.0),
+    ]
+    log, _, _ = day_of_gpus(tmp_path, jobs, hours=4)
+    found = billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs))
+    notes = {job["name"]: (job["energy_j"]["value"], job["energy_j"]["reason"]) for job in found["jobs"]}
+    assert notes["a"] == notes["b"] == (None, "jobs_overlap")
+    assert notes["c"][0] is not None
+    users = {line["name"]: line["energy_j"]["value"] for line in found["by_user"]}
+    assert users["several jobs"] == pytest.approx(500 * 1800, rel=0.05)
+    assert sum(users.values()) == pytest.approx(found["all"]["energy_j"]["value"])
+
+
+def test_a_hole_is_in_no_figure(tmp_path):
+    jobs = [("a", "ada", (0,), 3600, 10800, 500.0)]
+    log, joules, whole = day_of_gpus(tmp_path, jobs, gpus=1, hours=4, hole=(5400, 7200), seed=3)
+    found = billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs))
+    (job,) = found["jobs"]
+    assert job["share_recorded"] == pytest.approx(0.75, abs=0.01)  # up to a reading more at each end of the hole
+    assert holds(job["energy_j"], joules["a"] * job["gpu_s"] / 5400)
+    assert found["not_recorded_gpu_s"] == pytest.approx(1800, abs=2 * STEP_S)
+    assert holds(found["all"]["energy_j"], whole - 500 * (found["not_recorded_gpu_s"] - 1800), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "note"),
+    [
+        ("x|ada|node1|0|2026-11-29T08:00:00|2026-11-29T09:00:00", "outside_record", "no reading of its time"),
+        ("x|ada|node9|0|2026-11-30T01:00:00|2026-11-30T02:00:00", "gpus_unknown", "no log of node9"),
+        ("x|ada|node1|5|2026-11-30T01:00:00|2026-11-30T02:00:00", "gpus_unknown", "lacks some of its GPUs 5"),
+    ],
+)
+def test_jobs_without_a_record_say_why(day, tmp_path, row, reason, note):
+    _, _, _, (log, _) = day
+    table = tmp_path / "jobs.txt"
+    table.write_text(f"JobName|User|NodeList|gpu_ids|Start|End\n{row}\n")
+    (job,) = billed(log, "--jobs", table, "--host", f"{log.name}=node1")["jobs"]
+    assert job["energy_j"]["reason"] == reason
+    assert note in job["note"]
+
+
+def test_a_count_of_gpus_says_not_which(day, tmp_path):
+    _, _, _, (log, _) = day
+    table = tmp_path / "jobs.txt"
+    table.write_text("JobName|AllocTRES|Start|End\na|gres/gpu=1|2026-11-30T01:00:00|2026-11-30T02:00:00\n")
+    (job,) = billed(log, "--jobs", table)["jobs"]
+    assert "doesn't say which" in job["note"]
+    table.write_text(table.read_text().replace("gpu=1", "gpu=2"))
+    (job,) = billed(log, "--jobs", table)["jobs"]
+    assert job["gpus"] == ["0", "1"]
+
+
+def test_two_hosts(tmp_path):
+    one = [("a", "ada", (0,), 3600, 7200, 500.0)]
+    log1, joules1, whole1 = day_of_gpus(tmp_path, one, "node1", gpus=1, hours=3)
+    log2, _, whole2 = day_of_gpus(tmp_path, one, "node2", gpus=1, hours=3, seed=2)
+    table = table_of(tmp_path / "jobs.txt", one, "node[1-2]")
+    found = billed(log1, log2, "--jobs", table)
+    assert [line["name"] for line in found["by_host"]] == ["node1", "node2"]
+    assert found["jobs"][0]["gpus"] == ["node1:0", "node2:0"]
+    assert holds(found["jobs"][0]["energy_j"], 2 * joules1["a"])
+    assert holds(found["all"]["energy_j"], whole1 + whole2)
+
+
+def test_without_a_table_a_job_ends_where_its_gpu_rests(tmp_path):
+    log, joules, _ = day_of_gpus(tmp_path, JOBS)
+    found = billed(log, "--split-idle", "5min")
+    assert len(found["jobs"]) == 4
+    work = sorted(job["energy_j"]["value"] for job in found["jobs"])
+    truth = sorted([joules["train"] / 2, joules["train"] / 2, joules["sweep"], joules["eval"]])
+    assert work == pytest.approx(truth, rel=0.03)
+
+
+def test_it_writes_tables(day, tmp_path):
+    _, _, _, (log, table) = day
+    said = done("jobs", str(log), "--jobs", str(table), "-o", str(tmp_path / "bill"))
+    assert said.code == 0, said.err
+    rows = (tmp_path / "bill" / "by_user.csv").read_text().splitlines()
+    assert rows[0].startswith("user,energy_j,energy_j_low,energy_j_high")
+    assert [row.split(",")[0] for row in rows[1:]] == ["ada", "bob", "no job", "all"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "--jobs"),
+        (["--split-idle", "5min", "--jobs", "x"], "--jobs"),
+        (["--jobs", "none.txt"], "none.txt"),
+        (["--split-idle", "5min", "--host", "other=a"], "is none of the logs"),
+    ],
+)
+def test_bad_options_are_one_line(day, capsys, words, says):
+    _, _, _, (log, _) = day
+    said = command(capsys, "jobs", str(log), *words)
+    assert said.code == 2
+    assert says in said.complaint

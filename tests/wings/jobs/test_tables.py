@@ -1,0 +1,84 @@
+"""Tables of jobs, as schedulers print them and people write them."""
+
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.wings.jobs.tables import read_jobs
+
+PIPED = """JobID|JobName|User|NodeList|AllocTRES|Start|End|State
+101|train|ada|node[01-02]|billing=16,cpu=16,gres/gpu=16,mem=64G|2026-11-23T08:00:00|2026-11-23T12:00:00|COMPLETED
+101.batch|batch||node01|cpu=8|2026-11-23T08:00:00|2026-11-23T12:00:00|COMPLETED
+102|sweep|bob|node01|gres/gpu:h100=4|2026-11-23T13:00:00|Unknown|RUNNING
+103|late|bob|None assigned|gres/gpu=1|Unknown|Unknown|PENDING
+"""
+
+FIXED = """JobID           JobName      User        NodeList               Start                 End
+------------ ---------- --------- --------------- ------------------- -------------------
+7                 train       ada          node01 2026-11-23T08:00:00 2026-11-23T09:00:00
+7.0              python                    node01 2026-11-23T08:00:00 2026-11-23T09:00:00
+"""
+
+CSV = """name,user,host,gpu_ids,start,end
+a,ada,n1,"0,1",2026-11-23 08:00:00,2026-11-23 09:00:00
+b,bob,n1,2-3,1795683600,1795687200
+"""
+
+
+def jobs_of(tmp_path, text, **options):
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    return read_jobs(path, **options)
+
+
+def test_what_sacct_prints_between_bars(tmp_path):
+    jobs, notes = jobs_of(tmp_path, PIPED)
+    assert [(job.id, job.name, job.user, job.hosts, job.count) for job in jobs] == [
+        ("101", "train", "ada", ("node01", "node02"), 16),
+        ("102", "sweep", "bob", ("node01",), 4),
+    ]
+    assert jobs[0].end_ns - jobs[0].start_ns == 4 * 3600 * 10**9
+    assert jobs[1].end_ns is None
+    assert notes == ["1 row left out: the job had not started (the first in line 5)"]
+
+
+def test_what_sacct_prints_in_columns(tmp_path):
+    (job,), notes = jobs_of(tmp_path, FIXED)
+    assert (job.id, job.name, job.user, job.hosts, job.gpus) == ("7", "train", "ada", ("node01",), None)
+    assert notes == []
+
+
+def test_a_table_of_ones_own_names_gpus(tmp_path):
+    table = CSV.replace("1795683600,1795687200", "2026-11-23 08:00:00,2026-11-23 09:00:00")
+    jobs, _ = jobs_of(tmp_path, table)
+    assert [job.gpus for job in jobs] == [("0", "1"), ("2", "3")]
+
+
+def test_local_times_are_those_of_the_zone(tmp_path):
+    (utc,), _ = jobs_of(tmp_path, FIXED)
+    (berlin,), _ = jobs_of(tmp_path, FIXED, time_zone="Europe/Berlin")
+    assert utc.start_ns - berlin.start_ns == 3600 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n", "a start and an end"),
+        ("name,start,end\n", "no row is a job"),
+        ("name,start,end\na,2026-11-23 09:00,2026-11-23 08:00\n", "ended before it began"),
+        ("name,gpus,start,end\na,4,2026-11-23 08:00,2026-11-23 09:00\n", "gpu_ids or gpu_count"),
+        ("name,start,end\na,yesterday,today\n", "can't be read"),
+        ("", "is empty"),
+    ],
+)
+def test_bad_tables_are_one_line(tmp_path, text, says):
+    with pytest.raises(BadInputError, match=says) as caught:
+        jobs_of(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_are_no_job_are_counted(tmp_path):
+    jobs, notes = jobs_of(
+        tmp_path, CSV.splitlines()[0] + "\n" + CSV.splitlines()[1] + "\nx,,,,2026-11-23 09:00:00,2026-11-23 09:00:00\n"
+    )
+    assert len(jobs) == 1
+    assert notes == ["1 row left out: the job took no time (the first in line 3)"]
