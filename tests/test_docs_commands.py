@@ -47,9 +47,8 @@ ELSEWHERE = {
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",
-    "jobs node1.csv node2.csv --jobs sacct.txt --time-zone Europe/Berlin --price 0.30EUR/kWh --carbon 400g/kWh -o bill": (
-        "tests/wings/jobs/test_bill.py"
-    ),
+    "jobs node1.csv node2.csv --jobs sacct.txt --time-zone Europe/Berlin --price 0.30EUR/kWh --carbon 400g/kWh "
+    "-o bill": "tests/wings/jobs/test_bill.py",
     "fleet report runs/alone -o fleet.html --ask 3": "tests/wings/fleet/test_cli.py",
     "profile ./a-folder-of-transformers --task generate": "tests/workloads/test_folder.py",
     "COMMAND --help": "tests/cli/test_help.py",

@@ -40,7 +40,7 @@ _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_defaul
 _SIMULATED = re.compile(r"SIM(ULATED\b|-)")
 """How the ids and names of jouletrace's own simulated GPUs begin."""
 
-SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
+SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField | None]]
 """Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
 
 
@@ -248,7 +248,8 @@ class Log:
                 if channel.startswith("power_"):
                     info.sensor, known = sensor(device, series.power_field)
                 elif channel == ENERGY_COUNTER:
-                    info.gain_pct = sensor(device, series.power_field)[1].gain_pct
+                    _, of_counter = sensor(device, series.power_field)
+                    info.gain_pct = None if of_counter is None else of_counter.gain_pct
                 describe(run, device, info, time, value, stamps.resolution_s, known)
                 run.channels.append(info)
                 blocks.append(block("samples", len(row), time_ns=time, device=device.id, channel=channel, value=value))
