@@ -150,7 +150,7 @@ def test_a_hole_is_in_no_figure(tmp_path):
     [
         ("x|ada|node1|0|2026-11-29T08:00:00|2026-11-29T09:00:00", "outside_record", "no reading of its time"),
         ("x|ada|node9|0|2026-11-30T01:00:00|2026-11-30T02:00:00", "gpus_unknown", "no log of node9"),
-        ("x|ada|node1|5|2026-11-30T01:00:00|2026-11-30T02:00:00", "gpus_unknown", "lacks some of its GPUs 5"),
+        ("x|ada|node1|5|2026-11-30T01:00:00|2026-11-30T02:00:00", "gpus_unknown", "lacks its GPU 5"),
     ],
 )
 def test_jobs_without_a_record_say_why(day, tmp_path, row, reason, note):
@@ -160,6 +160,62 @@ def test_jobs_without_a_record_say_why(day, tmp_path, row, reason, note):
     (job,) = billed(log, "--jobs", table, "--host", f"{log.name}=node1")["jobs"]
     assert job["energy_j"]["reason"] == reason
     assert note in job["note"]
+
+
+def test_the_energy_of_a_job_doesnt_depend_on_the_table_of_carbon(day, tmp_path):
+    _, _, _, (log, table) = day
+    hours = tmp_path / "hours.csv"
+    hours.write_text("".join(f"2026-11-30T{hour:02d}:00:00,400\n" for hour in range(24)))
+    by_hour, constant = (billed(log, "--jobs", table, "--carbon", carbon) for carbon in (hours, "400g/kWh"))
+    for a, b in zip(by_hour["jobs"], constant["jobs"], strict=True):
+        assert a["energy_j"] == b["energy_j"]
+        assert a["co2e_g"]["value"] == pytest.approx(b["co2e_g"]["value"])
+        assert a["co2e_g"]["high"] / a["co2e_g"]["value"] == pytest.approx(
+            a["energy_j"]["high"] / a["energy_j"]["value"], rel=2e-3
+        )
+
+
+@pytest.mark.parametrize(("row", "says"), [("-50", "no number"), ("nan", "no number"), ("many", "no number")])
+def test_a_carbon_table_holds_numbers(day, tmp_path, capsys, row, says):
+    _, _, _, (log, table) = day
+    hours = tmp_path / "hours.csv"
+    hours.write_text(f"2026-11-30T00:00:00,100\n2026-11-30T01:00:00,{row}\n")
+    said = command(capsys, "jobs", str(log), "--jobs", str(table), "--carbon", str(hours))
+    assert (said.code, says in said.complaint) == (2, True)
+
+
+def test_work_of_jobs_on_unknown_gpus_isnt_called_no_job(day, tmp_path):
+    _, _, whole, (log, _) = day
+    table = tmp_path / "jobs.txt"
+    table.write_text("JobName|User|AllocTRES|Start|End\na|ada|gres/gpu=1|2026-11-30T00:00:00|2026-11-30T06:00:00\n")
+    users = {line["name"]: line["energy_j"]["value"] for line in billed(log, "--jobs", table)["by_user"]}
+    assert users["jobs without a figure"] == pytest.approx(whole, rel=0.01)
+    assert "no job" not in users or users["no job"] < 0.01 * whole
+
+
+def test_a_log_of_unknown_host_is_asked_about(day, tmp_path, capsys):
+    _, _, _, (log, _) = day
+    other = tmp_path / "power.csv"
+    other.write_text(log.read_text())
+    table = tmp_path / "jobs.txt"
+    row = "0|2026-11-30T01:00:00|2026-11-30T02:00:00"
+    table.write_text(f"JobName|NodeList|gpu_ids|Start|End\na|n1|{row}\nb|n2|{row}\n")
+    said = command(capsys, "jobs", str(other), "--jobs", str(table))
+    assert "of which host? Name it with --host power.csv=HOST" in said.complaint
+
+
+def test_a_log_without_times_of_day_is_refused(tmp_path, capsys):
+    log, table = tmp_path / "log.csv", tmp_path / "jobs.txt"
+    log.write_text("time_s,power_w\n" + "".join(f"{k},{100 + k % 3}\n" for k in range(200)))
+    table.write_text("name,start,end\na,2026-11-30 01:00,2026-11-30 02:00\n")
+    assert "no times of day" in command(capsys, "jobs", str(log), "--jobs", str(table)).complaint
+
+
+def test_a_folder_that_is_a_file_is_refused_before(day, tmp_path, capsys):
+    _, _, _, (log, table) = day
+    (tmp_path / "afile").write_text("")
+    said = command(capsys, "jobs", str(log), "--jobs", str(table), "-o", str(tmp_path / "afile"))
+    assert "is a file, not a folder" in said.complaint
 
 
 def test_a_count_of_gpus_says_not_which(day, tmp_path):

@@ -82,3 +82,39 @@ def test_rows_that_are_no_job_are_counted(tmp_path):
     )
     assert len(jobs) == 1
     assert notes == ["1 row left out: the job took no time (the first in line 3)"]
+
+
+def test_what_sacct_cuts_short_is_left_out(tmp_path):
+    cut = FIXED.replace(
+        "node01 2026-11-23T08:00:00 2026-11-23T09:00:00", "node[01-02,04-+ 2026-11-23T08:00:00 2026-11-23T09:00:00", 1
+    )
+    with pytest.raises(BadInputError, match="prints all with -P"):
+        jobs_of(tmp_path, cut.replace("         node[", "node["))
+
+
+def test_quotes_and_bars_of_a_name_lose_no_other_row(tmp_path):
+    rows = PIPED.replace("|sweep|", '|"half|').replace("|train|", '|"half|')
+    jobs, _ = jobs_of(tmp_path, rows)
+    assert [job.id for job in jobs] == ["101", "102"]
+    _, notes = jobs_of(tmp_path, PIPED.replace("|sweep|", "|a|b|"))
+    assert "more cells than the table has headings (the first in line 4)" in notes[0]
+
+
+def test_only_steps_of_a_job_are_left_out(tmp_path):
+    jobs, _ = jobs_of(
+        tmp_path,
+        CSV.splitlines()[0].replace("name", "id") + "\n" + CSV.splitlines()[1].replace("a,", "v1.2,", 1) + "\n",
+    )
+    assert [job.id for job in jobs] == ["v1.2"]
+
+
+@pytest.mark.parametrize(("cell", "count"), [("gres/gpu:a100-sxm4=2", 2), ("cpu=8,mem=1G", 0), ("4", 4)])
+def test_gpus_are_counted_as_slurm_prints_them(tmp_path, cell, count):
+    table = f"name|AllocTRES|start|end\na|{cell}|2026-11-23 08:00|2026-11-23 09:00\n"
+    (job,), _ = jobs_of(tmp_path, table)
+    assert job.count == count
+
+
+def test_a_count_that_cant_be_read_is_no_zero(tmp_path):
+    with pytest.raises(BadInputError, match="number of GPUs that can't be read"):
+        jobs_of(tmp_path, "name,gpu_count,start,end\na,two,2026-11-23 08:00,2026-11-23 09:00\n")

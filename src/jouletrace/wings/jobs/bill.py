@@ -1,6 +1,6 @@
 """Energy of jobs by the power record of their GPUs: of each job, of time without gpu, and sums by user, host and day.
 
-The record of a GPU is cut where jobs begin or end, at midnight, where the carbon intensity changes, and at its holes.
+The record of a GPU is cut where jobs begin or end, at midnight, and at its holes.
 Each piece belongs to one job, to none, or to several, whose energy isn't divided: what each draws can't be known from
 the power of the GPU. Energies of pieces are solved together, so that sums have the covariance of their parts, and all
 sums are those of the same pieces: jobs, time without a job and time with several add up to the whole.
@@ -9,6 +9,7 @@ sums are those of the same pieces: jobs, time without a job and time with severa
 from __future__ import annotations
 
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.attribution.spans import SpanEnergies
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import UNIX, read_text
+from jouletrace.formats.importers.delimited import delimiter_of
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import DeviceInfo, Estimate, Run
@@ -33,8 +35,8 @@ from jouletrace.sensor.power_record import rated_w
 from jouletrace.stats.interval import total
 from jouletrace.wings.jobs.tables import ClusterJob
 
-NO_JOB, SEVERAL = "no job", "several jobs"
-"""Owners of pieces that are of no single job."""
+NO_JOB, SEVERAL, UNKNOWN = "no job", "several jobs", "jobs without a figure"
+"""Owners of pieces that are of no single job; the last where jobs ran on that host whose GPUs aren't known."""
 
 EDGE_S = 1.0
 """Seconds by which an edge of a job may be off: schedulers write whole seconds."""
@@ -54,11 +56,11 @@ class Pieces:
         device: The GPU.
         host: Its host.
         start_ns, end_ns: Shape (m,).
-        owner: Number of the job of each piece, -1 for none, -2 for several; shape (m,).
+        owner: Number of the job of each piece, -1 for none, -2 for several, -3 for one on unknown GPUs; shape (m,).
         day: Of each piece, "2026-11-30"; length m.
         solved: Energies of the pieces.
         rest: Seconds of each piece in which the GPU was at rest, shape (m,); NaN if its levels aren't known.
-        grams: Grams of CO2 equivalent per kWh in each piece, shape (m,).
+        grams: Mean grams of CO2 equivalent per kWh in each piece, weighed by its readings, shape (m,).
         edge_w: Power at the start and the end of each piece, W, shape (m, 2).
     """
 
@@ -149,16 +151,20 @@ def bill(
     where = {host: _gpus(run) for host, run in runs.items()}
     claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
     notes: dict[int, str] = {}
+    unsure: dict[str, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
         there, notes[number] = _of_job(job, where)
         for host, device in there:
             claimed[host, device.id].append(number)
+        if not there and job.count != 0:
+            for host in set(job.hosts or where).intersection(where):
+                unsure[host].append(number)
     shared = {n for mine in claimed.values() for n in _overlapping(mine, jobs)}
     pieces, holes_s = [], 0.0
     for host, devices in where.items():
         for device in devices:
-            mine = [(n, jobs[n]) for n in claimed[host, device.id]]
-            cut, lost_s = _cut(runs[host], device, host, mine, zone, carbon)
+            mine, others = ([(n, jobs[n]) for n in some] for some in (claimed[host, device.id], unsure[host]))
+            cut, lost_s = _cut(runs[host], device, host, mine, others, zone, carbon)
             pieces.append(cut)
             holes_s += lost_s
     lines = []
@@ -189,28 +195,44 @@ def _gpus(run: Run) -> list[DeviceInfo]:
 
 
 def _owner(number: int, jobs: Sequence[ClusterJob]) -> str:
-    """The user of a piece, or that it is of none or several."""
-    return NO_JOB if number == -1 else SEVERAL if number == -2 else jobs[number].user or "(unknown)"
+    """The user of a piece, or that it is of none, several or unknown jobs."""
+    if number < 0:
+        return (NO_JOB, SEVERAL, UNKNOWN)[-1 - number]
+    user = jobs[number].user or "(unknown)"
+    return f"user {user}" if user in (NO_JOB, SEVERAL, UNKNOWN, "all") else user
 
 
 def _of_job(job: ClusterJob, where: Mapping[str, Sequence[DeviceInfo]]) -> tuple[list[tuple[str, DeviceInfo]], str]:
     """The GPUs of a job with their hosts, or none and why."""
     hosts = [host for host in job.hosts if host in where] or ([] if job.hosts else list(where))
-    if len(where) == 1 and "" in where:
-        hosts = [""] if len(job.hosts) < 2 else []
     if job.hosts and len(job.hosts) > len(hosts):
         missing = [host for host in job.hosts if host not in where]
         return [], f"there is no log of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
     there = [(host, device) for host in hosts for device in where[host]]
-    if job.gpus is None:
-        if job.count == 0:
-            return [], "it had no GPU"
-        if job.count is None or job.count == len(there):
-            return there, ""
-        return [], f"it had {job.count} of {len(there)} GPUs, and the table doesn't say which: add a column gpu_ids"
-    named = [(host, device) for host, device in there if device.id in job.gpus or str(device.index) in job.gpus]
-    if len(named) < len(job.gpus):
-        return [], f"the log lacks some of its GPUs {', '.join(job.gpus[:8])}"
+    return _with_all(job, there) if job.gpus is None else _named(job.gpus, there, len(hosts))
+
+
+def _with_all(job: ClusterJob, there: list[tuple[str, DeviceInfo]]) -> tuple[list[tuple[str, DeviceInfo]], str]:
+    """All GPUs of its hosts, if a job without names had so many."""
+    if job.count == 0:
+        return [], "it had no GPU"
+    if job.count is None or job.count == len(there):
+        return there, ""
+    return [], f"it had {job.count} of {len(there)} GPUs, and the table doesn't say which: add a column gpu_ids"
+
+
+def _named(
+    gpus: Sequence[str], there: list[tuple[str, DeviceInfo]], hosts: int
+) -> tuple[list[tuple[str, DeviceInfo]], str]:
+    """The GPUs of so many hosts that a job's cell names."""
+    if not gpus:
+        return [], "the table names no GPU of it"
+    named = [(host, device) for host, device in there if device.id in gpus or str(device.index) in gpus]
+    names = {name for _, device in named for name in (device.id, str(device.index))}
+    if missing := [gpu for gpu in gpus if gpu not in names]:
+        return [], f"the log lacks its GPU {', '.join(missing[:8])}"
+    if len(named) > len(gpus) * hosts:
+        return [], "several GPUs of its host have one index: name them by UUID"
     return named, ""
 
 
@@ -219,18 +241,23 @@ def _cut(
     device: DeviceInfo,
     host: str,
     jobs: Sequence[tuple[int, ClusterJob]],
+    others: Sequence[tuple[int, ClusterJob]],
     zone: tzinfo,
     carbon: Carbon | None,
 ) -> tuple[Pieces, float]:
-    """The pieces of a GPU's record that have an energy, and the seconds of the others."""
+    """The pieces of a GPU's record that have an energy, and the seconds of the others.
+
+    ``jobs`` had this GPU, ``others`` perhaps.
+    """
     log = readings(run, device.id)
     assert log is not None
     record, response = log
     first, last = int(record.time_ns[0]), int(record.time_ns[-1])
-    spans = [(n, max(job.start_ns, first), min(job.end_ns or last, last)) for n, job in jobs]
-    spans = [(n, a, b) for n, a, b in spans if a < b]
-    inner = [record.holes.ravel(), [edge for _, *edges in spans for edge in edges], _midnights(first, last, zone)]
-    inner += [] if carbon is None else [carbon.from_ns]
+    spans, perhaps = (
+        [(n, max(job.start_ns, first), min(job.end_ns or last, last)) for n, job in some] for some in (jobs, others)
+    )
+    every = [edge for _, *edges in (*spans, *perhaps) for edge in edges]
+    inner = [record.holes.ravel(), np.array(every, np.int64), _midnights(first, last, zone)]
     edges = np.unique(np.concatenate([[first, last], *inner]).astype(np.int64))
     edges = edges[(edges >= first) & (edges <= last)]
     start, end = edges[:-1], edges[1:]
@@ -243,13 +270,25 @@ def _cut(
     for n, a, b in spans:
         inside = (middle >= a) & (middle < b)
         owner[inside] = np.where(owner[inside] == -1, n, -2)
+    for _, a, b in perhaps:
+        owner[(owner == -1) & (middle >= a) & (middle < b)] = -3
     levels = idle_and_working_levels(record, response, None, rated_w(device.name))
     rest = _rest(record, start, end, levels.idle.value, levels.working.value)
-    grams = np.full(len(start), np.nan) if carbon is None else carbon.at(middle)
+    grams = np.full(len(start), np.nan) if carbon is None else _weighed(record, start, end, carbon)
     days = [datetime.fromtimestamp(at / 1e9, zone).strftime("%Y-%m-%d") for at in middle.tolist()]
     at = np.clip(np.searchsorted(record.time_ns, np.stack([start, end], axis=1)), 1, len(record) - 1)
     edge_w = np.maximum(record.value[at], record.value[at - 1])
     return Pieces(device, host, start, end, owner, days, solved.some(some), rest, grams, edge_w), lost_s
+
+
+def _weighed(record: Readings, start: Ints, end: Ints, carbon: Carbon) -> Floats:
+    """Mean intensity of each piece, each reading weighed by its power; shape (m,)."""
+    grams = carbon.at(record.time_ns)
+    sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in (record.value, record.value * grams)]
+    a, b = (np.searchsorted(record.time_ns, edge) for edge in (start, end))
+    joules, weighed = (values[b] - values[a] for values in sums)
+    alone = carbon.at(start + (end - start) // 2)  # of a piece without a reading
+    return np.asarray(np.where(joules > 0, weighed / np.where(joules > 0, joules, 1.0), alone), np.float64)
 
 
 def _midnights(first_ns: int, last_ns: int, zone: tzinfo) -> Ints:
@@ -290,7 +329,9 @@ def _job_line(number: int, job: ClusterJob, count: int, pieces: Sequence[Pieces]
 def _sums(pieces: Sequence[Pieces], name: Callable[[Pieces, int], str]) -> list[Line]:
     """A line for each name of pieces, by name; time that is no single job's is last."""
     names = [[name(gpu, k) for k in range(len(gpu.owner))] for gpu in pieces]
-    every = sorted({text for some in names for text in some}, key=lambda text: (text in (NO_JOB, SEVERAL), text))
+    every = sorted(
+        {text for some in names for text in some}, key=lambda text: (text in (NO_JOB, SEVERAL, UNKNOWN), text)
+    )
     return [
         _line(text, pieces, [np.array([other == text for other in some], bool) for some in names], edges=True)
         for text in every
@@ -304,7 +345,7 @@ def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edg
     for gpu, mask in zip(pieces, chosen, strict=True):
         if not mask.any():
             continue
-        each = gpu.solved.estimate(mask.astype(float), int(mask.sum()), "jobs")
+        each = gpu.solved.estimate(mask.astype(float), 1, "jobs")
         grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / _J_PER_KWH, 1, "jobs")
         if edges:
             half = EDGE_S * _edge_w(gpu, mask)
@@ -341,16 +382,19 @@ def hours_of(path: Path, time_zone: str | None = None) -> Carbon:
     Raises:
         BadInputError: If a row has neither.
     """
-    rows = [row for row in csv.reader(read_text(path).splitlines()) if len(row) > 1]
+    lines = read_text(path).splitlines()
+    delimiter = (delimiter_of(lines[0]) if lines else None) or ","
+    rows = [row for row in csv.reader(lines, delimiter=delimiter) if len(row) > 1]
     stamps = read_stamps([row[0] for row in rows], time_zone)
-    values = []
+    values: list[float | None] = []
     for k, row in enumerate(rows):
         try:
-            values.append(plain_number(row[1]))
+            value = plain_number(row[1])
         except ValueError:
-            if k:
-                raise BadInputError(f"{shown(path)}: line {k + 1}: {row[1]!r} is no number of g/kWh") from None
-            values.append(None)
+            value = None
+        if k and (value is None or not 0 <= value < math.inf):
+            raise BadInputError(f"{shown(path)}: line {k + 1}: {row[1]!r} is no number of g/kWh")
+        values.append(value)
     there = [k for k, value in enumerate(values) if value is not None and stamps.valid[k]]
     if not there or stamps.clock != UNIX:
         raise BadInputError(f"{shown(path)}: no row has a time and the g/kWh from then on")

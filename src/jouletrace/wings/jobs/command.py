@@ -72,6 +72,8 @@ def jobs(
         raise BadInputError(
             "name the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
         )
+    if output is not None and output.exists() and not output.is_dir():
+        raise BadInputError(f"-o {output}: is a file, not a folder")
     asked: list[ClusterJob] = []
     notes: list[str] = []
     if table is not None:
@@ -83,6 +85,8 @@ def jobs(
         asked = worked(runs, options.parse_duration(split_idle, "--split-idle"))
     billed = bill(runs, asked, zone, by_hour or _constant(given))
     billed.notes = notes
+    if by_hour is not None and billed.whole.carbon.value is None:
+        billed.notes.append(f"no CO2: {carbon} begins after the logs do")
     if table is not None and time_zone is None:
         billed.notes.append("times without a zone are taken for UTC: --time-zone names it")
     simulated = "SIMULATED" if any(device.simulated for run in runs.values() for device in run.devices) else ""
@@ -106,11 +110,11 @@ def _constant(given: Tariff | None) -> Carbon | None:
 def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: str | None) -> dict[str, Run]:
     """The Run of each host: its logs on one clock.
 
-    A log's host is what --host says, what it states of all its GPUs, its file's name if jobs ran on a host of this
-    name, else "" for a single one.
+    A log's host is what --host says or it states of its GPUs, else its file's name if jobs ran on a host of this name
+    or there are several logs; a single log is of the only host of all jobs.
     """
     from jouletrace.errors import BadInputError
-    from jouletrace.formats.importers import import_files
+    from jouletrace.formats.importers import UNIX, import_files
     from jouletrace.run.memory import bounded
 
     if unknown := [name for name in hosts if name not in {text for log in logs for text in (str(log), log.name)}]:
@@ -118,19 +122,20 @@ def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: s
     files: dict[str, list[Path]] = {}
     with bounded(logs):
         for log in logs:
-            name = hosts.get(str(log), hosts.get(log.name)) or (log.stem if log.stem in asked else "")
-            files.setdefault(name, []).append(log)
-        if len(files) > 1 and "" in files:
-            nameless = files[""][0]
-            raise BadInputError(f"{nameless}: of which host? Name it with --host {nameless.name}=HOST")
+            stem = log.stem if log.stem in asked or len(logs) > 1 else ""
+            files.setdefault(hosts.get(str(log), hosts.get(log.name)) or stem, []).append(log)
         runs: dict[str, Run] = {}
         for name, some in files.items():
             run = import_files(*some, time_zone=time_zone)
-            stated = {device.host for device in run.devices if device.host}
-            if not name and len(stated) > 1:
-                runs |= {host: _of_host(run, host) for host in sorted(stated)}
+            if any(about["clock"] != UNIX for about in run.settings["imported"]):
+                raise BadInputError(f"{some[0]}: has no times of day, by which jobs are placed")
+            stated = sorted({device.host for device in run.devices if device.host})
+            if stated and not any(log.name in hosts or str(log) in hosts for log in some):
+                runs |= {host: _of_host(run, host) for host in stated}
+            elif name or len(asked) < 2:
+                runs[name or next(iter(asked), "")] = run
             else:
-                runs[name or (stated.pop() if len(stated) == 1 else "")] = run
+                raise BadInputError(f"{some[0]}: of which host? Name it with --host {some[0].name}=HOST")
     return runs
 
 
@@ -143,9 +148,13 @@ def _of_host(run: Run, host: str) -> Run:
 
 def _keep(folder: Path, billed: JobsBill, given: Tariff | None, zone: tzinfo) -> None:
     from jouletrace.campaign.loop import keep
+    from jouletrace.errors import BadInputError
     from jouletrace.wings.jobs.report import jobs_table, sums_table
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"-o {folder}: {error.strerror or error}") from None
     keep(folder / "jobs.csv", jobs_table(billed, given, zone).csv())
     for by in billed.sums:
         keep(folder / f"by_{by}.csv", sums_table(billed, by, given).csv())

@@ -31,7 +31,7 @@ _MEANINGS = {
 
 _RUNNING = ("unknown", "", "running", "none")
 _NOT_STARTED = ("unknown", "", "none", "none assigned")
-_IN_TRES = re.compile(r"gres/gpu(?::\w+)?=(\d+)|^gpu(?::\w+)?:(\d+)")
+_IN_TRES = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)|^gpu(?::[\w.-]+)?:(\d+)")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _NODES = re.compile(r"([^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*)(?:,|$)")
 
@@ -45,7 +45,7 @@ class ClusterJob:
         id: As the scheduler gives it; "" if the table has none.
         user: "" if unknown.
         hosts: Where it ran; empty if the table doesn't say.
-        gpus: Indices or UUIDs of its GPUs on each host; None if the table doesn't name them.
+        gpus: Indices or UUIDs of its GPUs on each host; None if the table names none of any job.
         count: Number of its GPUs on all hosts; None if unknown.
         start_ns: When it began, since the Unix epoch.
         end_ns: When it ended; None while it runs.
@@ -82,12 +82,19 @@ def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob
     jobs, left = [], Counter[str]()
     first: dict[str, int] = {}
     times = {what: _times([row[what] for _, row in cells], time_zone) for what in ("start", "end")}
+    ids = {row.get("id", "") for _, row in cells}
     for k, (line, row) in enumerate(cells):
         start_ns, end_ns = times["start"][k], times["end"][k]
         why = ""
-        if "." in row.get("id", ""):
+        if (step := row.get("id", "").rpartition("."))[1] and step[0] in ids:
             continue  # a step of a job, which is in its row
-        if row["start"].lower() in _NOT_STARTED:
+        if any(rows[k][1][len(header) :]):
+            why = "has more cells than the table has headings"
+        elif any(row.get(what, "").endswith("+") for what in ("hosts", "count")):
+            why = "is cut short by sacct, which prints all with -P"
+        elif row.get("count") and _count(row["count"]) is None:
+            why = "has a number of GPUs that can't be read"
+        elif row["start"].lower() in _NOT_STARTED:
             why = "had not started"
         elif start_ns is None or (end_ns is None and row["end"].lower() not in _RUNNING):
             why = "has a time that can't be read"
@@ -126,8 +133,10 @@ def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
         return [lines[at - 1][a:b].strip() for a, b in spans], [
             (n, [line[a:b] for a, b in spans]) for n, line in enumerate(lines[at + 1 :], at + 2) if line.strip()
         ]
-    delimiter = delimiter_of(lines[0]) if lines else None
-    rows = [(n, row) for n, row in enumerate(csv.reader(lines, delimiter=delimiter or ","), 1) if any(row)]
+    delimiter = (delimiter_of(lines[0]) if lines else None) or ","
+    # sacct quotes nothing
+    split = [line.split("|") for line in lines] if delimiter == "|" else csv.reader(lines, delimiter=delimiter)
+    rows = [(n, row) for n, row in enumerate(split, 1) if any(row)]
     if not rows:
         return [], []
     header = [cell.strip() for cell in rows[0][1]]
@@ -149,7 +158,7 @@ def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
 
 
 def _job(row: dict[str, str], start_ns: int, end_ns: int | None) -> ClusterJob:
-    gpus = tuple(_listed(row["gpus"])) if row.get("gpus") else None
+    gpus = tuple(dict.fromkeys(_listed(row["gpus"]))) if "gpus" in row else None
     return ClusterJob(
         row.get("name") or row.get("id") or "job",
         row.get("id", ""),
@@ -172,11 +181,11 @@ def _listed(text: str) -> Iterator[str]:
 
 
 def _count(text: str) -> int | None:
-    """GPUs of "billing=8,gres/gpu=4" or "4"."""
+    """GPUs of "billing=8,gres/gpu=4" or "4"; None if it can't be read."""
     if text.isdigit():
         return int(text)
     match = _IN_TRES.search(text)
-    return int(match[1] or match[2]) if match else 0
+    return int(match[1] or match[2]) if match else 0 if "=" in text and "gpu" not in text else None
 
 
 def _hosts(text: str) -> Iterator[str]:
