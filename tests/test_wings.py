@@ -137,6 +137,53 @@ def test_a_wing_that_cannot_be_used_is_one_line(package, point, why):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_module_of_a_wing_that_is_broken_is_a_line_of_the_help(package, tmp_path):
+    (tmp_path / "greeting.py").write_text("import nowhere\n")
+    done = package()("--help")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "jouletrace: greeting of a wing can't be used and is left out: ModuleNotFoundError: No module named 'nowhere'\n"
+    )
+    assert "  show " in done.stdout
+
+
+TARGETS = """
+from dataclasses import dataclass
+
+from jouletrace.option import option
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    toys: int = option(3, "Toys of a visit.")
+    duration_s: float = option(1.0, "As of another wing.")
+
+
+def shares():
+    return {}
+
+
+def takes(words, over, device):
+    return words[0].startswith("toy:")
+
+
+def target_of(words, settings, limits, limit_s, requests):
+    from jouletrace.errors import BadInputError
+
+    raise BadInputError(f"{words[0]} with {requests['toys']} toys")
+"""
+
+
+def test_a_wing_adds_a_target_of_tune_beside_those_that_are_there(package, tmp_path):
+    wing = 'from jouletrace.wing import Wing\n\nWING = Wing(targets={"toy": "toys"})\n'
+    (tmp_path / "mine.py").write_text(wing)
+    (tmp_path / "toys.py").write_text(TARGETS)
+    run = package()
+    assert "--toys <int>" in run("tune", "--help").stdout
+    said = run("tune", "toy:1", "--over", "size=1,2", "--toys", "5")
+    assert (said.returncode, said.stderr) == (2, "jouletrace: toy:1 with 5 toys\n")
+
+
 PAGE = REPOSITORY / "docs" / "how-to" / "write-a-wing.md"
 
 

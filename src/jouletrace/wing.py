@@ -94,6 +94,20 @@ def registered(kind: str, core: Mapping[str, str] = MappingProxyType({})) -> dic
     return found
 
 
+def modules(kind: str, core: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Modules of a kind that can be imported, by name; one of a wing that can't is left out with a warning."""
+    imported: dict[str, Any] = {}
+    for name, module in registered(kind, core).items():
+        try:
+            imported[name] = import_module(module)
+        except Exception as error:  # of a stranger's code: any
+            if core.get(name) == module:
+                raise
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            warnings.warn(f"{module} of a wing can't be used and is left out: {why}", RuntimeWarning, stacklevel=2)
+    return imported
+
+
 def kind_of(facts: Mapping[str, object]) -> Any:
     """The module of ``kinds`` for the facts of a Run's workload, a ``report.kinds.KindOfRun``; None if none does."""
     kinds = registered("kinds")

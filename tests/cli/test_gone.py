@@ -7,6 +7,7 @@ from commands import command
 from jouletrace.errors import BadInputError
 from jouletrace.option import GONE
 from places import REPOSITORY
+from shipped import is_known
 
 RUN = REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip"
 GIVEN = {
@@ -18,6 +19,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("option", GONE)
 def test_an_option_that_is_gone_names_what_takes_its_place(option, capsys):
+    if not is_known(GIVEN[option]):
+        pytest.skip("of a wing that isn't here")
     said = command(capsys, *GIVEN[option])
     assert said.code == 2
     assert said.complaint.strip() == f"jouletrace: {option} is gone: {GONE[option]}"

@@ -13,11 +13,10 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from importlib import import_module
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +47,7 @@ from jouletrace.run import Estimate, Run, load
 from jouletrace.run.files import RUN_JSON, safe_name
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
-from jouletrace.wing import registered
+from jouletrace.wing import modules
 from jouletrace.workloads import resolve
 
 CLAIM, VISITS = "tune.json", "visits"
@@ -464,8 +463,7 @@ def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Map
 
 def _more_targets(words: Sequence[str], over: Mapping[str, Any], device: str) -> MoreTargets | None:
     """The module of the wing that measures what words name; None if none does."""
-    modules = (cast(MoreTargets, import_module(module)) for module in registered("targets").values())
-    return next((module for module in modules if module.takes(words, over, device)), None)
+    return next((module for module in modules("targets").values() if module.takes(words, over, device)), None)
 
 
 def target_of(
@@ -484,7 +482,9 @@ def target_of(
         BadInputError: If words name none of these.
     """
     if (more := _more_targets(words, over or {}, settings.device)) is not None:
-        return more.target_of(words, settings, limits, limit_s, requests)
+        names = {option.name for option in fields(more.RequestOptions)}
+        own_requests = {name: value for name, value in requests.items() if name in names}
+        return more.target_of(words, settings, limits, limit_s, own_requests)
     if len(words) > 1:
         return ProgramTarget(words, settings.device, limit_s)
     try:

@@ -15,7 +15,7 @@ from jouletrace.cli.failures import INTERRUPTED, complain, usage_error
 from jouletrace.cli.help import CommandHelp, GroupHelp, RootHelp, helped
 from jouletrace.errors import BadInputError
 from jouletrace.version import __version__
-from jouletrace.wing import registered, wings
+from jouletrace.wing import modules, registered, wings
 
 _WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Exception of typer for usage errors: click's, or that of the click inside newer typers."""
@@ -58,10 +58,11 @@ def invoke(arguments: list[str]) -> int:
     """
     with catch_warnings(record=True, action="always", category=RuntimeWarning) as left_out:
         wings()
+        tree = _tree(*arguments[:1])
     for warning in left_out:
         complain(str(warning.message))
     try:
-        code = _tree(*arguments[:1])(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
+        code = tree(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
     except _WRONG_USE as error:
         complain(usage_error(error))
         return BadInputError.exit_code
@@ -90,8 +91,11 @@ def _tree(name: str = "") -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for command_name in [name] if name in commands() else commands():
-        _add(app, command_name, import_module(commands()[command_name]).COMMAND)
+    if name in commands():
+        _add(app, name, import_module(commands()[name]).COMMAND)
+    else:
+        for command_name, module in modules("commands", COMMANDS).items():
+            _add(app, command_name, module.COMMAND)
     return typer.main.get_command(app)
 
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +16,7 @@ from typer.models import ArgumentInfo
 from jouletrace.errors import BadInputError
 from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
-from jouletrace.wing import registered
+from jouletrace.wing import modules
 
 Value = TypeVar("Value", int, float, str)
 
@@ -73,8 +72,9 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
 
 def from_targets(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: builds ``requests``, values by name, from the options of the targets of wings (``Wing.targets``)."""
-    chosen = [one for home in registered("targets").values() for one in fields(import_module(home).RequestOptions)]
-    return _with_options(command, "requests", chosen, dict, {}, last=True)
+    options = [option for module in modules("targets").values() for option in fields(module.RequestOptions)]
+    chosen = {option.name: option for option in reversed(options)}  # of those of one name the first counts
+    return _with_options(command, "requests", list(reversed(chosen.values())), dict, {}, last=True)
 
 
 def _with_options(
@@ -130,9 +130,10 @@ def _parameter(setting: Field[Any], default: Any) -> inspect.Parameter:
     how = setting.metadata
     if default is MISSING:
         default = setting.default if setting.default is not MISSING else None
-    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(setting.type).removesuffix(" | None"))
+    stated = getattr(setting.type, "__name__", None) or str(setting.type)  # a class, or its text
+    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(stated.removesuffix(" | None"))
     flags = how["flags"] or (flag_of(setting),)
-    annotation: Any = kind if not str(setting.type).endswith(" | None") else kind | None  # type: ignore[operator]
+    annotation: Any = kind if not stated.endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
     if how["pairs"]:
