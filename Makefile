@@ -28,7 +28,7 @@ test-wings: WORKERS := -n 2 --dist worksteal
 test-wings: $(READY)
 	$(PYTEST) -m "not slow and not gpu" $(WITH_WINGS)
 
-# 45 s on two cores: all but what takes more than a tenth of a second of CPU.
+# Two minutes on two cores: all but what takes more than a tenth of a second of CPU.
 quick: $(READY)
 	$(PYTEST) -m "not slow and not gpu and not thorough"
 
