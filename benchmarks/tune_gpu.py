@@ -47,7 +47,7 @@ class Case:
     server: tuple[str, ...] = ()
 
     def words(self, name: str, device: str) -> list[str]:
-        """What ``tune`` is to measure: a workload, or a server with the command that starts it."""
+        """The target of ``tune``: a workload, or a server with the command that starts it."""
         if not self.server:
             return [name]
         small = {"1b": "tiny", "cuda": "cpu"} if device.startswith("sim:") else {}
@@ -92,7 +92,7 @@ class Grid(WorkloadTarget):
 
 
 def grid_target(name: str, settings: ProfileSettings, limits: Sequence[Limit]) -> Target:
-    """What measures a case's settings one by one."""
+    """The target that measures a case's settings one by one."""
     case = CASES[name]
     if not case.server:
         return Grid(name, settings, 120.0)
@@ -178,7 +178,7 @@ def compared(here: dict, there: dict) -> dict:
 
 
 def tuned(name: str, device: str, over: dict, limits: Sequence[Limit], folder: Path, budget_s: float) -> dict:
-    """What ``tune`` says of a case."""
+    """The result of ``tune`` for a case."""
     case, began_s = CASES[name], time.monotonic()
     settings = ProfileSettings(device=device, **case.options)
     with reported(True) as progress:

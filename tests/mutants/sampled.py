@@ -358,7 +358,7 @@ class Entering:
 
 
 class Notes:
-    """What tests note while they run: times, failures, functions that they enter; a plug-in of pytest."""
+    """Notes of tests while they run: times, failures, functions that they enter; a plug-in of pytest."""
 
     def __init__(self, source: Path) -> None:
         self._times, self._entries = source / "times", source / "entries"

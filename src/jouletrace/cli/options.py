@@ -66,15 +66,17 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
         *names: The fields that the command offers; none for all shown fields.
         **defaults: Defaults that differ from those of the dataclass.
     """
-    chosen = [one for one in fields(kind) if (one.name in names if names else one.metadata["shown"])]
+    chosen = [field for field in fields(kind) if (field.name in names if names else field.metadata["shown"])]
     return lambda command: _with_options(command, "settings", chosen, lambda values: kind(**values), defaults)
 
 
 def from_targets(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: builds ``requests``, values by name, from the options of the targets of wings (``Wing.targets``)."""
-    options = [option for module in modules("targets").values() for option in fields(module.RequestOptions)]
-    chosen = {option.name: option for option in reversed(options)}  # of those of one name the first counts
-    return _with_options(command, "requests", list(reversed(chosen.values())), dict, {}, last=True)
+    chosen: dict[str, Field[Any]] = {}
+    for module in modules("targets").values():
+        for field in fields(module.RequestOptions):
+            chosen.setdefault(field.name, field)
+    return _with_options(command, "requests", list(chosen.values()), dict, {}, last=True)
 
 
 def _with_options(
@@ -90,29 +92,30 @@ def _with_options(
 
     They stand before its own, or ``last``.
     """
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != into]
-    arguments = [one for one in own if isinstance(_typer_info(one), ArgumentInfo)]
-    options = [_parameter(one, defaults.get(one.name, MISSING)) for one in chosen]
-    others = [one for one in own if one not in arguments]
+    written = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [parameter for parameter in written if parameter.name != into]
+    arguments = [parameter for parameter in parameters if isinstance(_typer_info(parameter), ArgumentInfo)]
+    options = [_parameter(field, defaults.get(field.name, MISSING)) for field in chosen]
+    others = [parameter for parameter in parameters if parameter not in arguments]
     shown = [*arguments, *(() if last else options), *others, *(options if last else ())]
-    shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
+    shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
 
-    usual = {one.name: one.default for one in options}
+    usual = {parameter.name: parameter.default for parameter in options}
 
     def run_command(*args: Any, **given: Any) -> None:
-        given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
-        values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
+        given |= {parameter.name: value for parameter, value in zip(arguments, args, strict=False)}
+        values = {field.name: _value(field, given.pop(_named(field), usual[_named(field)])) for field in chosen}
         command(**{into: made(values)}, **given)
 
     run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
     run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run_command.__annotations__ = {one.name: one.annotation for one in shown}
+    run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return run_command
 
 
-def _typer_info(one: inspect.Parameter) -> object:
-    """What typer is given about a parameter; None of one that another decorator builds."""
-    return next(iter(getattr(one.annotation, "__metadata__", ())), None)
+def _typer_info(parameter: inspect.Parameter) -> object:
+    """Typer's description of a parameter; None of one that another decorator builds."""
+    return next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
 
 
 def all_but(kind: type, *names: str) -> list[str]:

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BadInputError, NotPossibleError  # noqa: E402
-from jouletrace.execution.steps import (  # noqa: E402  # noqa: E402
+from jouletrace.execution.steps import (  # noqa: E402
     SimulatedStep,
     count_operators,
     count_workload,

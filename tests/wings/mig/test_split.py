@@ -21,7 +21,7 @@ def above(watts):
 
 
 def of_slices(watts):
-    """What slices draw that were fully active alone, and drew as much together."""
+    """Draws of slices that were fully active alone, and drew as much together."""
     active = np.ones(len(watts))
     return factors_alone([above(float(one)) for one in watts], active, above(float(np.sum(watts))), active)
 

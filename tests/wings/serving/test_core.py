@@ -1,4 +1,4 @@
-"""What the core does for all Runs, of loads on servers: analysis, budgets, prints, imports, options."""
+"""Work of the core on Runs of loads on servers: analysis, budgets, prints, imports, options."""
 
 import json
 import math

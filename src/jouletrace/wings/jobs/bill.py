@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -32,6 +32,7 @@ from jouletrace.run.estimate import widened
 from jouletrace.run.files import shown
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.power_record import rated_w
+from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import total
 from jouletrace.wings.jobs.tables import ClusterJob
 
@@ -168,9 +169,9 @@ def bill(
             pieces.append(cut)
             holes_s += lost_s
     lines = []
+    counts = Counter(number for mine in claimed.values() for number in mine)
     for number, job in enumerate(jobs):
-        count = sum(number in mine for mine in claimed.values())
-        lines.append(_job_line(number, job, count, pieces, number in shared, notes[number]))
+        lines.append(_job_line(number, job, counts[number], pieces, number in shared, notes[number]))
     sums = {
         "user": _sums(pieces, lambda gpu, k: _owner(int(gpu.owner[k]), jobs)),
         "host": _sums(pieces, lambda gpu, _: gpu.host),
@@ -272,8 +273,7 @@ def _cut(
         owner[inside] = np.where(owner[inside] == -1, n, -2)
     for _, a, b in perhaps:
         owner[(owner == -1) & (middle >= a) & (middle < b)] = -3
-    levels = idle_and_working_levels(record, response, None, rated_w(device.name))
-    rest = _rest(record, start, end, levels.idle.value, levels.working.value)
+    rest = _rest(record, start, end, _rest_below_w(record, response, device))
     grams = np.full(len(start), np.nan) if carbon is None else _weighed(record, start, end, carbon)
     days = [datetime.fromtimestamp(at / 1e9, zone).strftime("%Y-%m-%d") for at in middle.tolist()]
     at = np.clip(np.searchsorted(record.time_ns, np.stack([start, end], axis=1)), 1, len(record) - 1)
@@ -301,12 +301,19 @@ def _midnights(first_ns: int, last_ns: int, zone: tzinfo) -> Ints:
     return np.array(midnights, np.int64)
 
 
-def _rest(record: Readings, start: Ints, end: Ints, idle_w: float | None, working_w: float | None) -> Floats:
-    """Seconds of each piece in which readings show the GPU at rest, shape (m,); NaN without two levels."""
-    if idle_w is None or working_w is None:
+def _rest_below_w(record: Readings, response: Response, device: DeviceInfo) -> float | None:
+    """The power in watts below which a GPU is at rest (``AT_REST``); None if its log doesn't show two levels."""
+    levels = idle_and_working_levels(record, response, None, rated_w(device.name))
+    if levels.idle.value is None or levels.working.value is None:
+        return None
+    return levels.idle.value + AT_REST * (levels.working.value - levels.idle.value)
+
+
+def _rest(record: Readings, start: Ints, end: Ints, below_w: float | None) -> Floats:
+    """Seconds of each piece in which readings show the GPU at rest, shape (m,); NaN where that isn't known."""
+    if below_w is None:
         return np.full(len(start), np.nan)
-    low = record.value < idle_w + AT_REST * (working_w - idle_w)
-    until = np.concatenate([[0], np.cumsum(low)])
+    until = np.concatenate([[0], np.cumsum(record.value < below_w)])
     a, b = (np.searchsorted(record.time_ns, edge) for edge in (start, end))
     share = (until[b] - until[a]) / np.maximum(b - a, 1)
     return np.asarray(share * (end - start) / 1e9, np.float64)
@@ -410,11 +417,10 @@ def worked(runs: Mapping[str, Run], rest_s: float) -> list[ClusterJob]:
             log = readings(run, device.id)
             assert log is not None
             record, response = log
-            levels = idle_and_working_levels(record, response, None, rated_w(device.name))
-            if levels.idle.value is None or levels.working.value is None:
+            below_w = _rest_below_w(record, response, device)
+            if below_w is None:
                 continue
-            low = levels.idle.value + AT_REST * (levels.working.value - levels.idle.value)
-            at = record.time_ns[record.value >= low]
+            at = record.time_ns[record.value >= below_w]
             if not len(at):
                 continue
             breaks = np.flatnonzero(np.diff(at) > rest_s * 1e9)
