@@ -50,6 +50,8 @@ ELSEWHERE = {
     "jobs node1.csv node2.csv --jobs sacct.txt --time-zone Europe/Berlin --price 0.30EUR/kWh --carbon 400g/kWh "
     "-o bill": "tests/wings/jobs/test_bill.py",
     "fleet report runs/alone -o fleet.html --ask 3": "tests/wings/fleet/test_cli.py",
+    "fleet energy month/ --by host --by day --price 0.30EUR/kWh": "tests/wings/fleet/test_energy.py",
+    "fleet energy month/ --by user --map power=draw -f csv": "tests/wings/fleet/test_energy.py",
     "profile ./a-folder-of-transformers --task generate": "tests/workloads/test_folder.py",
     "COMMAND --help": "tests/cli/test_help.py",
     "--install-completion": "it changes files of the user",

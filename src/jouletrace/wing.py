@@ -38,8 +38,6 @@ class Wing:
         model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
         kinds: Fact of the workload of a Run: module that determines and words its figures (``report.kinds.KindOfRun``).
-        divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, by which the wing
-            of servers divides the GPU's energy between them.
         targets: What ``tune`` can measure besides workloads and programs: module (``campaign.targets.MoreTargets``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
@@ -55,7 +53,6 @@ class Wing:
     model_files: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
-    divisions: Mapping[str, str] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()

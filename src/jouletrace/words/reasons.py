@@ -71,7 +71,7 @@ REASONS: dict[str, str] = {
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be determined; see the rows beneath",
     "no_work_counted": "no work was counted",
     "no_requests": "no request was answered in that time",
-    "not_divided": "what divides the GPU's energy between its servers is not installed",
+    "not_divided": "several servers shared the GPU, of which only the sum is measured",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
     "length_of_record": "how long was recorded is no result of a workload",

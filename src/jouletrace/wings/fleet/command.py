@@ -1,4 +1,4 @@
-"""``jouletrace fleet run`` and ``fleet report``."""
+"""``jouletrace fleet run``, ``fleet report`` and ``fleet energy``."""
 
 from __future__ import annotations
 
@@ -189,6 +189,50 @@ def _same(place: str, others: list[str]) -> bool:
     return Path(place).resolve() in [Path(other).resolve() for other in others]
 
 
+def energy(
+    data: Annotated[
+        list[Path], typer.Argument(metavar="DATA...", help="Files of Parquet or CSV with a row a reading, or folders.")
+    ],
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="host, gpu, day or a column such as user; repeatable. [default: host, day]"
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="WHAT=COLUMN", help="Column of time, power, gpu or host. Repeatable."),
+    ] = None,
+    rest: Annotated[
+        float | None, typer.Option(metavar="WATTS", help="A GPU is at rest below it. [default: by the readings]")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Lines of each table.")] = 20,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Energy, cost and time at rest of a whole fleet, by a dataset of power readings.
+
+    Reads a month of a thousand GPUs in a minute, batch by batch. Jobs of few hosts with their own intervals are billed
+    by jouletrace jobs.
+    """
+    from jouletrace.cli.output import check_form
+    from jouletrace.report.cost import Tariff, tariff
+    from jouletrace.report.text import rendered
+    from jouletrace.wings.fleet.energy import fleet_energy
+    from jouletrace.wings.fleet.energy_report import document, to_dict
+
+    form, given = check_form(form, json), tariff(price, carbon) or Tariff()
+    if missing := [path for path in data if not path.exists()]:
+        raise BadInputError(f"{missing[0]}: no such file or folder")
+    asked = list(dict.fromkeys(by or ["host", "day"]))
+    measured = fleet_energy(data, asked, options.parse_pairs(column or [], "--map"), rest)
+    shown = document(measured, given, top if form == "table" else None)
+    sys.stdout.write(rendered(shown, lambda: to_dict(measured, given), form, colour=sys.stdout.isatty()))
+    sys.stdout.flush()
+
+
 def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> list[Findings]:
     from jouletrace.wings.fleet.findings import WORTH, asked_for, find
 
@@ -243,6 +287,15 @@ COMMAND = Command(
             "Report how much the GPUs of a fleet differ.",
             ("jouletrace fleet report runs/fleet -o fleet.html --ask 3",),
             report,
+        ),
+        "energy": Command(
+            "",
+            "Energy and cost of a fleet by its readings.",
+            (
+                "jouletrace fleet energy month/ --by host --by day --price 0.30EUR/kWh",
+                "jouletrace fleet energy readings.parquet --by user",
+            ),
+            energy,
         ),
     },
 )

@@ -22,7 +22,6 @@ from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
 from jouletrace.wings.serving.analysis.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.wings.serving.analysis.measured import BLOCKS, Measured, measured
-from jouletrace.wings.serving.analysis.shared import Found, divided
 from jouletrace.wings.serving.analysis.steady import (
     LEAST_REQUESTS,
     Requests,
@@ -49,6 +48,9 @@ _DRAWN = 4.0
 
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
+
+Found = tuple[int, LoadFacts, Requests]
+"""A load's number, what was offered, and its requests."""
 
 CHANCE = 2.0
 """Standard deviations of a Poisson count by which chance may differ."""
@@ -112,22 +114,20 @@ def add_serving(run: Run, figures: Figures) -> None:
     found = [one for one in found if len(one[2])]
     if not found:
         return
-    parts = divided(run, serving, found)
-    if parts is not None:
-        windows = [(*one.window, one.is_steady) for one in parts]
-        whole = [Measured(one.total, None) for one in parts]
+    windows = [steady_window(requests) for *_, requests in found]
+    several = bool(run.devices and serving.get("servers"))
+    if several:  # only the GPU's sum is measured
+        whole = [Measured(Estimate.null("not_divided"), None) for _ in found]
     else:
-        windows = [steady_window(requests) for *_, requests in found]
         edges = [(r.nanoseconds(a), r.nanoseconds(b)) for (*_, r), (a, b, _) in zip(found, windows, strict=True)]
         whole = measured(run, edges, [(r.origin_ns, r.nanoseconds(float(np.nanmax(r.last)))) for *_, r in found])
     each = zip(found, windows, whole, strict=True)
     steady = [_add_level(run, figures, one, window, drawn) for one, window, drawn in each]
-    if parts is None:
+    if several:
+        for level in steady:
+            figures.add(level.unit, "energy_active_j", Estimate.null("not_divided"), level.flags)
+    else:
         add_energies(run, figures, steady, doubts)
-    else:  # bills need the power of a server, of which only the GPU's sum is measured
-        for level, own in zip(steady, parts, strict=True):
-            figures.add(level.unit, "energy_active_j", own.active, level.flags)
-            figures.add_each(level.unit, own.beside)
     for level, drawn in zip(steady, whole, strict=True):
         if not doubts(run, level.load["name"]):
             stated = figures.get(level.unit, "energy_total_j")
