@@ -41,6 +41,8 @@ class Wing:
         divisions: Fact of each server on a GPU that several share ("slice"): module with ``divide``, by which the wing
             of servers divides the GPU's energy between them.
         targets: What ``tune`` can measure besides workloads and programs: module (``campaign.targets.MoreTargets``).
+        clusters: Value of ``--on``: module that carries out campaigns on the nodes of a cluster
+            (``campaign.cluster.Cluster``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
@@ -57,6 +59,7 @@ class Wing:
     kinds: Mapping[str, str] = field(default_factory=dict)
     divisions: Mapping[str, str] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)

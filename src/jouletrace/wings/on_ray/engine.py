@@ -1,0 +1,172 @@
+"""Calls as tasks of Ray: a ``campaign.cluster.Cluster``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jouletrace.devices import is_simulated
+from jouletrace.errors import WITHOUT_GPU, BrokenOffError, NotPossibleError
+from jouletrace.version import __version__
+
+RETRIES = 3
+"""Times that a task is begun again if its process or node is lost: Ray's default."""
+
+LOOK_S = 5.0
+"""Seconds without a result after which it is looked whether a node is left."""
+
+
+def nodes(device: str) -> dict[str, int]:
+    """See ``campaign.cluster.Cluster``."""
+    return {node["NodeName"]: int(node["Resources"].get("GPU", 0)) for node in _able(_connected(), device)}
+
+
+def each(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str, at: Sequence[str] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """See ``campaign.cluster.Cluster``."""
+    ray = _connected()
+    task = ray.remote(_task())
+    payloads = [pickle.dumps((function, call)) for call in calls]
+    waiting: dict[Any, int] = {}
+    repeated: set[int] = set()
+
+    def begin(number: int) -> bool:
+        able = _able(ray, device)
+        if at is None:
+            options = {"scheduling_strategy": "SPREAD", "max_retries": RETRIES, **_share(able, device)}
+        elif (node := next((node for node in able if node["NodeName"] == at[number]), None)) is not None:
+            options = {"scheduling_strategy": _only_at(node["NodeID"]), "max_retries": 0, **_whole(node)}
+        else:
+            return False
+        waiting[task.options(**options).remote(payloads[number], __version__)] = number
+        return True
+
+    try:
+        for number in range(len(calls)):
+            if not begin(number):
+                yield number, _lost(at, number)
+        while waiting:
+            done, _ = ray.wait(list(waiting), timeout=LOOK_S)
+            if not done and not _is_one_left(ray, device):
+                done = list(waiting)
+            for reference in done:
+                number = waiting.pop(reference)
+                result = _result(ray, reference, _lost(at, number))
+                if at is not None and isinstance(result, _LostError) and number not in repeated and begin(number):
+                    repeated.add(number)
+                else:
+                    yield number, result
+    finally:
+        for reference in waiting:
+            with suppress(Exception):  # it may have ended
+                ray.cancel(reference, force=True)
+
+
+class _LostError(BrokenOffError):
+    """A task's node or process was lost."""
+
+
+def _lost(at: Sequence[str] | None, number: int) -> _LostError:
+    return _LostError("no node of the cluster is left" if at is None else f"the node {at[number]} was lost")
+
+
+def _connected() -> Any:
+    """The module ``ray``, connected: to RAY_ADDRESS, to the cluster that runs here, or to one of this host alone.
+
+    Raises:
+        NotPossibleError: If it isn't installed, or can't be reached.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise NotPossibleError("--on ray needs Ray: pip install 'jouletrace[ray]'") from None
+    if not ray.is_initialized():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RuntimeError, ValueError) as error:  # among these another version of Python or Ray there
+            raise NotPossibleError(f"no Ray cluster can be used: {' '.join(str(error).split())[:300]}") from None
+    return ray
+
+
+def _able(ray: Any, device: str) -> list[dict[str, Any]]:
+    """Nodes that can run a device: those with GPUs, and without any all for the CPU or a simulated GPU.
+
+    Raises:
+        NotPossibleError: If no node can.
+    """
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    with_gpu = [node for node in alive if node["Resources"].get("GPU", 0) >= 1]
+    if with_gpu and device != "cpu":
+        return with_gpu
+    if device != "cpu" and not is_simulated(device):
+        raise NotPossibleError(f"none of {len(alive)} nodes of the Ray cluster has a GPU; {WITHOUT_GPU}")
+    return [node for node in alive if node["Resources"].get("CPU", 0) >= 1]
+
+
+def _share(able: Sequence[dict[str, Any]], device: str) -> dict[str, float]:
+    """Resources of a call that has one GPU, one simulated GPU, or a whole node for its CPU."""
+    if device == "cpu":  # power is the whole host's: only the largest nodes are used, each by one call at a time
+        return {"num_cpus": max(node["Resources"]["CPU"] for node in able)}
+    if any("GPU" in node["Resources"] for node in able):
+        return {"num_gpus": 1, "num_cpus": 0}
+    return {"num_cpus": 1}
+
+
+def _whole(node: dict[str, Any]) -> dict[str, float]:
+    """Resources of a call that has all of a node."""
+    gpus = node["Resources"].get("GPU", 0)
+    return {"num_gpus": gpus, "num_cpus": 0} if gpus else {"num_cpus": node["Resources"]["CPU"]}
+
+
+def _only_at(node_id: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
+
+
+def _is_one_left(ray: Any, device: str) -> bool:
+    try:
+        return bool(_able(ray, device))
+    except NotPossibleError:
+        return False
+
+
+def _task() -> Callable[[bytes, str], Any]:
+    """The function of tasks, which travels as code: a node may lack jouletrace, or have another version."""
+
+    def call(payload: bytes, wanted: str) -> Any:
+        import pickle
+        import socket
+
+        try:
+            from jouletrace.version import __version__ as version
+        except ImportError:
+            version = "none"
+        if version != wanted:
+            return version, socket.gethostname()
+        function, arguments = pickle.loads(payload)
+        try:
+            return wanted, function(*arguments)
+        except Exception as error:
+            return wanted, error
+
+    return call
+
+
+def _result(ray: Any, reference: Any, lost: _LostError) -> Any:
+    """What the call of a task returned or raised; ``lost`` of one that has no result."""
+    try:
+        version, result = ray.get(reference, timeout=LOOK_S)
+    except ray.exceptions.RayTaskError as error:
+        return NotPossibleError(f"a task of Ray failed: {str(error).strip().splitlines()[-1]}")
+    except ray.exceptions.RayError:
+        return lost
+    if version != __version__:
+        return NotPossibleError(f"{result} has jouletrace {version}, and this host {__version__}: install the same")
+    return result
