@@ -127,7 +127,7 @@ def run_sweep(
     judge points; one on a percentile has iterations timed for longer (``limits.timed``). ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
     that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
-    ``on`` a cluster all runs are tasks, each on any GPU; no settings of GPUs are changed there.
+    ``on`` a cluster each point is a task on any GPU, once, and no settings of GPUs are changed.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or the GPU would be changed without
@@ -138,7 +138,9 @@ def run_sweep(
     settings = timed(settings, limits)
     if on is not None and any(grid.of_gpu().values()):
         raise BadInputError("sweep: --power-limit and --clock change a GPU of this host: leave out --on")
-    _check(grid.points(), settings, here=on is None)
+    if on is not None and repeats != 1:
+        raise BadInputError("sweep: --repeats with --on would mix GPUs, whose sensors differ: leave out one of them")
+    _check(grid.points(), settings, on)
     if not isinstance(repeats, int) or repeats < 1:
         raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
     if not isinstance(limit_s, Real) or not limit_s > 0:
@@ -301,12 +303,14 @@ def _settings_of(point: Point, settings: ProfileSettings) -> ProfileSettings:
     return replace(settings, **options)
 
 
-def _check(points: Sequence[Point], settings: ProfileSettings, *, here: bool) -> None:
-    """Refuse invalid points before anything is measured, ``here`` or on a cluster."""
+def _check(points: Sequence[Point], settings: ProfileSettings, on: Cluster | None) -> None:
+    """Refuse invalid points, and devices that aren't there, before anything is measured."""
     if not points or "workload" not in points[0]:
         raise BadInputError("sweep: no workload is named")
-    if here:
+    if on is None:
         open_device(settings.device).close()
+    else:
+        on.nodes(settings.device)
     for workload in dict.fromkeys(point["workload"] for point in points):
         resolve(workload)
     slugs = [_slug(point) for point in points]

@@ -55,7 +55,7 @@ def sweep(
 
     A value of --config may be several, each a point: --config size=1024,4096. After a point that runs out of memory,
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
-    same -o to measure what is missing. With --on, each run is on any GPU of the cluster, and rows name theirs.
+    same -o to measure what is missing. With --on, each point is on any GPU of the cluster, and its row names it.
     """
     from jouletrace.campaign.cluster import cluster
     from jouletrace.campaign.limits import parse_limits

@@ -29,7 +29,7 @@ def cluster(study):
 
 @pytest.fixture(autouse=True)
 def same_cache(own_cache, cluster, study, monkeypatch):
-    """What is known of boards is the same here and on nodes, which began before the test did."""
+    """What is known of GPUs is the same here and on nodes, which began before the test did."""
     monkeypatch.setenv("JOULETRACE_CACHE", str(study / "cache"))
 
 
@@ -72,10 +72,12 @@ def test_a_node_that_is_killed_loses_no_point(cluster, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_cluster_without_a_gpu_and_one_gpu_of_this_host_are_refused(cluster, tmp_path):
+def test_what_a_cluster_cannot_do_is_refused(cluster, tmp_path):
     with pytest.raises(jt.BadInputError, match="the cluster chooses GPUs"):
         swept(tmp_path / "one", "ray", device="cuda:1")
     with pytest.raises(jt.BadInputError, match="no value of --on 'slurm'"):
         swept(tmp_path / "one", "slurm")
     with pytest.raises(jt.BadInputError, match="--power-limit and --clock change a GPU of this host"):
         swept(tmp_path / "one", "ray", clock=1200)
+    with pytest.raises(jt.BadInputError, match="--repeats with --on would mix GPUs"):
+        swept(tmp_path / "one", "ray", repeats=2)

@@ -89,7 +89,7 @@ def _connected() -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ValueError) as error:  # among these another version of Python or Ray there
+        except Exception as error:  # of Ray any: another version of Python there, processes that don't start
             raise NotPossibleError(f"no Ray cluster can be used: {' '.join(str(error).split())[:300]}") from None
     return ray
 
