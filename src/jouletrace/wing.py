@@ -39,6 +39,8 @@ class Wing:
         engines: Value of ``--backend`` for files of engines, which a tool times: module with ``profile_engine``.
         kinds: Fact of the workload of a Run: module that determines and words its figures (``report.kinds.KindOfRun``).
         targets: What ``tune`` can measure besides workloads and programs: module (``campaign.targets.MoreTargets``).
+        clusters: Value of ``--on``: module that carries out campaigns on the nodes of a cluster
+            (``campaign.cluster.Cluster``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
@@ -54,6 +56,7 @@ class Wing:
     engines: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)

@@ -572,6 +572,21 @@ def test_points_of_which_compare_shows_no_difference_from_the_best_are_named():
     assert "of it work" in apart
 
 
+def test_rows_name_their_gpu_where_points_ran_on_several():
+    def entry(batch, gpu):
+        run = profile_run()
+        run.devices[0].id, run.devices[0].index = f"GPU-{gpu}", gpu
+        return Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run)
+
+    two, one = [entry(1, 0), entry(8, 3)], [entry(1, 0), entry(8, 0)]
+    said = " ".join(render(two).split())
+    assert "points ran on 2 GPUs, whose sensors differ by up to 7 %" in said
+    assert {"#0", "#3"} <= set(said.split())
+    assert [point["gpu"] for point in json.loads(render(two, "json"))["points"]] == ["GPU-0", "GPU-3"]
+    assert "sensors differ" not in render(one)
+    assert "gpu" not in json.loads(render(one, "json"))["points"][0]
+
+
 def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter():
     def entries(flags):
         found = []

@@ -14,6 +14,7 @@ WINGS: dict[str, set[str]] = {
     "live": {"logs"},
     "logs": set(),
     "mig": {"serving"},
+    "on_ray": set(),
     "runtimes": set(),
     "serving": set(),
     "toolchain": {"runtimes", "traces", "logs"},

@@ -5,6 +5,7 @@ What a point is, where its result lies and how it is measured is the caller's.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,9 @@ RESULT = "result.json"
 """The result of a campaign, which ``results.printed`` shows again."""
 
 NOT_REACHED, OUT_OF_MEMORY = "interrupted", "out_of_memory"
+
+_NAMED = 8
+"""Points that are named of those that are measured together: the GPUs of a host."""
 
 _THEIRS = ("bad_input", "disk_full")
 """Reasons that the user can resolve."""
@@ -64,7 +68,9 @@ class PointObserver(Generic[Point]):
 
     def group(self, points: Sequence[Point]) -> None:
         """Begin points that are measured together."""
-        self._phases.begin(f"{self._what} {self._done + 1} of {self._total}: {', '.join(map(str, points))}", 0)
+        more = f" and {len(points) - _NAMED} more" if len(points) > _NAMED else ""
+        named = ", ".join(map(str, points[:_NAMED])) + more
+        self._phases.begin(f"{self._what} {self._done + 1} of {self._total}: {named}", 0)
 
     def note(self, text: str) -> None:
         """State what the user should know, in a line."""
@@ -95,8 +101,12 @@ def carry_out(
     measure: Callable[[Sequence[Point], Note[Point]], None],
     watch: PointObserver[Point],
     what: str = "points",
+    *,
+    at_once: bool = False,
 ) -> Tally[Point]:
     """Measure the groups of points that aren't all there, one after the other; a line states those that are damaged.
+
+    With ``at_once``, where a cluster measures, these are one group.
 
     ``measure`` states the outcome of each point of a group. An exception of it, Ctrl-C among them, ends the campaign
     and is in the tally: the caller shows what there is, then raises it.
@@ -121,10 +131,10 @@ def carry_out(
         watch.outcome(found)
 
     try:
-        for group in groups:
-            if not there.issuperset(group):
-                watch.group(group)
-                measure(group, note)
+        missing = [group for group in groups if not there.issuperset(group)]
+        for group in [[*itertools.chain(*missing)]] if at_once and missing else missing:
+            watch.group(group)
+            measure(group, note)
     except BaseException as error:
         tally.ended_by = error
         return tally

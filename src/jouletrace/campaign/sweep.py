@@ -7,11 +7,13 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jouletrace.analysis.conditions import not_taken, read_back
+from jouletrace.campaign.cluster import Cluster, cluster, profile_on
 from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
 from jouletrace.campaign.loop import (
     RESULT,
@@ -39,6 +41,9 @@ from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"
 POINTS = "points"
+
+_OF_A_POINT = (JouletraceError, TimeoutError, RuntimeError)
+"""Failures of a run, after which others go on; the last carries a child's traceback."""
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 """Profiles in a separate process: ``worker.profile_in_child``, or a substitute."""
@@ -114,6 +119,7 @@ def run_sweep(
     permitted: bool = False,
     progress: Progress | None = None,
     runner: Runner = profile_in_child,
+    on: Cluster | None = None,
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
@@ -121,6 +127,7 @@ def run_sweep(
     judge points; one on a percentile has iterations timed for longer (``limits.timed``). ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
     that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
+    ``on`` a cluster each point is a task on any GPU, once, and no settings of GPUs are changed.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or the GPU would be changed without
@@ -129,7 +136,11 @@ def run_sweep(
             writing into the folder.
     """
     settings = timed(settings, limits)
-    _check(grid.points(), settings)
+    if on is not None and any(grid.of_gpu().values()):
+        raise BadInputError("sweep: --power-limit and --clock change a GPU of this host: leave out --on")
+    if on is not None and repeats != 1:
+        raise BadInputError("sweep: --repeats with --on would mix GPUs, whose sensors differ: leave out one of them")
+    _check(grid.points(), settings, on)
     if not isinstance(repeats, int) or repeats < 1:
         raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
     if not isinstance(limit_s, Real) or not limit_s > 0:
@@ -149,6 +160,9 @@ def run_sweep(
     with GpuSettings(settings.device, grid.of_gpu()) as gpu:
         gpu.check_permitted(permitted)
 
+        def settings_of(run: Repeat) -> ProfileSettings:
+            return numbered(_settings_of(points[run.slug], settings), runs.index(run) + 1)
+
         def measure(group: Sequence[Repeat], note: Note[Repeat]) -> None:
             (run,) = group
             point, place = points[run.slug], place_of(run)
@@ -157,18 +171,23 @@ def run_sweep(
                     raise failed[run.slug]
                 shutil.rmtree(place, ignore_errors=True)
                 gpu.set({POWER_LIMIT: point.get("power_limit_w"), CLOCK: point.get("clock_mhz")})
-                own = numbered(_settings_of(point, settings), runs.index(run) + 1)
-                runner(point["workload"], own, place, limit_s)
+                runner(point["workload"], settings_of(run), place, limit_s)
                 gpu.record(place)
                 note(PointOutcome(run))
-            except (JouletraceError, TimeoutError, RuntimeError) as error:  # the last carries a child's traceback
+            except _OF_A_POINT as error:
                 failed[run.slug] = error
                 note(PointOutcome(run, reason_of(error), last_line(error)))
+
+        def measure_on(there: Cluster, group: Sequence[Repeat], note: Note[Repeat]) -> None:
+            calls = [(points[run.slug]["workload"], settings_of(run), place_of(run)) for run in group]
+            for number, error in profile_on(there, calls, limit_s):
+                note(_outcome(group[number], error))
 
         what = "points" if repeats == 1 else "runs"
         watch = PointObserver[Repeat](progress, what[:-1])
         with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
-            tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
+            how = measure if on is None else partial(measure_on, on)
+            tally = carry_out([[run] for run in runs], is_there, how, watch, what, at_once=on is not None)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
         found = judged(found, limits)
         keep(folder / RESULT, render(found, "json"))
@@ -188,6 +207,7 @@ def sweep(
     folder: str | Path | None = None,
     point_limit: float = 600.0,
     yes: bool = False,
+    on: str | None = None,
     progress: bool | Progress = True,
     **options: Any,
 ) -> Sweep:
@@ -208,6 +228,7 @@ def sweep(
         folder: Where the Runs are saved; a folder with this sweep is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a run is ended as timed out.
         yes: Permit changing the GPU's power limit and clock; they are restored.
+        on: An engine whose cluster measures the points, each on any GPU: "ray".
         progress: Whether lines on stderr report each point; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, the same for all points, as of ``jt.profile``; a value of
             ``config`` may be a list, which is an axis: ``config={"size": [1024, 4096]}``.
@@ -236,6 +257,7 @@ def sweep(
             limit_s=point_limit,
             permitted=yes,
             progress=receiver,
+            on=cluster(on, settings.device),
         )
     if tally.ended_by is not None:
         raise tally.ended_by
@@ -245,6 +267,19 @@ def sweep(
 def _listed(values: Any) -> tuple[Any, ...]:
     """The values of an axis, of which one needs no list."""
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+
+
+def _outcome(run: Repeat, error: Exception | None) -> PointOutcome[Repeat]:
+    """The outcome of a run on a cluster.
+
+    Raises:
+        Exception: If it is no failure of a run.
+    """
+    if error is None:
+        return PointOutcome(run)
+    if not isinstance(error, _OF_A_POINT):
+        raise error
+    return PointOutcome(run, reason_of(error), last_line(error))
 
 
 def _entry(tally: Tally[Repeat], point: Point, place: Path, settings: ProfileSettings, repeats: int) -> Entry:
@@ -268,11 +303,14 @@ def _settings_of(point: Point, settings: ProfileSettings) -> ProfileSettings:
     return replace(settings, **options)
 
 
-def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
-    """Refuse invalid points before anything is measured."""
+def _check(points: Sequence[Point], settings: ProfileSettings, on: Cluster | None) -> None:
+    """Refuse invalid points, and devices that aren't there, before anything is measured."""
     if not points or "workload" not in points[0]:
         raise BadInputError("sweep: no workload is named")
-    open_device(settings.device).close()
+    if on is None:
+        open_device(settings.device).close()
+    else:
+        on.nodes(settings.device)
     for workload in dict.fromkeys(point["workload"] for point in points):
         resolve(workload)
     slugs = [_slug(point) for point in points]

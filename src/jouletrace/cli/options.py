@@ -55,6 +55,10 @@ Campaign = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Folder; one with this campaign is resumed. [default: under runs/]"),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(metavar="ENGINE", help="Measure on the GPUs of a cluster: ray. [default: this host's]"),
+]
 PointLimit = Annotated[float, typer.Option(metavar="SECONDS", help="A run that takes longer is ended as timed out.")]
 
 

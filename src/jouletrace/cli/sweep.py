@@ -45,6 +45,7 @@ def sweep(
     restore: Annotated[
         bool, typer.Option("--restore", help="Only restore what a killed sweep or tune changed.")
     ] = False,
+    on: options.On = None,
     point_limit: options.PointLimit = 600.0,
     output: options.Campaign = None,
     form: options.Format = "table",
@@ -54,8 +55,9 @@ def sweep(
 
     A value of --config may be several, each a point: --config size=1024,4096. After a point that runs out of memory,
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
-    same -o to measure what is missing.
+    same -o to measure what is missing. With --on, each point is on any GPU of the cluster, and its row names it.
     """
+    from jouletrace.campaign.cluster import cluster
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
     from jouletrace.campaign.sweep import POINTS, SweepGrid, run_sweep, varied
@@ -81,6 +83,7 @@ def sweep(
         options.parse_values(clock, "--clock", number),
         config,
     )
+    there = cluster(on, settings.device)
     say_plan(settings.device, grid.of_gpu())
     with folder_of(output, "sweep") as folder:
         with ProgressLine() as progress, quiet_output():
@@ -93,6 +96,7 @@ def sweep(
                 limit_s=point_limit,
                 permitted=yes,
                 progress=progress,
+                on=there,
             )
         if any(entry.run is not None for entry in points):
             say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")

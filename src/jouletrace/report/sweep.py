@@ -22,6 +22,7 @@ from jouletrace.report.trust import to_dict
 from jouletrace.report.verdict import gain_line
 from jouletrace.run import Estimate, Run
 from jouletrace.run.frames import frame
+from jouletrace.run.info import device_labels
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.run.shown import Shown
 from jouletrace.words.scale import NBSP, figure, number
@@ -208,6 +209,7 @@ def _to_dict(entries: Sequence[Entry]) -> dict[str, Any]:
             {"point": swept.point, "outcome": swept.outcome, "reason": swept.reason or None, "run": swept.place}
         )
         rows[-1] |= {"read": swept.read, "not_in_force": swept.not_taken or None} if swept.read else {}
+        rows[-1] |= {"gpu": swept.run.devices[0].id} if swept.run and _gpus(entries) else {}
         rows[-1] |= {name: estimate.to_dict() for name, estimate in swept.figures().items()}
         rows[-1] |= {"limits": [judged.to_dict() for judged in swept.judged]} if swept.judged else {}
         rows[-1]["trust"] = None if swept.run is None else to_dict(outcomes(swept.run, Parts(swept.run)))
@@ -249,15 +251,20 @@ def _document(entries: Sequence[Entry]) -> Document:
     limited = [entry.limited() for entry in entries]
     names = list(dict.fromkeys(name for limit_figures in limited for name in limit_figures))
     section.columns += [Column(name, unit="" if name == "limits" else "s", ends=name != "limits") for name in names]
+    gpus = _gpus(entries)
+    section.columns += [Column("GPU")] if gpus else []
     section.rows = [
         [
             *(_said(entry.point.get(name)) for name in varying),
             *(_said(entry.read.get(name)) for name in read),
             *(row_figures[name] for name in stated),
             *map(more.get, names),
+            *([gpus[entry.run.devices[0].id] if entry.run else None] if gpus else ()),
         ]
         for entry, row_figures, more in zip(entries, figures, limited, strict=True)
     ]
+    if gpus:
+        section.notes.append(f"points ran on {len(gpus)} GPUs, whose sensors differ by up to 7{NBSP}%")
     for entry in entries:
         what = " ".join(_said(entry.point.get(name)) for name in varying)
         if entry.not_taken:
@@ -268,6 +275,14 @@ def _document(entries: Sequence[Entry]) -> Document:
     sweep_text.sections = [section]
     sweep_text.verdict = _verdict(entries, varying)
     return sweep_text.printable()
+
+
+def _gpus(entries: Sequence[Entry]) -> dict[str, str]:
+    """Labels of the GPUs that points ran on, by id; empty if it is one."""
+    labels = device_labels(
+        list({run.devices[0].id: run.devices[0] for entry in entries if (run := entry.run)}.values())
+    )
+    return labels if len(labels) > 1 else {}
 
 
 def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:

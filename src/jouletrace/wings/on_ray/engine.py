@@ -1,0 +1,129 @@
+"""Calls as tasks of Ray: a ``campaign.cluster.Cluster``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jouletrace.devices import is_simulated
+from jouletrace.errors import WITHOUT_GPU, BrokenOffError, NotPossibleError
+from jouletrace.version import __version__
+
+RETRIES = 3
+"""Times that a task is begun again if its process or node is lost: Ray's default."""
+
+LOOK_S = 5.0
+"""Seconds without a result after which it is looked whether a node is left."""
+
+
+def nodes(device: str) -> dict[str, int]:
+    """See ``campaign.cluster.Cluster``."""
+    return {node["NodeName"]: int(node["Resources"].get("GPU", 0)) for node in _able(_connected(), device)}
+
+
+def each(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str) -> Iterator[tuple[int, Any]]:
+    """See ``campaign.cluster.Cluster``."""
+    ray = _connected()
+    options = {"scheduling_strategy": "SPREAD", "max_retries": RETRIES, **_share(_able(ray, device), device)}
+    task = ray.remote(_task()).options(**options)
+    waiting = {task.remote(pickle.dumps((function, call)), __version__): k for k, call in enumerate(calls)}
+    try:
+        while waiting:
+            done, _ = ray.wait(list(waiting), timeout=LOOK_S)
+            if not done and not _has_nodes(ray, device):
+                done = list(waiting)
+            for reference in done:
+                yield waiting.pop(reference), _result(ray, reference)
+    finally:
+        for reference in waiting:
+            with suppress(Exception):  # it may have ended
+                ray.cancel(reference, force=True)
+
+
+def _connected() -> Any:
+    """The module ``ray``, connected: to RAY_ADDRESS, to the cluster that runs here, or to one of this host alone.
+
+    Raises:
+        NotPossibleError: If it isn't installed, or can't be reached.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise NotPossibleError("--on ray needs Ray: pip install 'jouletrace[ray]'") from None
+    if not ray.is_initialized():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # of Ray any: another version of Python there, processes that don't start
+            raise NotPossibleError(f"no Ray cluster can be used: {' '.join(str(error).split())[:300]}") from None
+    return ray
+
+
+def _able(ray: Any, device: str) -> list[dict[str, Any]]:
+    """Nodes that can run a device: those with GPUs, and without any all for the CPU or a simulated GPU.
+
+    Raises:
+        NotPossibleError: If no node can.
+    """
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    with_gpu = [node for node in alive if node["Resources"].get("GPU", 0) >= 1]
+    if with_gpu and device != "cpu":
+        return with_gpu
+    if device != "cpu" and not is_simulated(device):
+        raise NotPossibleError(f"none of {len(alive)} nodes of the Ray cluster has a GPU; {WITHOUT_GPU}")
+    return [node for node in alive if node["Resources"].get("CPU", 0) >= 1]
+
+
+def _share(able: Sequence[dict[str, Any]], device: str) -> dict[str, float]:
+    """Resources of a call that has one GPU, one simulated GPU, or a whole node for its CPU."""
+    if device == "cpu":  # power is the whole host's: only the largest nodes are used, each by one call at a time
+        return {"num_cpus": max(node["Resources"]["CPU"] for node in able)}
+    if any("GPU" in node["Resources"] for node in able):
+        return {"num_gpus": 1, "num_cpus": 0}
+    return {"num_cpus": 1}
+
+
+def _has_nodes(ray: Any, device: str) -> bool:
+    try:
+        return bool(_able(ray, device))
+    except NotPossibleError:
+        return False
+
+
+def _task() -> Callable[[bytes, str], Any]:
+    """The function of tasks, which travels as code: a node may lack jouletrace, or have another version."""
+
+    def call(payload: bytes, wanted: str) -> Any:
+        import pickle
+        import socket
+
+        try:
+            from jouletrace.version import __version__ as version
+        except ImportError:
+            version = "none"
+        if version != wanted:
+            return version, socket.gethostname()
+        function, arguments = pickle.loads(payload)
+        try:
+            return wanted, function(*arguments)
+        except Exception as error:
+            return wanted, error
+
+    return call
+
+
+def _result(ray: Any, reference: Any) -> Any:
+    """The return of a task's call, or the exception that it raised or that says why there is none."""
+    try:
+        version, result = ray.get(reference, timeout=LOOK_S)
+    except ray.exceptions.RayTaskError as error:
+        return NotPossibleError(f"a task of Ray failed: {str(error).strip().splitlines()[-1]}")
+    except ray.exceptions.RayError:
+        return BrokenOffError("no node of the cluster is left")
+    if version != __version__:
+        return NotPossibleError(f"{result} has jouletrace {version}, and this host {__version__}: install the same")
+    return result
