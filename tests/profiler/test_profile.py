@@ -111,7 +111,7 @@ def test_other_processes_on_the_device_are_named(monkeypatch):
     monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(4711, "python3"), Process(4712)])
     run, _ = profiled(monkeypatch, "sim:h100")
     (warning,) = [w for w in run.warnings if w.code == "other_processes"]
-    assert "python3 (pid 4711), process (pid 4712)" in warning.message
+    assert "python3 (pid 4711), a process whose name can't be read;" in warning.message
     assert run.result("baseline_deep_idle_w").reason == "other_processes"
     assert run.result("energy_active_over_deep_idle_j").reason == "other_processes"
 

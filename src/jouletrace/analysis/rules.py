@@ -73,6 +73,7 @@ inputs and outputs | with care | constant_inputs nan_outputs inf_outputs train_m
 parts and whole | with care | closure
 parts and whole | yes | traced_at_cap traced_whole traced whole_stretch
 attribution | with care | not_attributed samples_unplaced kernels_alike too_many_kinds
+attribution | with care | overlapped_processes
 attribution | yes | no_formula no_best_rate not_resolved pooled shared_power overlapped
 attribution | yes | ran_beside_others not_distinguished
 powers of kernels | yes | powers_doubtful

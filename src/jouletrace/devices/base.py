@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
+from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.steady import host_offset_ns, offset_ns, steady_ns
 
@@ -191,12 +194,44 @@ def one_sample(channel: str, time_ns: int, value: float) -> Samples:
     return Samples(channel, np.array([time_ns], dtype=np.int64), np.array([value], dtype=np.float64))
 
 
-def others(devices: Sequence[Device]) -> dict[str, str]:
-    """Of devices that other processes use, by id: who does, in words; asked before ours use them."""
-    texts = {}
+def others(
+    devices: Sequence[Device], ours: Collection[int] = (), *, used_here: bool = False
+) -> dict[str, list[Process]]:
+    """Processes that use each device now, by its id; without this process, what it started, and the pids ``ours``.
+
+    In a container a driver may list this process by the host's pid: if it uses them (``used_here``) and isn't listed,
+    processes whose name can't be read may be itself, and are left out.
+    """
+    users = {}
     for device in devices:
-        there = [process for process in device.processes() if process.pid != os.getpid()]
-        if there:
-            named = ", ".join(f"{each.name or 'process'} (pid {each.pid})" for each in there)
-            texts[device.info.id] = f"others use it, too: {named}; what they draw is in all figures"
-    return texts
+        with suppress(NotPossibleError):  # a GPU that is gone has no users; its recorder states that
+            there = device.processes()
+            not_ours = [each for each in there if each.pid not in ours and os.getpid() not in _line(each.pid)]
+            unseen = used_here and len(not_ours) == len(there)
+            users[device.info.id] = [each for each in not_ours if each.name or not unseen]
+    return users
+
+
+def _line(pid: int) -> Iterator[int]:
+    """A process, its parent, and so on, as far as they can be seen."""
+    while pid > 1:
+        yield pid
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+
+
+def used_by(processes: Iterable[Process], who: str = "others use it, too") -> str:
+    """A warning of processes whose power is in the figures of a device."""
+    return f"{who}: {', '.join(map(described, processes))}; what they draw is in all figures"
+
+
+def described(process: Process) -> str:
+    """A process with its pid and memory; a pid of another namespace, where it has no name, says nothing here."""
+    memory = [] if process.memory_bytes is None else [f"{process.memory_bytes / 2**30:.1f} GiB"]
+    facts = [f"pid {process.pid}", *memory] if process.name else memory
+    name, clients = process.name or "a process whose name can't be read", ""
+    if process.name.startswith("nvidia-cuda-mps"):  # the kernel cuts names after 15 characters
+        name, clients = "an MPS server", ", which hides its clients"
+    return f"{name} ({', '.join(facts)}){clients}" if facts else name

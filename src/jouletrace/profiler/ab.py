@@ -147,6 +147,7 @@ def run_ab(
                 finer = replace(settings, detail="kernel", detail_time_s=how.detail_time_s)
                 _record(session, prepared, finer, iteration_s, progress)
             stack.close()
+            session.warn_of_others(others([device], used_here=True))
             run = session.finish()
     finally:
         device.close()

@@ -95,6 +95,7 @@ def calibrate(
                 _rest(session, "context idle after")
             finally:
                 burst.close()
+            session.warn_of_others(others([device], used_here=True))
             run = session.finish()
         calibration = calibration_of(run, device.info.id)
         if device.info.kind != "cpu":

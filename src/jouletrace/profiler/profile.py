@@ -82,6 +82,7 @@ def profile_workload(
                 _measure(session, prepared, settings, progress, ready)
             finally:
                 prepared.step.close()
+            session.warn_of_others(others([device], used_here=True))
             run = session.finish()
     finally:
         device.close()

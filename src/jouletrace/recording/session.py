@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 
 from jouletrace.arrays import Floats, Indices, Ints
-from jouletrace.devices.base import Clock, Device
+from jouletrace.devices.base import Clock, Device, Process, used_by
 from jouletrace.errors import BadInputError, BrokenOffError, ClosedError, RecorderDiedError
 from jouletrace.known_secrets import refresh
 from jouletrace.recording import calibrations, open_recorder
@@ -90,6 +90,7 @@ class Session:
         self._next_span = 0
         self._recording = self._finished = False
         self._rows: dict[str, SpooledRows] = {}
+        self._others: dict[str, dict[int, Process]] = {}
         self._on_disk: SpoolWriter | None = None
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
 
@@ -331,10 +332,15 @@ class Session:
         with suppress(RecorderDiedError):
             self.finish(complete=False)
 
-    def warn_of_others(self, texts: Mapping[str, str]) -> None:
-        """Warn of the processes that ``others`` names."""
-        for id, text in texts.items():
-            self.run.warn("other_processes", text, id)
+    def warn_of_others(self, users: Mapping[str, Sequence[Process]]) -> None:
+        """Warn of the processes that ``others`` names, with those of earlier calls."""
+        for id, there in users.items():
+            seen = self._others.setdefault(id, {})
+            seen.update({process.pid: process for process in there})
+            before = [w for w in self.run.warnings if (w.code, w.where) == ("other_processes", id)]
+            self.run.warnings = [warning for warning in self.run.warnings if warning not in before]
+            if seen:
+                self.run.warn("other_processes", used_by(seen.values()), id)
 
     def _pair_clocks(self, ahead_ns: int) -> None:
         """Note what the host's clock shows, which may have been set since ours was made, beside a steady one."""

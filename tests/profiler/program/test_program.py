@@ -1,6 +1,7 @@
 """Recordings of a program: kernels, ranges and GPUs, and what a warning says is missing."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,10 +124,28 @@ def test_kernels_on_a_gpu_that_is_not_recorded_are_named(run):
 
 
 def test_others_on_the_gpu_are_named(run, monkeypatch):
-    monkeypatch.setattr(CpuHost, "processes", lambda self: [Process(7, "trainer"), Process(8)])
+    there = [Process(7, "trainer", 3436 * 2**20), Process(8), Process(9, "nvidia-cuda-mps")]
+    monkeypatch.setattr(CpuHost, "processes", lambda self: there)
     found, _ = run("")
     (said,) = warned(found, "other_processes")
-    assert said.startswith("others use it, too: trainer (pid 7), process (pid 8);")
+    first, mps = "trainer (pid 7, 3.4 GiB)", "an MPS server (pid 9), which hides its clients"
+    assert said.startswith(f"others use it, too: {first}, a process whose name can't be read, {mps};")
+
+
+def test_those_that_come_later_are_named_but_not_the_program_s_own(run, monkeypatch):
+    ours = [Process(os.getpid(), "python")]
+    looks = [[*ours, Process(7, "early")], [*ours, Process(8, "late", 2**30)]]
+    monkeypatch.setattr(CpuHost, "processes", lambda self: looks.pop(0))
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ours.append(Process(child.pid, "worker"))
+    looks[1].append(ours[-1])
+    try:
+        found, _ = run("")
+    finally:
+        child.communicate()
+    assert not looks
+    (said,) = warned(found, "other_processes")
+    assert said.startswith("others use it, too: early (pid 7), late (pid 8, 1.0 GiB);")
 
 
 @pytest.mark.thorough

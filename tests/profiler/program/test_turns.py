@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jouletrace.profiler.program import gpus_of, rows_of
-from jouletrace.run import Units
+from jouletrace.profiler.program.timeline import recorded
+from jouletrace.run import DeviceInfo, Run, Units
 from jouletrace.tracer import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 
@@ -55,6 +56,13 @@ def traced(process, pid):
     work = Launched.from_columns(names, name, start, end, device=np.zeros(len(name), np.int64))
     last = [(int(start[0]), int(end[-1]))]
     return ProcessTrace(pid, "train.py", None, ["GPU-a"], work, last)
+
+
+def said_of(processes, code):
+    """Messages of warnings of a program's Run."""
+    run = Run(kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a")])
+    recorded(run, *gpus_of([traced(process, pid) for pid, process in enumerate(processes, 1)], ["GPU-a"]))
+    return [warning.message for warning in run.warnings if warning.code == code]
 
 
 def seconds_of(processes, found=None):
@@ -113,6 +121,9 @@ def test_kernels_that_run_at_once_are_not_cut():
             process.run(process.ready_us, 1e6)
     sums, raw, *_ = seconds_of(processes)
     assert sums == pytest.approx(raw, rel=1e-6)
+    (text,) = said_of(processes, "overlapped_processes")
+    assert text.endswith("how they shared that energy isn't measured")
+    assert said_of(by_turns([Process(LARGE, 100.0, 1), Process(SMALL, 50.0, 2)], 1e6), "overlapped_processes") == []
 
 
 def test_a_third_process_is_away_while_two_others_have_the_gpu():

@@ -54,6 +54,17 @@ def test_a_loop_has_its_steps_and_ranges_with_their_energy(tmp_path):
     assert not (tmp_path / "run" / "spool").exists()
 
 
+def test_processes_that_come_while_a_loop_is_recorded_are_named(monkeypatch):
+    from jouletrace.devices import CpuHost, Process
+
+    looks = [[], [Process(7, "late", 2**30), Process(os.getpid(), "python")]]
+    monkeypatch.setattr(CpuHost, "processes", lambda self: looks.pop(0))
+    with jt.record("loop", device="cpu") as recording:
+        time.sleep(0.1)
+    (warning,) = [warning for warning in recording.run.warnings if warning.code == "other_processes"]
+    assert warning.message.startswith("others use it, too: late (pid 7, 1.0 GiB);")
+
+
 def test_marks_outside_of_a_recording_do_nothing():
     with jt.range("nothing"):
         jt.step()

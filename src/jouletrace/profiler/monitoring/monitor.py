@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.devices.base import Device
+from jouletrace.devices.base import Device, others
 from jouletrace.errors import BadInputError
 from jouletrace.processes.termination import interrupts_taken
 from jouletrace.profiler.measure import warn_of_idle
@@ -62,6 +62,7 @@ def monitor(
                 counter.start(session.clock)
             if launcher is not None:
                 warn_of_idle(session.run, devices)
+                session.warn_of_others(others(devices))
             session.save_header()
             used = _used(devices)
             watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)
@@ -71,6 +72,7 @@ def monitor(
                 launcher.start(session.clock, stdout=stdout)
                 launcher.wait(watch.tick, interval_s)
                 launcher.warn(session.run)
+                session.warn_of_others(others(devices))
                 session.add_span("range", name, launcher.begin_ns, launcher.end_ns, "command")
             else:
                 with interrupts_taken():  # the normal end of a monitor

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace import analysis
-from jouletrace.devices.base import Device
+from jouletrace.devices.base import Device, Process, others
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.profiler.program.timeline import gpus_of, recorded, steps_of, unrecorded
@@ -20,7 +20,7 @@ from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
 
-def describe(session: Session, there: Mapping[str, str]) -> None:
+def describe(session: Session, there: Mapping[str, Sequence[Process]]) -> None:
     """Add to the Run who else uses its devices, and that simulated ones were idle."""
     session.warn_of_others(there)
     warn_of_idle(session.run, session.devices)
@@ -32,6 +32,7 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
     run, traces = session.run, read(rows)
     run.workload["exit_code"] = launcher.code or 0
     launcher.warn(run)
+    session.warn_of_others(others(session.devices, {traced.pid for traced in traces}))
     warn_of_losses(run, traces)
     _note(run, traces, session.devices)
     traces = [traced for traced in traces if len(traced.work)]

@@ -46,6 +46,10 @@ MOST_PLACES = 100_000
 """Kernels in ranges that a Run distinguishes. Of more, the half of it with the most time keep their range and name."""
 
 
+AT_ONCE = 0.05
+"""Largest share of the time with kernels of several processes that goes without words, as of kernels of one."""
+
+
 OTHER_RANGES, OTHER_KERNELS = "other ranges", "other kernels"
 
 
@@ -159,6 +163,9 @@ def recorded(run: Run, gpus: Sequence[ProgramGpu], waits: Waits) -> tuple[Units,
         if away := sum(int(np.diff(part.away).sum()) for part in gpu.parts):
             text = f"{len(gpu.parts)} processes had the GPU by turns: {away / 1e9:.3g} s within kernels were another's"
             run.warn("took_turns", text, gpu.id)
+        if (share := _at_once(gpu.parts)) > AT_ONCE:
+            text = f"kernels of another process ran at the same time for {share:.0%} of the time in which any ran: "
+            run.warn("overlapped_processes", f"{text}how they shared that energy isn't measured", gpu.id)
         rows, about, pooled = rows_of(gpu.parts, units, top, most, MOST_PLACES // len(gpus))
         if pooled:
             text = f"{pooled} kernels in ranges, those with the least time, are together: there are too many names"
@@ -176,6 +183,17 @@ def recorded(run: Run, gpus: Sequence[ProgramGpu], waits: Waits) -> tuple[Units,
         text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
         run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
     return units, tables.concat(activity, "activity")
+
+
+def _at_once(parts: Sequence[ProcessTrace]) -> float:
+    """Share of the time in which kernels ran that had kernels of several processes."""
+    if len(parts) < 2:
+        return 0.0
+    times = np.concatenate([union(start, end).ravel() for _, start, end, _ in map(_pieces, parts)])
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.where(order % 2 == 0, 1, -1))[:-1]  # unions have an even number of edges
+    length = np.diff(times[order])
+    return float(length[running > 1].sum() / max(length[running > 0].sum(), 1))
 
 
 def _names(run: Run, gpus: Sequence[ProgramGpu]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 
 from jouletrace import analysis, higher
 from jouletrace.devices import open_devices
-from jouletrace.devices.base import Device
+from jouletrace.devices.base import Device, others
 from jouletrace.errors import BadInputError, ClosedError, JouletraceError, RecorderDiedError, TakenError
 from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
@@ -324,6 +324,7 @@ class Recording(Shown):
                 settings={"devices": self._specs, "pid": os.getpid()},
             )
             session.open()
+            session.warn_of_others(others(devices, used_here=uses_cuda()))
         except BaseException:
             for device in devices:
                 device.close()
@@ -471,6 +472,7 @@ class Recording(Shown):
         if self._sums is None:
             error = error or self._failed
         try:
+            session.warn_of_others(others(session.devices, used_here=uses_cuda()))
             if error is not None:
                 session.__exit__(type(error), error, error.__traceback__)
             else:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from jouletrace import analysis
 from jouletrace.devices import in_real_time
-from jouletrace.devices.base import Device, OfAnotherHost
+from jouletrace.devices.base import Device, OfAnotherHost, Process, described, used_by
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.recording.session import Session
@@ -76,11 +76,10 @@ def bench(
             workload={"name": name, "model": name, "serving": serving},
             settings={"seed": settings.seed, "seconds": settings.pause_s, "devices": [d.spec for d in devices]},
         )
+        seen = dict[str, dict[int, Process]]()
         with session:
             for device in devices:
-                if len(there := _processes([device])) > 1:
-                    message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
-                    session.run.warn("other_processes", message, device.info.id)
+                seen[device.info.id] = {each.pid: each for each in device.processes()}
             metrics, streams = ServerMetrics(base, devices[0].info.id), list[AnswerStream]()
             with metrics:
                 pause(session, settings.pause_s)
@@ -95,9 +94,10 @@ def bench(
             session.add_samples(metrics.rows)
             session.run.channels += metrics.channels()
             run = session.finish()
-    if changed := sorted(set(serving["processes"]) ^ set(_processes(devices))):
-        run.warn("other_processes", f"processes on the GPU changed meanwhile: {', '.join(changed)}")
     for device in devices:
+        there = seen[device.info.id] | {each.pid: each for each in device.processes()}
+        if len(there) > 1:
+            run.warn("other_processes", used_by(there.values(), "several processes use it"), device.info.id)
         if isinstance(device, OfAnotherHost) and (moved := device.clock_moved()):
             run.warn("clock_moved", moved, device.info.id)
     add_streams(run, streams)
@@ -148,7 +148,7 @@ def _is_here(host: str) -> bool:
 
 
 def _processes(devices: Sequence[Device]) -> list[str]:
-    return [f"{one.name or 'process'} ({one.pid})" for device in devices for one in device.processes()]
+    return [described(each) for device in devices for each in device.processes()]
 
 
 def in_use(devices: list[Device], say: Callable[[str], object] = lambda text: None) -> list[Device]:
