@@ -344,6 +344,7 @@ def _facts(run: Run, run_facts: Facts) -> list[tuple[str, str]]:
     of_kind = [] if kind is None else kind.facts(run)
     listed = facts.latency_lines(run_facts) + of_kind + [("Sensor", line) for line in (*sensors, *missing)]
     listed += [("Settings", line) for line in facts.setting_lines(run)]
+    listed += [("Commit", stated)] if (stated := run.workload.get("commit")) else []
     listed += facts.condition_lines(run, run_facts.conditions_of)
     listed += [("Passed", facts.SEPARATOR.join(run_facts.checks.passed))] if run_facts.checks.passed else []
     listed += [("Operators", words)] if (words := program.matched(run)) else []

@@ -84,7 +84,8 @@ def run_program(
 
                 program = launcher.program
                 about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
-                session = Session("program", devices, folder=folder, command=command_line(), workload=about, id=id)
+                typed = command_line(program.left_out)
+                session = Session("program", devices, folder=folder, workload=about, id=id, command=typed)
                 return stack.enter_context(session)
 
             early = None if _kept(devices) else begun()
@@ -98,6 +99,7 @@ def run_program(
             from jouletrace.profiler.program.live import Live
             from jouletrace.profiler.program.recorded import describe, finish
 
+            session.state_commit(launcher.program.context)
             describe(session, there)
             lines = Live(session, rows) if live else None
             launcher.wait(lambda: _look(session, lines))
