@@ -41,6 +41,9 @@ LATE_S = 1.0
 _FIGURES = "jouletrace.analysis.parts", "jouletrace.attribution.attribute", higher.PRINTED
 """Figures of a program and their print import these, which takes a second: while it runs, from the first look on."""
 
+HOST = Path(__file__).parents[1] / "host"
+"""Folder whose ``sitecustomize`` keeps the ranges of a Python without a GPU."""
+
 ROWS = "rows-"
 """Beginning of the name of the tracer's folder; the start of the program follows, ns since the Unix epoch."""
 
@@ -90,7 +93,8 @@ def run_program(
 
             early = None if _kept(devices) else begun()
             rows = stack.enter_context(_place_of_rows(folder, clock.time_ns()))
-            launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty()))
+            host = HOST if all(opened.info.kind == "cpu" for opened in devices) else None
+            launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty(), host=host))
             stack.callback(launcher.wait)  # before what it writes into is removed
             try:
                 session = early or begun()
