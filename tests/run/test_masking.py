@@ -1,6 +1,8 @@
 """Secrets are stored nowhere; words that only sound like them stay."""
 
 import json
+import subprocess
+import sys
 import time
 from base64 import b64encode
 from urllib.parse import quote, quote_plus
@@ -129,6 +131,37 @@ def test_only_variables_that_matter_are_kept(monkeypatch):
 def test_the_command_line_is_kept_without_secrets(monkeypatch):
     monkeypatch.setattr("sys.argv", ["jouletrace", "monitor", "--", "train", "--password", "my secret", "-n", "3"])
     assert command_line() == "jouletrace monitor -- train --password *** -n 3"
+
+
+def test_a_run_states_arguments_and_commit_unless_it_is_asked_not_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "prog.py").write_text("pass\n")
+    for words in (["init", "-q"], ["add", "prog.py"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    number = head.stdout.strip()
+    jouletrace = [sys.executable, "-m", "jouletrace"]
+
+    def run_of(name, command, *options):
+        typed = [*command, "-d", "cpu", *options, "-o", name, "--", "python", "prog.py", f"--api-key={SECRET}", "--n=3"]
+        subprocess.run([*jouletrace, *typed], check=True, capture_output=True, timeout=100)
+        return load(tmp_path / name)
+
+    stated = run_of("stated", ["run"])
+    assert stated.command == "jouletrace run -d cpu -o stated -- python prog.py --api-key=*** --n=3"
+    assert stated.workload["commit"] == number
+    (tmp_path / "prog.py").write_text("pass  # changed\n")
+    assert run_of("changed", ["monitor"]).workload["commit"] == f"{number}, changed files"
+    for command in ("run", "monitor"):
+        left = run_of(f"left-{command}", [command], "--no-context")
+        assert left.command == f"jouletrace {command} -d cpu --no-context -o left-{command} -- python"
+        text = (tmp_path / f"left-{command}" / "run.json").read_text()
+        assert "--n=3" not in text
+        assert number not in text
+    for form, holds in (("-v", f"Commit {number}"), ("--json", f'"commit": "{number}"')):
+        shown = subprocess.run([*jouletrace, "show", form, "stated"], capture_output=True, text=True, check=True)
+        assert holds in " ".join(shown.stdout.split())
 
 
 @pytest.mark.thorough

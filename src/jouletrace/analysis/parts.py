@@ -324,6 +324,10 @@ def add_program(run: Run, figures: Figures) -> None:
     for device in run.devices if gpus is not run.devices else ():
         if device.kind == "cpu":  # beside the GPUs, and in no sum
             add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
+    if not recordings:
+        from jouletrace.analysis.ranges import add_ranges
+
+        add_ranges(run, figures)
     if any(
         "start_ns" not in recording for recording in recordings
     ):  # an old Run without kernels: its phases are what is known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from shutil import get_terminal_size
@@ -69,6 +70,7 @@ def monitor(
     ] = None,
     price: options.Price = None,
     carbon: options.Carbon = None,
+    no_context: options.NoContext = False,
     output: options.Output = None,
     verbose: options.Verbose = False,
     form: Annotated[
@@ -83,7 +85,9 @@ def monitor(
     """
     from jouletrace.profiler.program.command import program_of
 
-    program = program_of(command, False) if command else None  # before what is imported next changes the environment
+    program = None  # made before what is imported next changes the environment
+    if command:
+        program = replace(program_of(command, False), context=not no_context)
     from jouletrace.devices import open_devices
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, CounterTarget, WorkCounter
@@ -108,7 +112,9 @@ def monitor(
         launcher = stack.enter_context(launched(program)) if program is not None else None
         displays: list[Display] = []
         if serve is not None:
-            publisher = stack.enter_context(publish("serve", serve, " ".join(masked_arguments(command or []))))
+            publisher = stack.enter_context(
+                publish("serve", serve, " ".join(masked_arguments(program.stated if program is not None else [])))
+            )
             displays.append(publisher.show)
             say(publisher.about)
         devices = open_devices(device or ["all"], real_time=True)
@@ -135,7 +141,7 @@ def monitor(
                 stdout=None if form == "table" else STDERR,
                 counter=counter,
                 folder=destination.folder,
-                typed=command_line(),
+                typed=command_line(program.left_out if program is not None else 0),
                 displays=displays,
             )
         destination.done(run, more=form == "table" and not verbose)

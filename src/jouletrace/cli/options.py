@@ -44,6 +44,7 @@ Carbon = Annotated[
         help="CO2 equivalent of a kWh, such as 400g/kWh: adds the emissions.",
     ),
 ]
+NoContext = Annotated[bool, typer.Option("--no-context", help="State no arguments of the program, and no commit.")]
 Advice = Annotated[
     str, typer.Option("--advice", metavar="WORD", help="What could save energy: brief (at most 3 lines) or none.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +40,7 @@ def run(
         ),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Print power, energy and what runs, every 2 s.")] = False,
+    no_context: options.NoContext = False,
     output: options.Output = None,
     top: options.Top = None,
     verbose: options.Verbose = False,
@@ -55,7 +57,8 @@ def run(
 
     form, advised = check_form(form, json), options.is_advised(advice)
     options.check_before_program("run", device, program)
-    chosen = program_of(program or [], module)  # before what is imported next changes the environment
+    # Before what is imported next changes the environment.
+    chosen = replace(program_of(program or [], module), context=not no_context)
     chosen.check()
 
     from jouletrace.profiler.program.program import run_program

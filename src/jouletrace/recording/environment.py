@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from functools import cache
 from importlib import metadata
 
 from jouletrace.version import __version__
+
+GIT_S = 2.0
+"""Longest wait for an answer of git, which reads each file of a large folder."""
 
 _PACKAGES = ("torch", "transformers", "numpy", "scipy", "pyarrow", "nvidia-ml-py", "triton", "onnxruntime", "openvino")
 _NAMES = """
@@ -63,3 +67,20 @@ def environment() -> dict[str, str]:
     """Environment variables that change what runs, where or how fast; values that contain paths are left out."""
     variables = ((name, os.environ.get(name, "")) for name in sorted(_NAMES.split()))
     return {name: value for name, value in variables if value and "/" not in value}
+
+
+def commit() -> str:
+    """The git commit of the working folder, as "3f2a91c" or "3f2a91c, changed files"; "" if git doesn't answer."""
+    number = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no") if number else None
+    return "" if changed is None else f"{number}, changed files" if changed else f"{number}"
+
+
+def _git(*arguments: str) -> str | None:
+    """An answer of git about the working folder, in which nothing is written or started; None without one."""
+    words = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments]
+    try:
+        asked = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.decode(errors="replace").strip()

@@ -24,7 +24,7 @@ from jouletrace.known_secrets import refresh
 from jouletrace.recording import calibrations, open_recorder
 from jouletrace.recording.base import Recorder
 from jouletrace.recording.collector import written_to
-from jouletrace.recording.environment import environment, versions
+from jouletrace.recording.environment import commit, environment, versions
 from jouletrace.recording.spooled import SpooledRows, span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -342,6 +342,11 @@ class Session:
             if seen:
                 self.run.warn("other_processes", used_by(seen.values()), id)
 
+    def state_commit(self, wanted: bool) -> None:
+        """State the commit of the working folder if that is wanted and git knows one; it takes up to some seconds."""
+        if wanted and (stated := commit()):
+            self.run.workload["commit"] = stated
+
     def _pair_clocks(self, ahead_ns: int) -> None:
         """Note what the host's clock shows, which may have been set since ours was made, beside a steady one."""
         shown_ns = self.clock.time_ns() + ahead_ns
@@ -360,6 +365,6 @@ def ended_by(error: BaseException) -> str:
     return f"ended early by {said}; what was recorded until then is kept"
 
 
-def command_line() -> str:
-    """The command line as typed, for ``Run.command``, with secrets masked."""
-    return " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
+def command_line(left_out: int = 0) -> str:
+    """The command line as typed, for ``Run.command``, with secrets masked, and without so many words at its end."""
+    return " ".join(["jouletrace", *masked_arguments(sys.argv[1 : len(sys.argv) - left_out])])

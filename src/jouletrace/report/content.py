@@ -83,7 +83,7 @@ def document(
         hidden = [f"{n} {_PLURAL[at][: -1 if n == 1 else None]} (--detail {at})" for at, n in count.items() if n]
     text.verdict = verdict_lines(run, results, run_facts, tariff, advice=advice)
     if run.kind == "program" and detail == "model":
-        shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
+        shown = [level for level in ("device", "phase", "range", "layer", "kernel") if results.units(level)]
     if (kind := worded(run, results)) is not None:
         text.sections.insert(0, kind.section(run, results, marks))
         shown = [level for level in shown if level != kind.LEVEL]
@@ -141,7 +141,9 @@ def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     if detail != "model":
         return detail
     if run.kind == "program":
-        levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
+        levels = (
+            ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "range", "phase", "device")
+        )
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
     shown = [level for level in levels_shown(results, detail) if level not in ("device", "load")]  # see ``worded``
     return shown[0] if shown else "device" if len(results.units("device")) > 1 else ""
@@ -344,6 +346,7 @@ def _facts(run: Run, run_facts: Facts) -> list[tuple[str, str]]:
     of_kind = [] if kind is None else kind.facts(run)
     listed = facts.latency_lines(run_facts) + of_kind + [("Sensor", line) for line in (*sensors, *missing)]
     listed += [("Settings", line) for line in facts.setting_lines(run)]
+    listed += [("Commit", stated)] if (stated := run.workload.get("commit")) else []
     listed += facts.condition_lines(run, run_facts.conditions_of)
     listed += [("Passed", facts.SEPARATOR.join(run_facts.checks.passed))] if run_facts.checks.passed else []
     listed += [("Operators", words)] if (words := program.matched(run)) else []

@@ -277,6 +277,7 @@ class WorkloadFacts(TypedDict, total=False):
     bytes_moved: _Number | None
     cache: str | None
     command: str | None
+    commit: str
     compile: Facts
     config: Facts
     counted: Facts

@@ -47,17 +47,20 @@ def library() -> Path:
     return path
 
 
-def environment(folder: Path, *, operators: bool, duty: Duty) -> dict[str, str]:
+def environment(folder: Path, *, operators: bool, duty: Duty, host: Path | None = None) -> dict[str, str]:
     """Variables that are added for a program.
 
     Args:
         folder: Where its processes write what they run; absolute, and open to this user alone.
         operators: Whether operators and modules are marked.
         duty: Which part is traced.
+        host: Folder that each Python searches first, where no GPU loads the tracer; None for none.
     """
     parts = (duty.first_s, duty.first_kernels, duty.traced_s, duty.every_s, duty.most_kernels)
     asked = {FOLDER: str(folder), OPERATORS: str(int(operators)), DUTY: " ".join(f"{part:.17g}" for part in parts)}
     asked[OFFSET] = str(offset_ns())
+    if host is not None:
+        asked["PYTHONPATH"] = os.pathsep.join([str(host), *filter(None, [os.environ.get("PYTHONPATH")])])
     asked[CUPTI] = os.environ.get(CUPTI) or ":".join(_places_of_cupti())
     try:
         own = str(library())

@@ -50,7 +50,7 @@ def monitor(
     }
     name = counter.unit if counter is not None else "monitor"
     if launcher is not None:
-        name = " ".join(masked_arguments([launcher.program.target, *launcher.program.arguments]))
+        name = " ".join(masked_arguments(launcher.program.stated))
     workload: WorkloadFacts = {"name": name}
     if counter is not None:
         workload["work"] = counter.unit
@@ -70,6 +70,7 @@ def monitor(
             end = start + int(duration_s * 1e9) if duration_s is not None else None
             if launcher is not None:
                 launcher.start(session.clock, stdout=stdout)
+                session.state_commit(launcher.program.context)
                 launcher.wait(watch.tick, interval_s)
                 launcher.warn(session.run)
                 session.warn_of_others(others(devices))

@@ -53,12 +53,14 @@ class ProgramCommand:
         arguments: Its arguments.
         python: Arguments of the Python that runs it, itself the first; empty for an executable.
         executable: The file that is started, where the first word isn't its path.
+        context: Whether a Run states its arguments and the commit of its folder.
     """
 
     target: str
     arguments: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
     executable: str | None = None
+    context: bool = True
     _variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), init=False, repr=False)
     _descriptors: tuple[int, ...] = field(default_factory=_inherited, init=False, repr=False)
 
@@ -69,6 +71,16 @@ class ProgramCommand:
             return self.target
         scripts = [word for word in (self.target, *self.arguments) if word.endswith(".py")]
         return Path(self.target if self.target.endswith(_PYTHON) or not scripts else scripts[0]).absolute().name
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The target with the arguments that a Run states."""
+        return (self.target, *(self.arguments if self.context else ()))
+
+    @property
+    def left_out(self) -> int:
+        """How many arguments a Run doesn't state."""
+        return 1 + len(self.arguments) - len(self.stated)
 
     def check(self) -> None:
         """Refuse what Python couldn't run, before anything is recorded; none of it is run or imported.

@@ -41,6 +41,9 @@ LATE_S = 1.0
 _FIGURES = "jouletrace.analysis.parts", "jouletrace.attribution.attribute", higher.PRINTED
 """Figures of a program and their print import these, which takes a second: while it runs, from the first look on."""
 
+HOST = Path(__file__).parents[1] / "host"
+"""Folder whose ``sitecustomize`` keeps the ranges of a Python without a GPU."""
+
 ROWS = "rows-"
 """Beginning of the name of the tracer's folder; the start of the program follows, ns since the Unix epoch."""
 
@@ -84,12 +87,14 @@ def run_program(
 
                 program = launcher.program
                 about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
-                session = Session("program", devices, folder=folder, command=command_line(), workload=about, id=id)
+                typed = command_line(program.left_out)
+                session = Session("program", devices, folder=folder, workload=about, id=id, command=typed)
                 return stack.enter_context(session)
 
             early = None if _kept(devices) else begun()
             rows = stack.enter_context(_place_of_rows(folder, clock.time_ns()))
-            launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty()))
+            host = HOST if all(opened.info.kind == "cpu" for opened in devices) else None
+            launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty(), host=host))
             stack.callback(launcher.wait)  # before what it writes into is removed
             try:
                 session = early or begun()
@@ -98,6 +103,7 @@ def run_program(
             from jouletrace.profiler.program.live import Live
             from jouletrace.profiler.program.recorded import describe, finish
 
+            session.state_commit(launcher.program.context)
             describe(session, there)
             lines = Live(session, rows) if live else None
             launcher.wait(lambda: _look(session, lines))

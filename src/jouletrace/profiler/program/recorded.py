@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +51,26 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
             run.workload["steps"] = steps
         session.add_units(units)
         session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
+    else:
+        add_host_ranges(session, rows)
     session.finish()
     analyse_program(run)
     session.save()
+
+
+def add_host_ranges(session: Session, rows: Path) -> None:
+    """Add the ranges that processes without a GPU have kept, and what is wrong with them."""
+    for file in sorted(rows.glob("*.ranges")):
+        with suppress(OSError, ValueError):  # cut off by a full disk
+            kept = json.loads(file.read_bytes())
+            spans = sorted(kept["spans"])  # by id: a range has a lower one than those in it
+            number = {span[0]: k for k, span in enumerate(spans)}
+            names = "id", "parent", "kind", "name", "lane", "start_ns", "end_ns"
+            session.add_spans(
+                [dict(zip(names, (number[id], number.get(above), *rest), strict=True)) for id, above, *rest in spans]
+            )
+            for code, message in kept["warnings"]:
+                session.run.warn(code, message)
 
 
 def _note(run: Run, traces: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
