@@ -1,6 +1,6 @@
 #!/bin/bash
 # Slurm epilog: ends the recording that prolog.sh began for this job, and waits at most $JOULETRACE_PATIENCE seconds
-# for its Run. It never fails a job.
+# for its Run. A recorder that takes longer is killed. It never fails a job.
 RUNS=${JOULETRACE_RUNS:-/var/lib/jouletrace}
 JOB=$RUNS/$SLURM_JOB_ID-$(hostname -s)
 mkdir -p "$RUNS" || exit 0
@@ -15,7 +15,8 @@ mkdir -p "$RUNS" || exit 0
             kill -0 "$pid" || exit 0
             sleep 0.1
         done
-        echo "job $SLURM_JOB_ID: the recorder $pid still runs" >&2
+        kill -KILL "$pid"  # "jouletrace show" recovers what it had recorded
+        echo "job $SLURM_JOB_ID: the recorder $pid was killed; what it recorded is in $JOB" >&2
     else
         echo "job $SLURM_JOB_ID: the recorder $pid was lost; what it recorded until then is in $JOB" >&2
     fi

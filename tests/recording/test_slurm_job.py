@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import done
 from places import REPOSITORY
 
 pytestmark = pytest.mark.thorough
@@ -56,3 +57,16 @@ def test_a_job_without_gpus_is_not_recorded(tmp_path):
     for name in ("prolog.sh", "epilog.sh"):
         hook(name, runs, 9, SLURM_JOB_GPUS="", CUDA_VISIBLE_DEVICES="", JOULETRACE_DEVICE="")
     assert not list(runs.glob("9-*"))
+
+
+def test_a_recorder_that_does_not_end_is_killed_and_its_run_recovered(tmp_path):
+    runs = tmp_path / "runs"
+    hook("prolog.sh", runs, 6, JOULETRACE_DEVICE="sim:h100?realtime=1")
+    recorded(runs, 6)
+    time.sleep(3)
+    pid = int(next(runs.glob("6-*.pid")).read_text())
+    os.kill(pid, signal.SIGSTOP)
+    hook("epilog.sh", runs, 6, JOULETRACE_PATIENCE="1")
+    assert f"the recorder {pid} was killed" in (runs / "epilog.log").read_text()
+    shown = done("show", str(recorded(runs, 6).parent), "--json")
+    assert json.loads(shown.out)
