@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -90,6 +91,21 @@ class SweepGrid:
         return [cast(Point, {name: point[name] for name in AXES if name in point}) for point in found]
 
 
+def parse_part(text: str | None) -> tuple[int, int]:
+    """A part of a grid by its number, from 1, and the number of parts: "2/4"; None is the whole.
+
+    Raises:
+        BadInputError: If it is no part.
+    """
+    if text is None:
+        return 1, 1
+    with suppress(ValueError):
+        number, parts = map(int, text.split("/"))
+        if 1 <= number <= parts:
+            return number, parts
+    raise BadInputError(f"--part {text}: write K/N, such as 2/4: the second of four parts")
+
+
 def varied(config: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Values of a configuration that are the same for all points, and the combinations of others: ("size=512", ...).
 
@@ -114,6 +130,7 @@ def run_sweep(
     permitted: bool = False,
     progress: Progress | None = None,
     runner: Runner = profile_in_child,
+    part: tuple[int, int] = (1, 1),
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
@@ -121,6 +138,8 @@ def run_sweep(
     judge points; one on a percentile has iterations timed for longer (``limits.timed``). ``repeats`` go through
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
     that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
+    A ``part`` (k, n) is every n-th point from the k-th; several write into a folder at the same time. It has no result
+    file and isn't judged: limits may be relative to a point of another part.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or the GPU would be changed without
@@ -136,6 +155,10 @@ def run_sweep(
         raise BadInputError(f"--point-limit {limit_s}: must be more than 0 s")
     folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
     runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
+    points = dict(list(points.items())[part[0] - 1 :: part[1]])
+    if not points:
+        raise BadInputError(f"--part {part[0]}/{part[1]}: the grid has only {len(grid.points())} points")
+    of_all = part[1] == 1
     failed: dict[str, Exception] = {}
 
     def place_of(run: Repeat) -> Path:
@@ -167,11 +190,13 @@ def run_sweep(
 
         what = "points" if repeats == 1 else "runs"
         watch = PointObserver[Repeat](progress, what[:-1])
-        with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
-            tally = carry_out([[run] for run in runs], is_there, measure, watch, what)
+        lock = "" if of_all else "-{}-of-{}".format(*part)
+        with claimed(folder / SETTINGS, "sweep", claim, part=lock), gpu.changing():
+            tally = carry_out([[run] for run in runs if run.slug in points], is_there, measure, watch, what)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
-        found = judged(found, limits)
-        keep(folder / RESULT, render(found, "json"))
+        if of_all:
+            found = judged(found, limits)
+            keep(folder / RESULT, render(found, "json"))
     return found, tally
 
 
