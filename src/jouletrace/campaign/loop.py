@@ -172,20 +172,22 @@ def folder_of(output: Path | None, name: str) -> Iterator[Path]:
 
 @contextmanager
 def claimed(
-    path: Path, what: str, settings: Mapping[str, Any], *, free: Collection[str] = (), **more: Any
+    path: Path, what: str, settings: Mapping[str, Any], *, free: Collection[str] = (), part: str = "", **more: Any
 ) -> Iterator[None]:
     """Hold the folder of a campaign, a ``what``, whose settings are in the file ``path``, with ``more``.
 
     They are written, without secrets, or must be those written before, except that the ``free`` ones may differ.
+    Processes with different ``part`` may hold it at the same time.
 
     Raises:
         BadInputError: If the folder holds something else, or can't be written.
         NotPossibleError: If another process of this host is writing there.
     """
     folder = path.parent
-    with alone_in(folder, f"running a {what}"):
+    with alone_in(folder, f"running a {what}", part):
+        is_used = any(not other.name.startswith(".") for other in folder.iterdir())  # first: another part may claim now
         known, asked = claim_at(path), masked_all(jsonable(dict(settings)))
-        if known is None and any(not other.name.startswith(".") for other in folder.iterdir()):
+        if known is None and is_used:
             raise BadInputError(f"{shown(folder)} is not empty and holds no {what}")
         if known is not None:
             # Earlier versions wrote those of MIG without a heading, and no repeats.

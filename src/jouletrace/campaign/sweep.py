@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -95,6 +96,21 @@ class SweepGrid:
         return [cast(Point, {name: point[name] for name in AXES if name in point}) for point in found]
 
 
+def parse_part(text: str | None) -> tuple[int, int]:
+    """A part of a grid by its number, from 1, and the number of parts: "2/4"; None is the whole.
+
+    Raises:
+        BadInputError: If it is no part.
+    """
+    if text is None:
+        return 1, 1
+    with suppress(ValueError):
+        number, parts = map(int, text.split("/"))
+        if 1 <= number <= parts:
+            return number, parts
+    raise BadInputError(f"--part {text}: write K/N, such as 2/4: the second of four parts")
+
+
 def varied(config: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Values of a configuration that are the same for all points, and the combinations of others: ("size=512", ...).
 
@@ -120,6 +136,7 @@ def run_sweep(
     progress: Progress | None = None,
     runner: Runner = profile_in_child,
     on: Cluster | None = None,
+    part: tuple[int, int] = (1, 1),
 ) -> tuple[list[Entry], Tally[Repeat]]:
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order, and a tally.
 
@@ -128,6 +145,8 @@ def run_sweep(
     the grid, one after the other, so that drift is the same for all points; a point that failed is not repeated. A run
     that takes longer than ``limit_s`` seconds is ended. The GPU's settings are changed only if that is ``permitted``.
     ``on`` a cluster each point is a task on any GPU, once, and no settings of GPUs are changed.
+    A ``part`` (k, n) is every n-th point from the k-th; several write into a folder at the same time. It has no result
+    file and isn't judged: limits may be relative to a point of another part.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or the GPU would be changed without
@@ -138,15 +157,14 @@ def run_sweep(
     settings = timed(settings, limits)
     if on is not None and any(grid.of_gpu().values()):
         raise BadInputError("sweep: --power-limit and --clock change a GPU of this host: leave out --on")
-    if on is not None and repeats != 1:
-        raise BadInputError("sweep: --repeats with --on would mix GPUs, whose sensors differ: leave out one of them")
+    _check_numbers(repeats, limit_s, on)
     _check(grid.points(), settings, on)
-    if not isinstance(repeats, int) or repeats < 1:
-        raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
-    if not isinstance(limit_s, Real) or not limit_s > 0:
-        raise BadInputError(f"--point-limit {limit_s}: must be more than 0 s")
     folder, points = folder.absolute(), {_slug(point): point for point in grid.points()}
     runs = [Repeat(slug, number) for number in range(1, repeats + 1) for slug in points]
+    points = dict(list(points.items())[part[0] - 1 :: part[1]])
+    if not points:
+        raise BadInputError(f"--part {part[0]}/{part[1]}: the grid has only {len(grid.points())} points")
+    of_all = part[1] == 1
     failed: dict[str, Exception] = {}
 
     def place_of(run: Repeat) -> Path:
@@ -185,13 +203,25 @@ def run_sweep(
 
         what = "points" if repeats == 1 else "runs"
         watch = PointObserver[Repeat](progress, what[:-1])
-        with claimed(folder / SETTINGS, "sweep", claim), gpu.changing():
+        lock = "" if of_all else "-{}-of-{}".format(*part)
+        with claimed(folder / SETTINGS, "sweep", claim, part=lock), gpu.changing():
             how = measure if on is None else partial(measure_on, on)
-            tally = carry_out([[run] for run in runs], is_there, how, watch, what, at_once=on is not None)
+            groups = [[run] for run in runs if run.slug in points]
+            tally = carry_out(groups, is_there, how, watch, what, at_once=on is not None)
         found = [_entry(tally, point, folder / POINTS / slug, settings, repeats) for slug, point in points.items()]
-        found = judged(found, limits)
-        keep(folder / RESULT, render(found, "json"))
+        if of_all:
+            found = judged(found, limits)
+            keep(folder / RESULT, render(found, "json"))
     return found, tally
+
+
+def _check_numbers(repeats: object, limit_s: object, on: object) -> None:
+    if on is not None and repeats != 1:
+        raise BadInputError("sweep: --repeats with --on would mix GPUs, whose sensors differ: leave out one of them")
+    if not isinstance(repeats, int) or repeats < 1:
+        raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
+    if not isinstance(limit_s, Real) or not limit_s > 0:
+        raise BadInputError(f"--point-limit {limit_s}: must be more than 0 s")
 
 
 def sweep(

@@ -46,6 +46,9 @@ def sweep(
         bool, typer.Option("--restore", help="Only restore what a killed sweep or tune changed.")
     ] = False,
     on: options.On = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Measure every N-th point from the K-th only, beside other parts.")
+    ] = None,
     point_limit: options.PointLimit = 600.0,
     output: options.Campaign = None,
     form: options.Format = "table",
@@ -55,12 +58,13 @@ def sweep(
 
     A value of --config may be several, each a point: --config size=1024,4096. After a point that runs out of memory,
     fails or hangs, the grid continues; if points have failed or hung, the exit code is 3. Repeat the command with the
-    same -o to measure what is missing. With --on, each point is on any GPU of the cluster, and its row names it.
+    same -o to measure what is missing; without --part after all parts, it prints the whole grid. With --on, each point
+    is on any GPU of the cluster, and its row names it.
     """
     from jouletrace.campaign.cluster import cluster
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import OUT_OF_MEMORY, folder_of
-    from jouletrace.campaign.sweep import POINTS, SweepGrid, run_sweep, varied
+    from jouletrace.campaign.sweep import POINTS, SweepGrid, parse_part, run_sweep, varied
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.gpu_settings import restore as restored
     from jouletrace.report.sweep import render
@@ -97,6 +101,7 @@ def sweep(
                 permitted=yes,
                 progress=progress,
                 on=there,
+                part=parse_part(part),
             )
         if any(entry.run is not None for entry in points):
             say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")

@@ -200,10 +200,10 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
 
 
 @contextmanager
-def alone_in(folder: Path, doing: str) -> Iterator[None]:
+def alone_in(folder: Path, doing: str, part: str = "") -> Iterator[None]:
     """Lock a folder, so that no other process of this host writes results into it; other hosts may.
 
-    It is created if it is missing; ``doing`` as for ``hold``: "running a sweep".
+    It is created if it is missing; ``doing`` as for ``hold``: "running a sweep". Each ``part`` has a lock of its own.
 
     Raises:
         NotPossibleError: If another process holds the lock, which is named.
@@ -215,7 +215,7 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
         is_file = isinstance(error, FileExistsError | NotADirectoryError)
         reason = "it, or a parent folder of it, is a file" if is_file else error.strerror or error
         raise BadInputError(f"cannot write {shown(folder)}: {reason}") from None
-    path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
+    path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{part}{LOCK}"
     with _locked(path, f"{doing} into {folder.absolute()}") as handle:
         try:
             yield

@@ -25,6 +25,7 @@ from jouletrace.recording import calibrations, open_recorder
 from jouletrace.recording.base import Recorder
 from jouletrace.recording.collector import written_to
 from jouletrace.recording.environment import commit, environment, versions
+from jouletrace.recording.job import scheduled_job
 from jouletrace.recording.spooled import SpooledRows, span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -85,6 +86,8 @@ class Session:
             devices=[device.info for device in devices],
             complete=False,
         )
+        if job := scheduled_job():
+            self.run.workload["job"] = job
         self._is_first, self._calibrated, self._meanwhile = not id, calibrated, meanwhile
         self.run.id = id or self.run.id
         self._next_span = 0

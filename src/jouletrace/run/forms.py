@@ -291,6 +291,7 @@ class WorkloadFacts(TypedDict, total=False):
     generated_by: str | None
     generation: Facts  # of an older version, whose phases hold what the GPU takes between kernels
     input_shapes: Facts
+    job: Facts  # of a scheduler
     inputs: str | None
     items: _Positive | None
     iterations: Integer | None

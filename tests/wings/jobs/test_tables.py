@@ -59,6 +59,26 @@ def test_local_times_are_those_of_the_zone(tmp_path):
     assert utc.start_ns - berlin.start_ns == 3600 * 10**9
 
 
+def test_times_of_the_doubled_hour_are_named(tmp_path):
+    rows = [
+        "a,2026-10-25 02:30:00,2026-10-25 05:00:00",
+        "b,2026-10-25 02:10:00,2026-10-25 04:00:00",
+        "c,2026-10-25T02:30:00+01:00,2026-10-25T05:00:00+01:00",
+        "d,2026-10-25 01:30:00,2026-10-25 02:50:00",
+    ]
+    jobs, notes = jobs_of(tmp_path, "\n".join(["name,start,end", *rows]), time_zone="Europe/Berlin")
+    midnight_ns = 1792886400 * 10**9  # 2026-10-25T00:00:00Z
+    minutes = {job.name: (job.start_ns - midnight_ns) / 60e9 for job in jobs}
+    assert minutes == {"a": 30, "b": 10, "c": 90, "d": -30}
+    ending = "occurs twice on 2026-10-25: the first was taken; let Slurm print UTC"
+    assert notes == [
+        f"the job a: its start 02:30 {ending}",
+        f"the job b: its start 02:10 {ending}",
+        f"the job d: its end 02:50 {ending}",
+    ]
+    assert jobs_of(tmp_path, "\n".join(["name,start,end", *rows]))[1] == []
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -43,7 +43,12 @@ class Folder:
         """Hold the folder, as ``campaign.loop.claimed`` does."""
         known = (self.about() or {}).get("gpus", [])
         boards = {(one["node"], one["id"]): one for one in [*known, *map(asdict, gpus)]}
-        about = {"format": "jouletrace-fleet", "schema": SCHEMA, "command": command, "gpus": list(boards.values())}
+        about: dict[str, Any] = {
+            "format": "jouletrace-fleet",
+            "schema": SCHEMA,
+            "command": command,
+            "gpus": list(boards.values()),
+        }
         with claimed(self.root / ABOUT, "fleet", asdict(settings), free=_FREE, **about):
             yield
 

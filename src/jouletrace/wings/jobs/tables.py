@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import UNIX, read_text
 from jouletrace.formats.importers.delimited import delimiter_of
-from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.formats.importers.stamps import read_stamps, zone_of
 from jouletrace.run.files import shown
 
 _MEANINGS = {
@@ -79,12 +80,12 @@ def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob
             f"sacct -P -o JobID,JobName,User,NodeList,AllocTRES,Start,End prints both"
         )
     cells = [(line, {what: row[n].strip() for what, n in columns.items()}) for line, row in rows]
-    jobs, left = [], Counter[str]()
+    jobs, left, doubled = [], Counter[str](), list[str]()
     first: dict[str, int] = {}
     times = {what: _times([row[what] for _, row in cells], time_zone) for what in ("start", "end")}
     ids = {row.get("id", "") for _, row in cells}
     for k, (line, row) in enumerate(cells):
-        start_ns, end_ns = times["start"][k], times["end"][k]
+        start_ns, end_ns = times["start"][0][k], times["end"][0][k]
         why = ""
         if (step := row.get("id", "").rpartition("."))[1] and step[0] in ids:
             continue  # a step of a job, which is in its row
@@ -103,25 +104,42 @@ def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob
         if not why:
             assert start_ns is not None
             jobs.append(_job(row, start_ns, end_ns))
+        who = " ".join(filter(None, (row.get("name"), row.get("id")))) or f"in line {line}"
+        doubled += [f"the job {who}: its {what} {twice[k]}" for what, (_, twice) in times.items() if k in twice]
         left[why] += 1
         first.setdefault(why, line)
     notes = [
         f"{n} {'row' if n == 1 else 'rows'} left out: the job {why} (the first in line {first[why]})"
         for why, n in left.items()
         if why
-    ]
+    ] + doubled
     if not jobs:
         raise BadInputError(f"{shown(path)}: no row is a job that began{f' ({notes[0]})' if notes else ''}")
     return sorted(jobs, key=lambda job: job.start_ns), notes
 
 
-def _times(texts: Sequence[str], time_zone: str | None) -> list[int | None]:
-    """Times of a column in ns since the Unix epoch; None where there is none."""
+def _times(texts: Sequence[str], time_zone: str | None) -> tuple[list[int | None], dict[int, str]]:
+    """Times of a column in ns since the Unix epoch, None where there is none, and words on rows whose time is doubled.
+
+    Rows of jobs aren't in the order of their times, which states the pass through a doubled hour in a log.
+    """
     stamps = read_stamps(texts, time_zone)
     if stamps.clock != UNIX:
-        return [None] * len(texts)
+        return [None] * len(texts), {}
     valid = zip(stamps.time_ns.tolist(), stamps.valid.tolist(), strict=True)
-    return [time_ns if there else None for time_ns, there in valid]
+    times: list[int | None] = [time_ns if there else None for time_ns, there in valid]
+    twice: dict[int, str] = {}
+    for k, time_ns in enumerate(times):
+        if time_ns is None or time_zone is None:
+            continue
+        local = datetime.fromtimestamp(time_ns // 10**9, UTC).astimezone(zone_of(time_zone))
+        if local.replace(fold=0).utcoffset() == local.replace(fold=1).utcoffset():
+            continue
+        alone = read_stamps(texts[k : k + 1], time_zone)
+        if "hour_assumed" in alone.notes:
+            times[k] = int(alone.time_ns[0])
+            twice[k] = f"{local:%H:%M} occurs twice on {local:%Y-%m-%d}: the first was taken; let Slurm print UTC"
+    return times, twice
 
 
 def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
