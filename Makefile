@@ -15,7 +15,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q $(WORKERS)
 
 # Tests of wings, and those that walk over all that is there: pages, help, names. All others are the core's, which run in a copy
 # without wings.
-WITH_WINGS := tests/wings tests/frozen tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py tests/test_extension.py tests/test_figures.py
+WITH_WINGS := tests/wings tests/frozen tests/test_imports.py tests/report/test_trust.py tests/studies/test_table.py tests/test_docs.py tests/test_docs_commands.py tests/test_extension.py tests/test_figures.py
 
 # Both at once, since each begins with imports on one core; what a failed one prints follows the other's.
 test: $(READY)

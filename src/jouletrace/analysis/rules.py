@@ -100,6 +100,7 @@ files | with care | unknown_units no_device
 files | yes | logged_twice not_checked no_reading no_record warm_up curves earlier_rows failed_rows instants marks
 files | yes | missing_cells other_lines second_readings text_metrics unknown_columns unnamed_columns without_name
 power of slices | with care | modelled activity_lost not_divided
+jobs | with care | jobs_overlap gpus_unknown
 requests answered | with care | requests_failed given_up no_requests rate_not_reached requests_left_out
 requests answered | yes | sent_again
 client on time | with care | client_late

@@ -215,12 +215,12 @@ def run_sweep(
     return found, tally
 
 
-def _check_numbers(repeats: object, limit_s: object, on: object) -> None:
+def _check_numbers(repeats: Any, limit_s: Any, on: object) -> None:
     if on is not None and repeats != 1:
         raise BadInputError("sweep: --repeats with --on would mix GPUs, whose sensors differ: leave out one of them")
     if not isinstance(repeats, int) or repeats < 1:
         raise BadInputError(f"--repeats {repeats}: must be a whole number of at least 1")
-    if not isinstance(limit_s, Real) or not limit_s > 0:
+    if not isinstance(limit_s, Real) or not float(limit_s) > 0:
         raise BadInputError(f"--point-limit {limit_s}: must be more than 0 s")
 
 

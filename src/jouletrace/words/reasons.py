@@ -71,6 +71,8 @@ REASONS: dict[str, str] = {
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be determined; see the rows beneath",
     "no_work_counted": "no work was counted",
     "no_requests": "no request was answered in that time",
+    "jobs_overlap": "another job ran on its GPUs meanwhile",
+    "gpus_unknown": "its table or log doesn't say which GPUs it had",
     "not_divided": "several servers shared the GPU, of which only the sum is measured",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
