@@ -7,7 +7,7 @@ process, spans and windows are spooled at once, and ``run.json`` is on disk from
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -335,11 +335,13 @@ class Session:
         with suppress(RecorderDiedError):
             self.finish(complete=False)
 
-    def warn_of_others(self, users: Mapping[str, Sequence[Process]]) -> None:
-        """Warn of the processes that ``others`` names, with those of earlier calls."""
+    def warn_of_others(self, users: Mapping[str, Sequence[Process]], ours: Collection[int] = ()) -> None:
+        """Warn of the processes that ``others`` names, with those of earlier calls but the pids ``ours``."""
         for id, there in users.items():
             seen = self._others.setdefault(id, {})
             seen.update({process.pid: process for process in there})
+            for pid in ours:
+                seen.pop(pid, None)
             before = [w for w in self.run.warnings if (w.code, w.where) == ("other_processes", id)]
             self.run.warnings = [warning for warning in self.run.warnings if warning not in before]
             if seen:

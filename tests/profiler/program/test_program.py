@@ -135,7 +135,7 @@ def test_others_on_the_gpu_are_named(run, monkeypatch):
 def test_those_that_come_later_are_named_but_not_the_program_s_own(run, monkeypatch):
     ours = [Process(os.getpid(), "python")]
     looks = [[*ours, Process(7, "early")], [*ours, Process(8, "late", 2**30)]]
-    monkeypatch.setattr(CpuHost, "processes", lambda self: looks.pop(0))
+    monkeypatch.setattr(CpuHost, "processes", lambda self: looks.pop(0) if len(looks) > 1 else looks[0])
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ours.append(Process(child.pid, "worker"))
     looks[1].append(ours[-1])
@@ -143,9 +143,17 @@ def test_those_that_come_later_are_named_but_not_the_program_s_own(run, monkeypa
         found, _ = run("")
     finally:
         child.communicate()
-    assert not looks
     (said,) = warned(found, "other_processes")
     assert said.startswith("others use it, too: early (pid 7), late (pid 8, 1.0 GiB);")
+
+
+@pytest.mark.thorough
+def test_those_that_come_and_go_meanwhile_are_named(run, monkeypatch):
+    looks = [[], [Process(7, "guest")], []]
+    monkeypatch.setattr(CpuHost, "processes", lambda self: looks.pop(0) if len(looks) > 1 else looks[0])
+    found, _ = run("import time; time.sleep(4)")
+    (said,) = warned(found, "other_processes")
+    assert said.startswith("others use it, too: guest (pid 7);")
 
 
 @pytest.mark.thorough

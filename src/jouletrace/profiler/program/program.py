@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from jouletrace.run import Run
     from jouletrace.run.forms import WorkloadFacts
 
+OTHERS_S = 2.0
+"""Time between two looks for other processes on the GPUs."""
+
 LATE_S = 1.0
 """Readings that a driver keeps for so long aren't lost while the recorder starts beside the program."""
 
@@ -106,7 +109,16 @@ def run_program(
             session.state_commit(launcher.program.context)
             describe(session, there)
             lines = Live(session, rows) if live else None
-            launcher.wait(lambda: _look(session, lines))
+            due = time.monotonic() + OTHERS_S
+
+            def look() -> None:
+                nonlocal due
+                _look(session, lines)
+                if time.monotonic() >= due:
+                    session.warn_of_others(others(devices, used_here=True))
+                    due = time.monotonic() + OTHERS_S
+
+            launcher.wait(look)
             session.add_span("phase", "program", launcher.begin_ns, launcher.end_ns, "program")
             if lines is not None:
                 lines.close()

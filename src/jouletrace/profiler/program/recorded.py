@@ -34,7 +34,8 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
     run, traces = session.run, read(rows)
     run.workload["exit_code"] = launcher.code or 0
     launcher.warn(run)
-    session.warn_of_others(others(session.devices, {traced.pid for traced in traces}))
+    pids = {traced.pid for traced in traces}
+    session.warn_of_others(others(session.devices, pids), pids)
     warn_of_losses(run, traces)
     _note(run, traces, session.devices)
     traces = [traced for traced in traces if len(traced.work)]
