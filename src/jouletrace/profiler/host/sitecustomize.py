@@ -2,15 +2,18 @@
 
 The program's Python may lack jouletrace: the modules that keep ranges are loaded by their files, once torch or nvtx is
 imported. The ranges are written at the end of the process, into the tracer's folder.
+
+Until then only what every Python has imported is used, so that the program sees the modules that it would without us.
 """
 
-import atexit
-import importlib
-import json
 import os
 import sys
-from contextlib import suppress
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+else:
+    Any = object  # typing isn't imported
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
@@ -19,8 +22,9 @@ _MARKING = ("torch.autograd.profiler", "torch.cuda.nvtx", "nvtx.nvtx")
 
 def _load(name: str) -> Any:
     """A module of jouletrace without its packages."""
-    util = importlib.import_module("importlib.util")
-    spec = util.spec_from_file_location(name, os.path.join(_ROOT, *name.split(".")) + ".py")
+    from importlib import util
+
+    spec: Any = util.spec_from_file_location(name, os.path.join(_ROOT, *name.split(".")) + ".py")
     sys.modules[name] = module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -45,13 +49,17 @@ class Finder:
             def exec_module(module: Any) -> None:
                 execute(module)
                 spec._initializing = False  # else it would count as imported in part
-                with suppress(Exception):  # the program goes on
+                try:  # noqa: SIM105  # contextlib isn't imported
                     self._attach()
+                except Exception:  # the program goes on
+                    pass
 
             spec.loader.exec_module = exec_module
         return spec
 
     def _attach(self) -> None:
+        import atexit
+
         if self._annotations is None:
             names = [f"jouletrace.{name}" for name in ("run.steady", "profiler.record.ranges")]
             there = {name: sys.modules.pop(name, None) for name in names}
@@ -70,24 +78,28 @@ class Finder:
 
     def _write(self, marks: Any, pid: int) -> None:
         """Write the ended ranges, and what is wrong with them; a fork has those of its parent, and writes none."""
+        import json
+
         if os.getpid() == pid:
-            with suppress(OSError), open(os.path.join(self._folder, f"{pid}.ranges"), "x", encoding="utf-8") as file:
-                json.dump({"spans": [span[:7] for span in marks.take()], "warnings": marks.warnings()}, file)
+            text = json.dumps({"spans": [span[:7] for span in marks.take()], "warnings": marks.warnings()})
+            try:
+                with open(os.path.join(self._folder, f"{pid}.ranges"), "x", encoding="utf-8") as file:
+                    file.write(text)
+            except OSError:
+                pass
 
 
 def _begin() -> None:
-    """Look for ranges from now on, and run the ``sitecustomize`` that this file hides."""
+    """Look for ranges from now on, undo what led here, and run the ``sitecustomize`` that this file hides."""
     sys.path[:] = [place for place in sys.path if place != _HERE]
+    if theirs := [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part != _HERE]:
+        os.environ["PYTHONPATH"] = os.pathsep.join(theirs)
+    else:
+        os.environ.pop("PYTHONPATH", None)
     if folder := os.environ.get("JOULETRACE_TRACE"):
         sys.meta_path.insert(0, Finder(folder))
-    ours = sys.modules.pop("sitecustomize", None)
-    try:
-        importlib.import_module("sitecustomize")
-    except ImportError as error:
-        if error.name != "sitecustomize":
-            raise
-        if ours is not None:
-            sys.modules["sitecustomize"] = ours
+    del sys.modules["sitecustomize"]
+    __import__("sitecustomize")  # without one its ImportError ends ours, which ``site`` expects, and no module stays
 
 
 _begin()
