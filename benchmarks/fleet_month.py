@@ -3,7 +3,7 @@
     python benchmarks/fleet_month.py -o /tmp/month                  # 30 days, rows of 30 s: 86 million
     python benchmarks/fleet_month.py -o /tmp/month --gpus 64 --days 2
 
-Writes a Parquet file a day (about 1 GB in all), unless they are there, runs the command in a process of its own and
+Writes a Parquet file a day (0.4 GB in all), unless they are there, runs the command in a process of its own and
 prints its time, its peak of memory, and its energies beside the truth: the integral of each GPU's power.
 
 Power is a sequence of jobs of hours with pauses, within them noise of 5 % and checkpoints of 20 s every 10 min at a
@@ -88,27 +88,15 @@ def main() -> None:
     args = parser.parse_args()
     truth_j = written(args.output, args.gpus, args.days)
     begin = time.perf_counter()
-    words = [
-        "-m",
-        "jouletrace",
-        "fleet",
-        "energy",
-        str(args.output),
-        "--by",
-        "host",
-        "--by",
-        "user",
-        "--by",
-        "day",
-        "--json",
-    ]
+    asked = ["--by", "host", "--by", "user", "--by", "day"]
+    words = ["-m", "jouletrace", "fleet", "energy", str(args.output), *asked, "--json"]
     done = subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True)
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    found = json.loads(done.stdout)
-    energy = found["all"]["energy_j"]
+    result = json.loads(done.stdout)
+    energy = result["all"]["energy_j"]
     size = sum(path.stat().st_size for path in args.output.iterdir()) / 1e9
-    print(f"{found['rows']:,} rows, {size:.2f} GB: {seconds:.1f} s, peak {peak:.2f} GiB")
+    print(f"{result['rows']:,} rows, {size:.2f} GB: {seconds:.1f} s, peak {peak:.2f} GiB")
     half = (energy["high"] - energy["low"]) / 2 / energy["value"]
     print(f"energy {energy['value'] / 3.6e6:,.0f} kWh ± {half:.3%}; truth {truth_j / 3.6e6:,.0f}", end="")
     print(f", {energy['value'] / truth_j - 1:+.3%}")

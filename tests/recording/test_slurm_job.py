@@ -40,7 +40,7 @@ def test_two_jobs_have_runs_that_name_them_and_a_lost_recorder_fails_no_job(tmp_
         hook("prolog.sh", runs, number, JOULETRACE_DEVICE=f"sim:h100?realtime=1&seed={number}")
     for number in (7, 8):
         recorded(runs, number)
-    time.sleep(3)
+    time.sleep(3)  # the header is there before the recorder takes signals
     (lost,) = runs.glob("8-*.pid")
     os.kill(int(lost.read_text()), signal.SIGKILL)
     for number in (7, 8):
@@ -63,7 +63,7 @@ def test_a_recorder_that_does_not_end_is_killed_and_its_run_recovered(tmp_path):
     runs = tmp_path / "runs"
     hook("prolog.sh", runs, 6, JOULETRACE_DEVICE="sim:h100?realtime=1")
     recorded(runs, 6)
-    time.sleep(3)
+    time.sleep(3)  # the header is there before the recorder takes signals
     pid = int(next(runs.glob("6-*.pid")).read_text())
     os.kill(pid, signal.SIGSTOP)
     hook("epilog.sh", runs, 6, JOULETRACE_PATIENCE="1")

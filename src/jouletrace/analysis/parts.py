@@ -325,7 +325,7 @@ def add_program(run: Run, figures: Figures) -> None:
         if device.kind == "cpu":  # beside the GPUs, and in no sum
             add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
     if not recordings:
-        from jouletrace.analysis.ranges import add_ranges
+        from jouletrace.analysis.ranges import add_ranges  # a program on GPUs needs none of it
 
         add_ranges(run, figures)
     if any(

@@ -25,8 +25,8 @@ Files = dict[str, bytes]
 class Cluster(Protocol):
     """A module of ``Wing.clusters``: places, retries and lost nodes are the engine's."""
 
-    def nodes(self, device: str) -> dict[str, int]:
-        """The number of GPUs of each node that can carry out calls for a ``--device``, by the node's name.
+    def check(self, device: str) -> None:
+        """Refuse a ``--device`` that no node has, before anything is measured.
 
         Raises:
             NotPossibleError: If the engine isn't installed or can't be reached, or no node has a GPU.
@@ -41,7 +41,7 @@ class Cluster(Protocol):
         if none is left, its result is a ``BrokenOffError``.
 
         Raises:
-            NotPossibleError: As ``nodes``.
+            NotPossibleError: As ``check``.
         """
 
 

@@ -194,7 +194,7 @@ def run_sweep(
                 note(PointOutcome(run))
             except _OF_A_POINT as error:
                 failed[run.slug] = error
-                note(PointOutcome(run, reason_of(error), last_line(error)))
+                note(_outcome(run, error))
 
         def measure_on(there: Cluster, group: Sequence[Repeat], note: Note[Repeat]) -> None:
             calls = [(points[run.slug]["workload"], settings_of(run), place_of(run)) for run in group]
@@ -300,7 +300,7 @@ def _listed(values: Any) -> tuple[Any, ...]:
 
 
 def _outcome(run: Repeat, error: Exception | None) -> PointOutcome[Repeat]:
-    """The outcome of a run on a cluster.
+    """The outcome of a run that has ended, by an error or without one.
 
     Raises:
         Exception: If it is no failure of a run.
@@ -340,7 +340,7 @@ def _check(points: Sequence[Point], settings: ProfileSettings, on: Cluster | Non
     if on is None:
         open_device(settings.device).close()
     else:
-        on.nodes(settings.device)
+        on.check(settings.device)
     for workload in dict.fromkeys(point["workload"] for point in points):
         resolve(workload)
     slugs = [_slug(point) for point in points]

@@ -32,10 +32,7 @@ def import_(
         list[str] | None,
         typer.Option(metavar="S", help="Seconds to add to all files but the first, or FILE=S. Repeatable."),
     ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="WHAT=COLUMN", help="Meaning of a column of a table. Repeatable."),
-    ] = None,
+    column: options.Map = None,
     latency: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Latency per inference (4.37ms), to compute its energy from a power log."),

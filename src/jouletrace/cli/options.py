@@ -45,6 +45,10 @@ Carbon = Annotated[
     ),
 ]
 NoContext = Annotated[bool, typer.Option("--no-context", help="State no arguments of the program, and no commit.")]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="WHAT=COLUMN", help="Meaning of a column of a table. Repeatable."),
+]
 Advice = Annotated[
     str, typer.Option("--advice", metavar="WORD", help="What could save energy: brief (at most 3 lines) or none.")
 ]

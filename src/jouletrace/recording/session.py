@@ -342,8 +342,8 @@ class Session:
             seen.update({process.pid: process for process in there})
             for pid in ours:
                 seen.pop(pid, None)
-            before = [w for w in self.run.warnings if (w.code, w.where) == ("other_processes", id)]
-            self.run.warnings = [warning for warning in self.run.warnings if warning not in before]
+            named = "other_processes", id
+            self.run.warnings = [warning for warning in self.run.warnings if (warning.code, warning.where) != named]
             if seen:
                 self.run.warn("other_processes", used_by(seen.values()), id)
 

@@ -21,6 +21,7 @@ from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
 from jouletrace.report.verdict import gain_line
 from jouletrace.run import Estimate, Run
+from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.frames import frame
 from jouletrace.run.info import device_labels
 from jouletrace.run.parts import STORED_SCATTER, Parts
@@ -264,7 +265,8 @@ def _document(entries: Sequence[Entry]) -> Document:
         for entry, row_figures, more in zip(entries, figures, limited, strict=True)
     ]
     if gpus:
-        section.notes.append(f"points ran on {len(gpus)} GPUs, whose sensors differ by up to 7{NBSP}%")
+        apart = f"{math.hypot(GAIN_PCT, GAIN_PCT):.0f}{NBSP}%"
+        section.notes.append(f"points ran on {len(gpus)} GPUs, whose sensors differ by up to {apart}")
     for entry in entries:
         what = " ".join(_said(entry.point.get(name)) for name in varying)
         if entry.not_taken:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands import command, done
+from shipped import ABSENT
 
 BEGIN_S, PERIOD_S = 1_795_996_800, 30  # 2026-11-30 00:00 UTC
 
@@ -108,17 +109,16 @@ def test_files_of_any_form_and_order_have_the_same_energies(tmp_path):
     )
 
 
-def test_it_agrees_with_the_bill_of_the_same_log(tmp_path, capsys):
+@pytest.mark.skipif("jobs" in ABSENT, reason="bills are the wing's")
+def test_it_agrees_with_the_bill_of_the_same_log(tmp_path):
     table, *_ = readings(gpus=2, hours=5)
     log = table.select(["timestamp", "gpu", "power_w"])
     pa_csv.write_csv(log.rename_columns(["timestamp", "index", "power.draw [W]"]), tmp_path / "node0.csv")
     mine = energy(tmp_path / "node0.csv")["all"]["energy_j"]
     jobs = tmp_path / "jobs.csv"
     jobs.write_text(f"name,user,host,gpu_ids,start,end\na,ada,node0,0-1,{BEGIN_S},{BEGIN_S + 5 * 3600}\n")
-    imported = command(capsys, "jobs", str(tmp_path / "node0.csv"), "--jobs", str(jobs), "--json")
-    if "no such command" in imported.err.lower():
-        pytest.skip("the wing of jobs isn't here")
-    bill = json.loads(imported.out)["all"]["energy_j"]
+    billed = done("jobs", str(tmp_path / "node0.csv"), "--jobs", str(jobs), "--json").out
+    bill = json.loads(billed)["all"]["energy_j"]
     assert mine["low"] <= bill["high"]
     assert bill["low"] <= mine["high"]
     assert mine["value"] == pytest.approx(bill["value"], rel=0.01)

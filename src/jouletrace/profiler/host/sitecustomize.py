@@ -1,4 +1,6 @@
-"""Keeps the ranges of a program without a GPU: each Python that it starts runs this file, which PYTHONPATH names.
+"""Keeps the ranges of a program without a GPU: a Python that PYTHONPATH leads here runs this file as it starts.
+
+It takes the folder out of PYTHONPATH, which the program and what it starts see as it was.
 
 The program's Python may lack jouletrace: the modules that keep ranges are loaded by their files, once torch or nvtx is
 imported. The ranges are written at the end of the process, into the tracer's folder.

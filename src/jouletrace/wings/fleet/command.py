@@ -199,10 +199,7 @@ def energy(
             metavar="COLUMN", help="host, gpu, day or a column such as user; repeatable. [default: host, day]"
         ),
     ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="WHAT=COLUMN", help="Column of time, power, gpu or host. Repeatable."),
-    ] = None,
+    column: options.Map = None,
     rest: Annotated[
         float | None, typer.Option(metavar="WATTS", help="A GPU is at rest below it. [default: by the readings]")
     ] = None,
@@ -214,8 +211,8 @@ def energy(
 ) -> None:
     """Energy, cost and time at rest of a whole fleet, by a dataset of power readings.
 
-    Reads a month of a thousand GPUs in a minute, batch by batch. Jobs of few hosts with their own intervals are billed
-    by jouletrace jobs.
+    Reads a month of a thousand GPUs in a minute, batch by batch; --map names columns of time, power, gpu and host.
+    Jobs of few hosts with their own intervals are billed by jouletrace jobs.
     """
     from jouletrace.cli.output import check_form
     from jouletrace.report.cost import Tariff, tariff

@@ -39,6 +39,7 @@ MOST_W = 5000.0
 """No GPU draws so many watts: a larger median is in other units."""
 
 _DAY_NS = 86_400 * 10**9
+_NO_TIME = np.iinfo(np.int64).min
 _ROWS, _LOOKED_AT, _MOST_PIECES = 1 << 20, 16, 1 << 21
 
 
@@ -85,7 +86,16 @@ class FleetEnergy:
 
 @dataclass
 class _LastReadings:
-    """The last reading of each GPU, and what batches added: rows of ``_Piece`` columns by GPU, label and day."""
+    """The last reading of each GPU, and sums until then.
+
+    Attributes:
+        names: Number of each GPU by its host and name.
+        labels: Number of each value of the asked column.
+        time_ns, watts, label: The last reading of each GPU, and the label that it has until the next; NaN W for none.
+        keys: GPU, label and day of sums, each of shape (3, m).
+        values: Joules, their variance in J², seconds and seconds at rest of these, each of shape (4, m).
+        hole_s, rows, dropped: As of ``FleetEnergy``.
+    """
 
     names: dict[tuple[str, str], int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
@@ -101,7 +111,7 @@ class _LastReadings:
     def grow(self) -> None:
         """Make room for GPUs that are new."""
         more = len(self.names) - len(self.watts)
-        self.time_ns = np.append(self.time_ns, np.full(more, np.iinfo(np.int64).min))
+        self.time_ns = np.append(self.time_ns, np.full(more, _NO_TIME))
         self.watts = np.append(self.watts, np.full(more, np.nan))
         self.label = np.append(self.label, np.zeros(more, np.int64))
 
@@ -150,13 +160,14 @@ def fleet_energy(
 def _dataset(paths: Sequence[Path]) -> Any:
     import pyarrow.dataset as ds
 
-    files = [one for path in paths for one in (sorted(path.rglob("*")) if path.is_dir() else [path]) if _form(one)]
-    forms = {_form(one) for one in files}
+    every = (file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]))
+    files = [file for file in every if _form(file)]
+    forms = {_form(file) for file in files}
     if len(forms) != 1:
         why = "holds both Parquet and CSV" if forms else "no file .parquet, .csv or .csv.gz"
         raise BadInputError(f"{', '.join(map(str, paths))[:200]}: {why}")
     with _readable(files[0]):
-        return ds.dataset([str(one) for one in files], format=forms.pop())
+        return ds.dataset([str(file) for file in files], format=forms.pop())
 
 
 @contextmanager
@@ -185,7 +196,7 @@ def _columns(names: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
     lower = {name.lower(): name for name in reversed(names)}
     if wrong := [text for what, text in given.items() if what not in HEADINGS or text not in names]:
         raise BadInputError(f"--map {wrong[0]}: {'|'.join(HEADINGS)}=COLUMN, one of {', '.join(names)}"[:400])
-    columns = {what: next((lower[one] for one in some if one in lower), "") for what, some in HEADINGS.items()}
+    columns = {what: next((lower[text] for text in usual if text in lower), "") for what, usual in HEADINGS.items()}
     columns |= given
     if missing := [what for what, name in columns.items() if not name and what != "host"]:
         raise BadInputError(
@@ -204,7 +215,7 @@ def _in_order(dataset: Any, columns: Mapping[str, str]) -> list[Any]:
             first.append((int(_times(rows.column(0), columns["time"])[0]), len(first), fragment))
     if not first:
         raise BadInputError(f"{dataset.files[0]}: no rows")
-    return [fragment for *_, fragment in sorted(first, key=lambda one: one[:2])]
+    return [fragment for *_, fragment in sorted(first, key=lambda row: row[:2])]
 
 
 def _looked_at(fragments: Sequence[Any], columns: Mapping[str, str]) -> tuple[float, tuple[float, float]]:
@@ -237,21 +248,26 @@ def _times(column: Any, name: str) -> Ints:
         return _numbers(column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()))
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise BadInputError(f"{name}: {column.type} is no time; write times or seconds since 1970")
-    some = column.drop_null()
-    scale = 1 if not len(some) else 10 ** max(0, 9 - 3 * max(0, (len(str(int(abs(some[0].as_py())))) - 9) // 3))
-    empty = np.iinfo(np.int64).min
+    stated = column.drop_null()
+    digits = len(str(int(abs(stated[0].as_py())))) if len(stated) else 19
+    scale = 10 ** max(0, 9 - 3 * max(0, (digits - 9) // 3))  # seconds have ten digits, ms thirteen
     if pa.types.is_integer(column.type):
         whole = _numbers(column.cast(pa.int64()))
-        return np.where(whole == empty, empty, whole * scale)
-    values = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    return np.where(np.isfinite(values), np.round(np.nan_to_num(values) * scale), empty).astype(np.int64)
+        return np.where(whole == _NO_TIME, _NO_TIME, whole * scale)
+    values = _array(column)
+    return np.where(np.isfinite(values), np.round(np.nan_to_num(values) * scale), _NO_TIME).astype(np.int64)
 
 
 def _numbers(column: Any) -> Ints:
+    numbers: Ints = _array(column.fill_null(_NO_TIME))
+    return numbers
+
+
+def _array(column: Any) -> Any:
+    """A column, or one of a batch, as an array."""
     import pyarrow as pa
 
-    whole = column.fill_null(np.iinfo(np.int64).min)
-    return np.asarray(whole.to_numpy(zero_copy_only=False) if isinstance(whole, pa.Array) else whole.to_numpy())
+    return np.asarray(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
 
 
 def _watts(column: Any, name: str) -> Floats:
@@ -259,14 +275,13 @@ def _watts(column: Any, name: str) -> Floats:
 
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise BadInputError(f"{name}: {column.type} is no number of watts")
-    wide = column.cast(pa.float64())
-    watts = np.asarray(wide.to_numpy(zero_copy_only=False) if isinstance(wide, pa.Array) else wide.to_numpy())
+    watts: Floats = _array(column.cast(pa.float64()))
     return watts / 1e3 if name.lower().endswith("mw") else watts
 
 
 def _codes(batch: Any, name: str) -> tuple[Ints, list[str]]:
     """The value of each row as a number, and the names of these; -1 becomes a name of its own, "unknown"."""
-    column = batch.column(batch.schema.get_field_index(name))
+    column = batch.column(name)
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     names = [str(value) for value in coded.dictionary.to_pylist()]
     codes = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
@@ -275,11 +290,11 @@ def _codes(batch: Any, name: str) -> tuple[Ints, list[str]]:
 
 def _add(state: _LastReadings, batch: Any, columns: Mapping[str, str], gap_s: float, rest_w: float, path: str) -> None:
     """Add the time between readings of a batch, and from the last ones of those before."""
-    time = _times(batch.column(batch.schema.get_field_index(columns["time"])), columns["time"])
-    watts = _watts(batch.column(batch.schema.get_field_index(columns["power"])), columns["power"])
+    time = _times(batch.column(columns["time"]), columns["time"])
+    watts = _watts(batch.column(columns["power"]), columns["power"])
     gpu = _gpus(state, batch, columns)
     label = _labels(state, batch, columns)
-    good = np.isfinite(watts) & (watts >= 0) & (time > np.iinfo(np.int64).min)
+    good = np.isfinite(watts) & (watts >= 0) & (time > _NO_TIME)
     state.rows, state.dropped = state.rows + len(time), state.dropped + int((~good).sum())
     if not good.all():
         time, watts, gpu, label = time[good], watts[good], gpu[good], label[good]
@@ -290,13 +305,14 @@ def _add(state: _LastReadings, batch: Any, columns: Mapping[str, str], gap_s: fl
     if (np.diff(time[order])[np.diff(gpu[order]) == 0] < 0).any():
         order = np.lexsort((time, gpu))
     time, watts, gpu, label = time[order], watts[order], gpu[order], label[order]
-    first = np.flatnonzero(np.diff(gpu, prepend=-1))
+    first = np.flatnonzero(_changes(gpu))
     last = np.append(first[1:], len(gpu)) - 1
     before_ns, before_w, before = np.roll(time, 1), np.roll(watts, 1), np.roll(label, 1)
     whose = gpu[first]
     before_ns[first], before_w[first], before[first] = state.time_ns[whose], state.watts[whose], state.label[whose]
-    begun = np.isfinite(before_w)
-    seconds = np.where(begun, (time - np.where(begun, before_ns, time)) / 1e9, 0.0)
+    begun = np.isfinite(before_w)  # without a reading before it the first one has no time
+    before_ns, before_w = np.where(begun, before_ns, time), np.where(begun, before_w, watts)
+    seconds = (time - before_ns) / 1e9
     if (seconds < 0).any():
         host, name = list(state.names)[gpu[np.argmin(seconds)]]
         raise BadInputError(
@@ -307,19 +323,19 @@ def _add(state: _LastReadings, batch: Any, columns: Mapping[str, str], gap_s: fl
     hole = seconds > gap_s
     state.hole_s += float(seconds[hole].sum())
     seconds[hole] = 0.0
-    mean = np.where(begun, (watts + np.where(begun, before_w, 0.0)) / 2, 0.0)
-    step = np.where(begun, watts - np.where(begun, before_w, 0.0), 0.0)
+    mean, step = (watts + before_w) / 2, watts - before_w
     day = (time - np.round(seconds * 5e8).astype(np.int64)) // _DAY_NS
-    starts = np.flatnonzero((np.diff(gpu, prepend=-1) != 0) | (np.diff(day, prepend=-1) != 0) | _changes(before))
-    columns_of = (mean * seconds, (step * seconds) ** 2 / 2, seconds, seconds * (mean < rest_w))
+    starts = np.flatnonzero(_changes(gpu) | _changes(day) | _changes(before))
+    added = (mean * seconds, (step * seconds) ** 2 / 2, seconds, seconds * (mean < rest_w))
     state.keys.append(np.stack([gpu[starts], before[starts], day[starts]]))
-    state.values.append(np.stack([np.add.reduceat(one, starts) for one in columns_of]))
+    state.values.append(np.stack([np.add.reduceat(values, starts) for values in added]))
     if sum(keys.shape[1] for keys in state.keys) > _MOST_PIECES:
         _joined(state)
 
 
-def _changes(labels: Ints) -> Any:
-    return np.diff(labels, prepend=-1) != 0
+def _changes(numbers: Ints) -> Any:
+    """True where a number differs from the one before it, and at the first."""
+    return np.diff(numbers, prepend=-1) != 0
 
 
 def _gpus(state: _LastReadings, batch: Any, columns: Mapping[str, str]) -> Ints:
@@ -327,11 +343,10 @@ def _gpus(state: _LastReadings, batch: Any, columns: Mapping[str, str]) -> Ints:
     gpus, gpu_names = _codes(batch, columns["gpu"])
     hosts, host_names = _codes(batch, columns["host"]) if "host" in columns else (np.zeros_like(gpus), [""])
     pair = hosts * len(gpu_names) + gpus
-    pairs = np.flatnonzero(np.bincount(pair, minlength=1))
     number = np.zeros(int(pair.max(initial=0)) + 1, np.int64)
-    for one in pairs:
-        name = host_names[one // len(gpu_names)], gpu_names[one % len(gpu_names)]
-        number[one] = state.names.setdefault(name, len(state.names))
+    for each in np.flatnonzero(np.bincount(pair, minlength=1)):
+        name = host_names[each // len(gpu_names)], gpu_names[each % len(gpu_names)]
+        number[each] = state.names.setdefault(name, len(state.names))
     state.grow()
     numbers: Ints = number[pair]
     return numbers

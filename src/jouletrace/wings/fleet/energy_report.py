@@ -9,9 +9,7 @@ from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.wings.fleet.energy import AT_REST, GAP, FleetEnergy, FleetLine
-from jouletrace.words.scale import PERCENT, PrintedUnit, quantity
-
-KWH, HOURS, KG = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h"), PrintedUnit(1e3, "kg")
+from jouletrace.words.scale import HOURS, KG, KWH, PERCENT, PrintedUnit, quantity
 
 
 def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document:

@@ -9,9 +9,7 @@ from jouletrace.report.cost import Tariff, kwh
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
-from jouletrace.words.scale import PERCENT, PrintedUnit, quantity
-
-KWH, HOURS, KG = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h"), PrintedUnit(1e3, "kg")
+from jouletrace.words.scale import HOURS, KG, KWH, PERCENT, PrintedUnit, quantity
 
 
 def document(bill: JobsBill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:

@@ -20,9 +20,9 @@ LOOK_S = 5.0
 """Seconds without a result after which it is looked whether a node is left."""
 
 
-def nodes(device: str) -> dict[str, int]:
+def check(device: str) -> None:
     """See ``campaign.cluster.Cluster``."""
-    return {node["NodeName"]: int(node["Resources"].get("GPU", 0)) for node in _able(_connected(), device)}
+    _able(_connected(), device)
 
 
 def each(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str) -> Iterator[tuple[int, Any]]:
