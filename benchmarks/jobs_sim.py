@@ -1,6 +1,6 @@
 """Do intervals of jobs hold? Simulated logs with jobs whose energy is known.
 
-    python benchmarks/jobs_sim.py 20 gpus=2 hours=48 every=10
+    python benchmarks/jobs_sim.py 20 gpus=2 hours=48 every=10 processes=2
 
 Each of so many draws is a log as of nvidia-smi (the mean of the last second, printed with two decimals) of some GPUs
 with jobs on one or several of them: lead-ins at 110 W, loads of 250 to 680 W with pauses at 130 W of a period of 20 to
@@ -12,7 +12,10 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import tempfile
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +48,18 @@ def drawn(seed: int, gpus: int, n: int) -> tuple[np.ndarray, list[tuple[list[int
         jobs.append((own.tolist(), start, end))
 
 
-def draw(seed: int, gpus: int, hours: float, every: int, folder: Path) -> tuple[int, int, list[float], list[float]]:
-    """Jobs with an energy, those whose interval holds it, half-widths and errors as shares."""
+class Drawn(NamedTuple):
+    """Jobs with an energy, those whose interval holds, half-widths and errors as shares; whether the whole holds."""
+
+    known: int
+    held: int
+    halves: list[float]
+    errors: list[float]
+    whole: bool
+
+
+def drawn_bill(seed: int, gpus: int, hours: float, every: int, folder: Path) -> Drawn:
+    """The bill of a draw against what was drawn."""
     n = round(hours * 3600)
     watts, jobs = drawn(seed, gpus, n)
     there = np.ones(n, bool)
@@ -75,22 +88,36 @@ def draw(seed: int, gpus: int, hours: float, every: int, folder: Path) -> tuple[
         held += energy.low <= truth <= energy.high
         halves.append((energy.half_width or 0.0) / energy.value)
         errors.append(energy.value / truth - 1)
-    return len(halves), held, halves, errors
+    all_j, whole = float(watts[:, there].sum()), found.whole.energy
+    return Drawn(len(halves), held, halves, errors, (whole.low or 0.0) <= all_j <= (whole.high or 0.0))
+
+
+def of_seed(seed: int, gpus: int, hours: float, every: int) -> Drawn:
+    with tempfile.TemporaryDirectory() as folder:
+        return drawn_bill(seed, gpus, hours, every, Path(folder))
 
 
 def main() -> None:
-    given = dict(word.split("=") for word in sys.argv[2:])
-    draws, gpus, hours, every = int(sys.argv[1]), *(float(given[name]) for name in ("gpus", "hours", "every"))
-    known, held, halves, errors = 0, 0, [], []
-    for seed in range(draws):
-        with tempfile.TemporaryDirectory() as folder:
-            n, inside, half, error = draw(seed, int(gpus), hours, int(every), Path(folder))
-        known, held = known + n, held + inside
-        halves += half
-        errors += error
-    print(f"{held} of {known} jobs hold ({100 * held / known:.1f} %)")
-    rms = np.sqrt(np.mean(np.square(errors)))
-    print(f"half-width, median: {100 * np.median(halves):.2f} %; error, rms: {100 * rms:.2f} %")
+    given = {name: float(value) for name, value in (word.split("=") for word in sys.argv[2:])}
+    processes = int(given.pop("processes", 1))
+    gpus, hours, every = (given[name] for name in ("gpus", "hours", "every"))
+    draws: list[Drawn] = []
+    with Pool(processes) as pool:
+        each = partial(of_seed, gpus=int(gpus), hours=hours, every=int(every))
+        for draw in pool.imap_unordered(each, range(int(sys.argv[1]))):
+            draws.append(draw)
+            print("\n".join(stated(draws)), flush=True)
+
+
+def stated(draws: list[Drawn]) -> list[str]:
+    """What so many draws show."""
+    known, held, whole = (sum(getattr(each, name) for each in draws) for name in ("known", "held", "whole"))
+    halves, errors = (np.concatenate([getattr(each, name) for each in draws]) for name in ("halves", "errors"))
+    return [
+        f"{held} of {known} jobs hold ({100 * held / known:.1f} %), and {whole} of {len(draws)} wholes",
+        f"half-width, median: {100 * np.median(halves):.2f} %; error, rms: {100 * np.std(errors):.2f} %; 95 %"
+        f" of errors are below {100 * np.quantile(np.abs(errors), 0.95):.2f} %",
+    ]
 
 
 if __name__ == "__main__":

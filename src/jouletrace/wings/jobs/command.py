@@ -36,6 +36,10 @@ def jobs(
         list[str] | None,
         typer.Option(metavar="FILE=NAME", help="Host of a log that doesn't state it. [default: its file's name]"),
     ] = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST=TIME", help="Move the times of a host's log, such as node2=-40s."),
+    ] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
     price: options.Price = None,
     carbon: Annotated[
@@ -83,8 +87,14 @@ def jobs(
     )
     if split_idle is not None:
         asked = worked(runs, options.parse_duration(split_idle, "--split-idle"))
-    billed = bill(runs, asked, zone, by_hour or _constant(given))
-    billed.notes = notes
+    named = {host or logs[0].name: host for host in runs}
+    billed = bill(runs, asked, zone, by_hour or _constant(given), _ahead(shift or [], named))
+    billed.notes = notes + [
+        f"GPUs of {name} work some {abs(ahead_s)} s {'after' if ahead_s > 0 else 'before'} their jobs run: if clocks or"
+        f" time zones differ, --shift {name}={-ahead_s}s moves the log"
+        for name, host in named.items()
+        if (ahead_s := billed.clocks.get(host, 0))
+    ]
     if by_hour is not None and billed.whole.carbon.value is None:
         billed.notes.append(f"no CO2: {carbon} begins after the logs do")
     if table is not None and time_zone is None:
@@ -95,6 +105,21 @@ def jobs(
     sys.stdout.flush()
     if output is not None:
         _keep(output, billed, given, zone)
+
+
+def _ahead(shifts: list[str], named: dict[str, str]) -> dict[str, float]:
+    """Seconds by which clocks of hosts are ahead of that of the jobs, as --shift says."""
+    from jouletrace.errors import BadInputError, unknown
+
+    ahead = {}
+    for name, text in options.parse_pairs(shifts, "--shift").items():
+        if name not in named:
+            raise unknown("host of --shift", name, named)
+        later = options.parse_duration(text.removeprefix("-"), "--shift")
+        ahead[named[name]] = later if text.startswith("-") else -later
+    if len(ahead) < len(shifts):
+        raise BadInputError("--shift: give each host once")
+    return ahead
 
 
 def _constant(given: Tariff | None) -> Carbon | None:
