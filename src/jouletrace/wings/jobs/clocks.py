@@ -16,8 +16,9 @@ REACH_S = 14 * 3600
 _FEWEST_JOBS, _FEWEST_STEPS = 3, 2
 """Jobs by which a difference is known, and the least one in periods of the readings."""
 
-_HALVED = 0.5
-"""A difference is stated if it explains so much of the time at which GPUs work without a job, or rest with one."""
+_CLEAR = 0.25
+"""A difference is stated if moving the log gains so much of the time that would be gained if GPUs worked all through
+their jobs: they pause, and begin with a lead-in, which shifts where jobs seem to begin but not where they end."""
 
 
 class Works(NamedTuple):
@@ -43,7 +44,7 @@ def clock_difference_s(gpus: Sequence[Works]) -> int:
         return 0
     step_ns = max(float(np.median(np.concatenate([np.diff(gpu.time_ns) for gpu in gpus]))), 1e9)
     reach = round(REACH_S * 1e9 / step_ns)
-    agrees, counted = np.zeros(2 * reach + 1), 0.0
+    agrees = np.zeros(2 * reach + 1)
     for gpu in gpus:
         grid = np.arange(gpu.time_ns[0], gpu.time_ns[-1], step_ns)
         latest = np.searchsorted(gpu.time_ns, grid, side="right") - 1
@@ -53,7 +54,8 @@ def clock_difference_s(gpus: Sequence[Works]) -> int:
         for start, end in gpu.jobs:
             has_job[(wide >= start) & (wide < end)] = 1.0
         agrees += correlate(has_job, seen, mode="valid", method="fft")
-        counted += float(np.abs(seen).sum())
-    best = int(np.argmax(agrees))
-    clear = counted - agrees[best] < (1 - _HALVED) * (counted - agrees[reach])
-    return round((reach - best) * step_ns / 1e9) if clear and abs(reach - best) >= _FEWEST_STEPS else 0
+    ahead = reach - int(np.argmax(agrees))
+    lasts = [min(abs(ahead), (end - start) / step_ns) for gpu in gpus for start, end in gpu.jobs]
+    # At each of two edges so long without agreement becomes as long with it
+    clear = agrees.max() - agrees[reach] >= _CLEAR * 4 * sum(lasts)
+    return round(ahead * step_ns / 1e9) if clear and abs(ahead) >= _FEWEST_STEPS else 0
