@@ -15,6 +15,7 @@ WINGS: dict[str, set[str]] = {
     "logs": set(),
     "mig": {"serving"},
     "on_ray": set(),
+    "pods": set(),
     "runtimes": set(),
     "serving": set(),
     "toolchain": {"runtimes", "traces", "logs"},

@@ -204,7 +204,7 @@ def _filled(
 
 
 def _of_holders(readings: Sequence[Reading]) -> Metric:
-    text = "Energy of the GPU while it was theirs alone, or that of all who are named; without names that of no pod that is known."
+    text = "Energy of the GPU while all who are named held it; without names, while no pod was known to."
     more = sorted({label for reading in readings for labels, _ in reading.energies for label in labels})
     metric = CounterMetricFamily(f"{_PREFIX}pod_energy_joules", text, labels=(*_OF_DEVICE, *more))
     for place, reading in enumerate(readings):

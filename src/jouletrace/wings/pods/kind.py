@@ -48,7 +48,12 @@ def add(run: Run, figures: Figures) -> None:
         )
         exact_s, unsure_s = max(zip(seconds, half_s, strict=True))
         figures.add(unit, "time_s", _off_by(Estimate(exact_s, exact_s, exact_s, 1, "clock"), unsure_s))
-        figures.add_energy(unit, _off_by(each[0] if len(each) == 1 else total(each), sum(half_j)), exact_s, whole)
+        energy = _off_by(each[0] if len(each) == 1 else total(each), sum(half_j))
+        figures.add(
+            unit, "energy_total_j", energy
+        )  # no power: its error isn't that of the energy, nor that of the time
+        if whole:
+            figures.add(unit, "share", replace(energy, budget={}).scaled(1 / whole))
 
 
 def _off_by(figure: Estimate, limit: float) -> Estimate:

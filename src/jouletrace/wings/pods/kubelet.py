@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jouletrace.errors import NotPossibleError
 from jouletrace.run.files import shown
 
 TIMEOUT_S = 5.0
@@ -41,20 +40,20 @@ class Pod(NamedTuple):
     container: str
 
 
-class Held(NamedTuple):
+class DevicesHeld(NamedTuple):
     """An answer: who holds each device, by its id, and for each claim of dynamic allocation one who has it."""
 
     pods: dict[str, set[Pod]]
     claims: dict[str, Pod]
 
 
-def held(socket: Path) -> Held:
+def held(socket: Path) -> DevicesHeld:
     """The devices that containers hold now.
 
     Raises:
         OSError: If the kubelet doesn't answer; says why.
     """
-    answer = Held(defaultdict(set), {})
+    answer = DevicesHeld(defaultdict(set), {})
     for pod in _ask(socket, "List", "ListPodResourcesResponse").pod_resources:
         for container in pod.containers:
             holder = Pod(pod.namespace, pod.name, container.name)
@@ -84,7 +83,7 @@ def _ask(socket: Path, method: str, answer: str) -> Any:
     try:  # a channel that is kept waits ever longer before it connects again
         with grpc.insecure_channel(f"unix:{socket.absolute()}", options=_OPTIONS) as channel:
             data = channel.unary_unary(f"/v1.PodResourcesLister/{method}")(b"", timeout=TIMEOUT_S)
-        return message(answer).FromString(data)
+        return _message(answer).FromString(data)
     except grpc.RpcError as error:
         why = f"no answer from {shown(socket)}: {' '.join(str(error.details()).split())[:200]}"
         if not socket.exists():
@@ -97,17 +96,10 @@ def _ask(socket: Path, method: str, answer: str) -> Any:
 
 
 @cache
-def message(name: str) -> Any:
-    """The class of a message of ``_MESSAGES``.
+def _message(name: str) -> Any:
+    """The class of a message of ``_MESSAGES``."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    Raises:
-        NotPossibleError: If gRPC or protobuf isn't installed.
-    """
-    try:
-        import grpc  # noqa: F401
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError:
-        raise NotPossibleError("--pods needs gRPC: pip install 'jouletrace[pods]'") from None
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for title, fields in _MESSAGES.items():
         made = file.message_type.add(name=title)

@@ -17,10 +17,10 @@ import numpy as np
 
 from jouletrace.cli.output import say
 from jouletrace.devices import open_devices
-from jouletrace.errors import JouletraceError
+from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.recording.session import Session
-from jouletrace.wings.pods.kubelet import Held, Pod, allocatable, held, message
+from jouletrace.wings.pods.kubelet import DevicesHeld, Pod, allocatable, held
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 EVERY_S = 2.0
@@ -62,17 +62,12 @@ class _Gpu:
 
 
 class PodWatch:
-    """Asks from a thread; spans, labels and lines on stderr are made where the monitor calls it.
-
-    Raises:
-        NotPossibleError: If gRPC isn't installed.
-    """
+    """Asks from a thread; spans, labels and lines on stderr are made where the monitor calls it."""
 
     def __init__(self, socket: Path) -> None:
-        message("PodResources")
         self._socket, self._ending = socket, threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="kubelet", daemon=True)
-        self._answers: deque[tuple[int, Held]] = deque()
+        self._answers: deque[tuple[int, DevicesHeld]] = deque()
         self._problem = self._said = self._first_problem = ""
         self._named: dict[tuple[str, str], str] = {}
 
@@ -201,4 +196,9 @@ def observe(where: str) -> PodWatch:
     Raises:
         NotPossibleError: If gRPC isn't installed.
     """
+    try:
+        import grpc  # noqa: F401
+        from google.protobuf import descriptor_pb2  # noqa: F401
+    except ImportError:
+        raise NotPossibleError("--pods needs gRPC: pip install 'jouletrace[pods]'") from None
     return PodWatch(Path(where or SOCKET))
