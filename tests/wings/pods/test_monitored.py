@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import jouletrace as jt
-from commands import command
+from commands import PATIENCE_S, command, start
 from kubelet_stub import kubelet
 
 GPU, OTHER = "SIM-h100-80-0", "SIM-h100-80-1"
@@ -225,3 +225,17 @@ def test_without_grpc_its_extra_is_named(monkeypatch, capsys, workspace):
     said = command(capsys, "monitor", "-d", "sim:h100?realtime=1", "--pods", "--duration", "1")
     assert said.complaint == "jouletrace: --pods needs gRPC: pip install 'jouletrace[pods]'"
     assert not (workspace / "runs").exists()
+
+
+def test_a_kubelet_that_hangs_holds_nothing_up(tmp_path, workspace):
+    place = tmp_path / "hanging.sock"
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(place))
+        hanging.listen()
+        process = start("monitor", "-d", "sim:h100", "--pods", str(place), "-f", "csv", cwd=workspace)
+        for _ in range(3):  # the heading, and two lines of readings
+            process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert f"--pods: no answer from {place}" in err

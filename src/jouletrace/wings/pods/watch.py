@@ -20,6 +20,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.recording.session import Session
+from jouletrace.run.files import shown
 from jouletrace.wings.pods.kubelet import DevicesHeld, Pod, allocatable, held
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -69,6 +70,7 @@ class PodWatch:
         self._thread = threading.Thread(target=self._go_on, name="kubelet", daemon=True)
         self._answers: deque[tuple[int, DevicesHeld]] = deque()
         self._problem = self._said = self._first_problem = ""
+        self._given: set[str] | None = None
         self._named: dict[tuple[str, str], str] = {}
 
     def start(self, session: Session) -> None:
@@ -77,9 +79,6 @@ class PodWatch:
         self._gpus = {device.info.id: _Gpu((session.clock.time_ns(), 0.0)) for device in session.devices}
         self._ids: dict[str, str | None] = {id: id for id in self._gpus}
         session.run.workload["pods"] = {"socket": str(self._socket), "every_s": EVERY_S}
-        if (given := allocatable(self._socket)) is not None:
-            for id in self._gpus.keys() - {self._owner(other) for other in given}:
-                self._name("pods_elsewhere", id, f"the kubelet doesn't give {id} to pods")
         self._thread.start()
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
@@ -95,7 +94,9 @@ class PodWatch:
     def finish(self) -> None:
         """See ``profiler.monitoring.watch.Observer``."""
         self._ending.set()
-        self._thread.join(2 * EVERY_S)  # an answer that takes longer is lost
+        self._thread.join(2 * EVERY_S)
+        if self._thread.is_alive():  # an answer that takes longer is lost
+            self._problem = f"no answer from {shown(self._socket)}"
         self._take()
         for id, gpu in self._gpus.items():
             for time_ns, _ in gpu.waiting.copy():
@@ -109,7 +110,7 @@ class PodWatch:
             self._session.run.warn(wanted, "; ".join([*texts[:_MOST], *more]))
 
     def _go_on(self) -> None:
-        ended, wait_s = False, 0.0
+        ended, wait_s, self._given = False, 0.0, allocatable(self._socket)
         while not ended:
             ended, before, wait_s = self._ending.wait(wait_s), self._now(), EVERY_S
             try:
@@ -125,6 +126,9 @@ class PodWatch:
 
     def _take(self) -> None:
         """Take the answers that have come; report once that they fail, and once that they come again."""
+        given, self._given = self._given, None
+        for id in () if given is None else sorted(self._gpus.keys() - {self._owner(other) for other in given}):
+            self._name("pods_elsewhere", id, f"the kubelet doesn't give {id} to pods")
         while self._answers:
             time_ns, (pods, claims) = self._answers.popleft()
             holders: dict[str, set[Pod]] = {id: set() for id in self._gpus}
