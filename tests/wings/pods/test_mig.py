@@ -26,13 +26,13 @@ def test_instances_of_pods_are_of_their_gpu(monkeypatch, tmp_path, capsys):
     with kubelet(tmp_path / "kubelet.sock", pods, allocatable=[ONE, TWO]) as stub:
         observer = modules("observers")["pods"].observe(str(stub.socket))
         observer.start(session)
-        reading, end = Reading(GPU, "GPU 0", device.info, energy_j=0.0, energy_ns=time.time_ns()), time.time() + 20
+        reading, end = Reading(GPU, "GPU 0", device.info), time.time() + 20  # without a power record
         while reading.labels.get("pod") != "a,b" and time.time() < end:
             time.sleep(0.05)
-            reading.energy_ns = time.time_ns()
             observer.show([reading], None)
         observer.finish()
     assert reading.labels == {"namespace": "ns,ns", "pod": "a,b", "container": "main,main"}
+    assert reading.energies == []
     assert {(name, id) for _, name, _, _, _, id in spans} == {("ns/a/main", GPU), ("ns/b/main", GPU)}
     assert session.run.warnings == []
     assert capsys.readouterr().err == ""

@@ -20,6 +20,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.recording.session import Session
+from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
 from jouletrace.wings.pods.kubelet import DevicesHeld, Pod, allocatable, held
 
@@ -88,8 +89,11 @@ class PodWatch:
             gpu = self._gpus[reading.device]
             if reading.energy_j is not None:
                 self._reach(reading.device, gpu, reading.energy_ns, reading.energy_j)
+            elif self._session.run.channel(reading.device, POWER) is None:  # else its first reading is to come
+                self._reach(reading.device, gpu, self._now(), 0.0)
             reading.labels = _labelled(Pods() if self._problem else gpu.pods or Pods())
-            reading.energies = [(_labelled(pods), joules) for pods, (joules, _) in gpu.shares.items()]
+            each = gpu.shares.items() if reading.energy_j is not None else ()
+            reading.energies = [(_labelled(pods), joules) for pods, (joules, _) in each]
 
     def finish(self) -> None:
         """See ``profiler.monitoring.watch.Observer``."""
