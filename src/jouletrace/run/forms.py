@@ -260,7 +260,7 @@ class Serving(TypedDict, total=False):
     slices: _Natural
 
 
-LENT: Final = ("serving",)
+LENT: Final = ("serving", "pods")
 """Facts of a workload that wings read (``Wing.kinds``): their figures, and the words for these."""
 
 
@@ -306,6 +306,7 @@ class WorkloadFacts(TypedDict, total=False):
     note: str | None
     optimizer: str | None
     parameters: Integer | None
+    pods: Facts  # of the kubelet that was asked
     processes: list[str]
     profiles: list[str]
     providers: list[str]
