@@ -52,7 +52,7 @@ class Sysfs:
         self.zones[folder] = watts
 
     def advance(self, seconds):
-        for folder, watts in self.zones.items():
+        for folder, watts in list(self.zones.items()):
             self._uj[folder] = (self._uj[folder] + 1e6 * watts * seconds) % RANGE_UJ
             if (self.powercap / folder).exists():
                 put(self.powercap / folder / "energy_uj", int(self._uj[folder]))
@@ -87,9 +87,9 @@ TWO_SOCKETS = {
     ("intel-rapl:0", "package-0"): (60.0, 5_000_000),
     ("intel-rapl:0:0", "core"): (40.0, 0),
     ("intel-rapl:0:1", "dram"): (12.0, 0),
-    ("intel-rapl:1", "package-1"): (40.0, RANGE_UJ - 50_000_000),
+    ("intel-rapl:1", "package-1"): (40.0, 9_000_000),
     ("intel-rapl:1:0", "dram"): (8.0, 0),
     ("intel-rapl:2", "psys"): (150.0, 0),
     ("intel-rapl-mmio:0", "package-0"): (60.0, 0),
 }
-"""Packages of 100 W together, whose second counter wraps within a second or two, and memory of 20 W."""
+"""Packages of 100 W together, and memory of 20 W."""
