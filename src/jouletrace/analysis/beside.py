@@ -46,11 +46,9 @@ def add_host(run: Run, figures: Figures) -> None:
         each = [_energy(run, channel, spans_ns) for channel, of in channels if of == metric]  # of each host
         of_all = each[0] if len(each) == 1 else total(each)
         figures.add(MODEL_UNIT, metric, replace(of_all.scaled(1 / count), method=METHOD))
-    host = [
-        figures.get(MODEL_UNIT, metric) for metric in (ENERGY_CPU, ENERGY_MEMORY) if figures.has(MODEL_UNIT, metric)
-    ]
-    whole = total([_of_gpus(figures), *host])
-    if figures.has(MODEL_UNIT, ENERGY_CPU) and whole.value is not None:
+    parts = [metric for metric in (ENERGY_CPU, ENERGY_MEMORY) if figures.has(MODEL_UNIT, metric)]
+    whole = total([_of_gpus(figures), *(figures.get(MODEL_UNIT, metric) for metric in parts)])
+    if ENERGY_CPU in parts and whole.value is not None:
         figures.add(MODEL_UNIT, GPUS_AND_HOST, replace(whole, n=1, method=METHOD, flags=(), budget={}))
 
 
@@ -98,7 +96,7 @@ def _energy(run: Run, channel: ChannelInfo, spans_ns: Ints) -> Estimate:
     energy_of, covers = (_averaged if channel.unit == "W" else _counted)(channel, time, value)
     inside = np.clip(spans_ns, *covers)
     lasts_ns = np.diff(inside)[:, 0]
-    share = float(lasts_ns.sum() / np.diff(spans_ns).sum())
+    share = float(lasts_ns.sum() / max(np.diff(spans_ns).sum(), 1))
     if share < _LEAST:
         return Estimate.null("outside_record", METHOD)
     whole = energy_of(inside[lasts_ns > 0]).scaled(1 / share)

@@ -13,8 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from jouletrace.devices.base import (
     Capability,
@@ -31,7 +30,7 @@ from jouletrace.devices.base import (
 from jouletrace.devices.rapl import SYSFS, RaplMissingError, RaplSource, find_packages, powercap, sysfs
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
-from jouletrace.run.channels import ENERGY_COUNTER, HOST
+from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, HOST
 from jouletrace.sensor.kinds import nominal
 
 CPU, MEMORY, SERVER = HOST
@@ -58,13 +57,9 @@ class _Beside:
     def poll(self) -> list[Samples]:
         """What all counters show, beyond their ends; from 0 again where one restarted."""
         with suppress(NotPossibleError):
-            samples = self._rapl.poll()
+            counted = [sample for sample in self._rapl.poll() if sample.channel == ENERGY_COUNTER]
             if _zones() == self._there:
-                return [
-                    replace(sample, channel=self.channels[0].name)
-                    for sample in samples
-                    if sample.channel == ENERGY_COUNTER
-                ]
+                return [replace(sample, channel=self.channels[0].name) for sample in counted]
         return []
 
 
@@ -72,71 +67,48 @@ def _zones() -> set[str]:
     return {zone.name for zone in powercap().glob("intel-rapl:*")}
 
 
-@dataclass(frozen=True)
-class _Meter:
-    """The power meter of a machine: its file with the power in µW, over how long it averages, its stated error."""
-
-    path: Path
-    average_s: float
-    gain_pct: float | None
-
-    def read_w(self) -> float:
-        """The power in W."""
-        return int(self.path.read_text()) / 1e6
-
-
-def _meter() -> _Meter | None:
-    """The power meter of this machine; None without one. Which of several is the whole machine's no one states.
+class _PowerMeter:
+    """Readings of the power meter, in a thread of its own: a BMC may take longer than other sensors keep readings.
 
     Raises:
-        OSError, ValueError: If it can't be read, or doesn't state over how long it averages.
+        OSError, ValueError: If there is none, or several, of which no one states which is the whole machine's; if it
+            can't be read, or doesn't state over how long it averages.
     """
-    names = sysfs().glob("class/hwmon/hwmon*/name")
-    folders = [path.parent for path in names if path.read_text().strip() == "power_meter"]
-    if len(folders) != 1:
-        return None
-    average = folders[0] / "power1_average"
-    path = average if average.exists() else folders[0] / "power1_input"
-    average_s = int((folders[0] / "power1_average_interval").read_text()) / 1e3
-    gain_pct = None
-    with suppress(OSError, ValueError):  # "95.0%" of the true power
-        gain_pct = 100 - float((folders[0] / "power1_accuracy").read_text().strip().rstrip("%"))
-    meter = _Meter(path, average_s, gain_pct)
-    meter.read_w()
-    return meter
 
-
-class _MeterSource:
-    """Readings of a power meter, in a thread of its own: a BMC may take longer than other sensors keep readings."""
-
-    def __init__(self, device: str, meter: _Meter, clock: Clock) -> None:
-        w = meter.average_s
+    def __init__(self, device: str, clock: Clock) -> None:
+        names = sysfs().glob("class/hwmon/hwmon*/name")
+        (folder,) = (path.parent for path in names if path.read_text().strip() == "power_meter")
+        average = folder / "power1_average"
+        self._path = average if average.exists() else folder / "power1_input"
+        self._clock, self._read = clock, deque[Samples]()
+        self._read_w()
+        average_s = int((folder / "power1_average_interval").read_text()) / 1e3
+        self.interval_s = max(average_s / _POLLS, _LEAST_S)
         # How old a reading is when the BMC has it isn't known: up to an average of its own
-        response = nominal(w, w, lag_sd=w / 12**0.5, window_sd=w / 10, lag_s=w / 2)
-        self.channels: tuple[ChannelInfo, ...] = (
-            ChannelInfo(
-                device, SERVER, "W", f"ACPI power meter, {meter.path.name}", period_s=w, window_s=w,
-                delay_s=response.delay_s, gain_pct=meter.gain_pct, response=response.to_dict(),
-            ),
-        )  # fmt: skip
-        self.interval_s = max(w / _POLLS, _LEAST_S)
-        self._meter, self._clock = meter, clock
-        self._read: deque[Samples] = deque()
-        self._thread: threading.Thread | None = None
+        lag_s, lag_sd = average_s / 2, average_s / 12**0.5
+        response = nominal(average_s, average_s, lag_sd, average_s / 10, lag_s=lag_s)
+        about = ChannelInfo(device, SERVER, "W", f"ACPI power meter, {self._path.name}", response=response.to_dict())
+        about.period_s, about.window_s, about.delay_s = average_s, average_s, response.delay_s
+        with suppress(OSError, ValueError):  # "95.0%" of the true power
+            about.gain_pct = 100 - float((folder / "power1_accuracy").read_text().strip().rstrip("%"))
+        self.channels: tuple[ChannelInfo, ...] = (about,)
+        self._thread = threading.Thread(target=self._go_on, name="jouletrace-power-meter", daemon=True)
 
     def poll(self) -> list[Samples]:
         """Readings since the last call."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go_on, name="jouletrace-power-meter", daemon=True)
+        if not self._thread.ident:
             self._thread.start()
         return [self._read.popleft() for _ in range(len(self._read))]
 
     def _go_on(self) -> None:
         while True:
             with suppress(OSError, ValueError):
-                watts = self._meter.read_w()
+                watts = self._read_w()
                 self._read.append(one_sample(SERVER, self._clock.time_ns(), watts))
             time.sleep(self.interval_s)
+
+    def _read_w(self) -> float:
+        return int(self._path.read_text()) / 1e6  # of microwatts
 
 
 class HostMeters:
@@ -150,40 +122,38 @@ class HostMeters:
 
     def sources(self) -> list[Source]:
         """Those of CPU packages, of memory, and of the power meter that can be read."""
-        sources: list[Source] = []
+        meters: list[Source] = []
+        with suppress(OSError, ValueError):
+            meters.append(_PowerMeter(self.info.id, self.clock))
+        return [*self._counters(), *meters]
+
+    def _counters(self) -> list[_Beside]:
+        counters = []
         for name, part in ((CPU, "package"), (MEMORY, "dram")):
             with suppress(RaplMissingError):
-                sources.append(_Beside(self.info.id, name, part, self.clock))
-        with suppress(OSError, ValueError):
-            if (meter := _meter()) is not None:
-                sources.append(_MeterSource(self.info.id, meter, self.clock))
-        return sources
+                counters.append(_Beside(self.info.id, name, part, self.clock))
+        return counters
 
     def first(self) -> list[dict[str, object]]:
         """Rows of ``samples`` with what the counters show now."""
-        counters = [source for source in self.sources() if isinstance(source, _Beside)]
         return [
             {"device": self.info.id, "channel": read.channel, "time_ns": read.time_ns[0], "value": read.value[0]}
-            for source in counters
-            for read in source.poll()
+            for counter in self._counters()
+            for read in counter.poll()
         ]
 
     def capabilities(self) -> list[Capability]:
-        """Memory and the power meter, where they are there; CPU packages are those of ``CpuHost``."""
-        listed = []
-        with suppress(RaplMissingError):
-            packages, _ = find_packages(powercap(), "dram")
-            listed.append(
-                Capability("memory, beside GPUs", True, "RAPL energy_uj", 0.001, note=f"{len(packages)} counters")
+        """What is recorded beside GPUs here, for ``doctor``."""
+        channels = [channel for source in self.sources() for channel in source.channels]
+        gains = [
+            "" if channel.gain_pct is None else f"gain ±{channel.gain_pct:g} %, as it states" for channel in channels
+        ]
+        return [
+            Capability(
+                f"beside GPUs: {CHANNEL_UNITS[channel.name][1]}", True, channel.source, channel.period_s, note=gain
             )
-        name, source = "whole server, beside GPUs", "ACPI power meter"
-        try:
-            if (meter := _meter()) is not None:
-                gain = "its gain isn't known" if meter.gain_pct is None else f"gain ±{meter.gain_pct:g} %, as it states"
-                listed.append(Capability(name, True, source, meter.average_s, note=gain))
-        except (OSError, ValueError) as error:
-            listed.append(Capability(name, False, source, note=f"it can't be read: {error}"))
-        return listed
+            for channel, gain in zip(channels, gains, strict=True)
+        ]
 
     def processes(self) -> list[Process]:
         """Empty: all processes use it."""
