@@ -55,6 +55,16 @@ MUTANTS = [
         ("power scatters as energy", "joules / seconds, block", "joules, block"),
     ),
     *_of(
+        "analysis/beside.py",
+        ["analysis/test_host_energy.py"],
+        (
+            "edges between reads of a host's counter taken for known",
+            "joules[before[:, 1]] - joules[after[:, 0]]",
+            "np.diff(at)[:, 0]",
+        ),
+        ("time that a host's record lacks taken for known", "(1 - share) * (whole.value or 0.0)", "0.0"),
+    ),
+    *_of(
         "analysis/host.py",
         ["analysis/test_host.py"],
         (
