@@ -37,10 +37,14 @@ def watched(kind, start_s, end_s, devices=(("GPU-a", "gpu"),)):
 
 
 class Load:
-    """A machine at rest, and from one second to another under a load that swings; its energy is known."""
+    """A machine at rest, and from one second to another under a load that swings; its energy is known.
 
-    def __init__(self, rng, start_s, end_s, step_s):
+    If it ``falls``, the machine draws less than before meanwhile.
+    """
+
+    def __init__(self, rng, start_s, end_s, step_s, falls=False):
         rest, load, period_s = rng.uniform(50, 400), rng.uniform(100, 1500), rng.uniform(0.1, 3)
+        rest, load = (rest + 1.5 * load, -load) if falls else (rest, load)
         self.grid = np.arange(-20, end_s + 20, step_s)
         swing = 1 + 0.3 * np.sign(np.sin(2 * np.pi * self.grid / period_s))
         watts = np.where((self.grid >= start_s) & (self.grid < end_s), rest + load * swing, rest)
@@ -54,7 +58,7 @@ class Load:
 def test_a_counter_bounds_energy_however_late_it_is_read(seed):
     rng = np.random.default_rng(seed)
     start_s, end_s = 3 + rng.uniform(), 6 + rng.uniform(0, 3)
-    load = Load(rng, start_s, end_s, 1e-3)
+    load = Load(rng, start_s, end_s, 1e-3, falls=seed % 2 == 1)
     reads = np.cumsum(rng.choice([0.05, 0.05, 0.05, 0.4], 400))
     reads = reads[(reads > 1) & (reads < end_s + 0.5)]
     run = watched("monitor", start_s, end_s)
@@ -62,7 +66,7 @@ def test_a_counter_bounds_energy_however_late_it_is_read(seed):
     found = analyse(run).result(ENERGY_CPU)
     truth = load.joules(end_s) - load.joules(start_s)
     assert found.low - 1e-6 <= truth <= found.high + 1e-6
-    assert found.half_width < 0.5 * truth
+    assert found.half_width < truth
 
 
 @pytest.mark.parametrize(("average_s", "lasts_s"), [(1.0, 5.0), (1.0, 20.0), (5.0, 60.0)])
