@@ -16,12 +16,14 @@ from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line, priced
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, remarks
+from jouletrace.report.host import host_lines
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
+from jouletrace.run.channels import HOST
 from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
@@ -178,6 +180,7 @@ def verdict_lines(
     late = [warning.message for warning in run.warnings if warning.code == "recorded_late"]
     said = [
         *verdict(run, results, run_facts),
+        *host_lines(run, results),
         *late,
         *costs,
         *gain_line(run, results, run_facts),
@@ -345,6 +348,7 @@ def _facts(run: Run, run_facts: Facts) -> list[tuple[str, str]]:
     kind = kind_of(run.workload)
     of_kind = [] if kind is None else kind.facts(run)
     listed = facts.latency_lines(run_facts) + of_kind + [("Sensor", line) for line in (*sensors, *missing)]
+    listed += [("Host", facts.sensor_line(channel)) for channel in run.channels if channel.name in HOST]
     listed += [("Settings", line) for line in facts.setting_lines(run)]
     listed += [("Commit", stated)] if (stated := run.workload.get("commit")) else []
     listed += facts.condition_lines(run, run_facts.conditions_of)
