@@ -16,7 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.option import number
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
 
 

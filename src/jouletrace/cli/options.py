@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import DEVICE_HELP
 from jouletrace.wing import modules
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
 
 Value = TypeVar("Value", int, float, str)
 
@@ -53,7 +53,7 @@ KeptPrice = Annotated[
     typer.Option(
         "--price",
         metavar="PRICE",
-        help="Price of a kWh, such as 0.30EUR/kWh, which a new Run keeps. [default: the Run's, else JOULETRACE_PRICE]",
+        help="Price of a kWh, such as 0.30EUR/kWh; a new Run keeps it. [default: the Run's, or JOULETRACE_PRICE]",
     ),
 ]
 KeptCarbon = Annotated[
@@ -61,7 +61,7 @@ KeptCarbon = Annotated[
     typer.Option(
         "--carbon",
         metavar="MASS",
-        help="CO2 equivalent of a kWh, such as 400g/kWh, kept too. [default: the Run's, else JOULETRACE_CARBON]",
+        help="CO2 equivalent of a kWh, such as 400g/kWh; likewise. [default: the Run's, or JOULETRACE_CARBON]",
     ),
 ]
 NoContext = Annotated[bool, typer.Option("--no-context", help="State no arguments of the program, and no commit.")]
@@ -190,12 +190,12 @@ def tariff(price: str | None, carbon: str | None) -> Tariff:
     Raises:
         BadInputError: If one of them can't be read.
     """
-    from jouletrace.report import cost
+    from jouletrace.report import tariffs
 
     names = ("JOULETRACE_PRICE", "JOULETRACE_CARBON")
     usual_price, usual_carbon = (os.environ.get(name) or None for name in names)
-    usual = cost.tariff(usual_price, usual_carbon, names)
-    return replace(cost.tariff(price, carbon) or cost.Tariff(), usual=usual)
+    usual = tariffs.tariff(usual_price, usual_carbon, names)
+    return replace(tariffs.tariff(price, carbon) or tariffs.Tariff(), usual=usual)
 
 
 def is_advised(word: str) -> bool:

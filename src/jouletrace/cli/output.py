@@ -29,8 +29,9 @@ from jouletrace.words.text import printable
 if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.profiler.program.command import ProgramCommand
     from jouletrace.profiler.program.launcher import Launcher
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
+    from jouletrace.run.forms import Settings
 
 
 _WIDTH = 80
@@ -136,7 +137,7 @@ class Destination:
         self._saved: Path | None = None
         self._more = False
         self._closed = False
-        self._kept = tariff.settings if tariff is not None else {}
+        self._kept: Settings = tariff.settings if tariff is not None else {}
         if output is None:
             folder = fresh_folder("runs", name)
         elif output.suffix.lower() == ".zip":

@@ -13,11 +13,12 @@ from jouletrace.report import columns, facts, parts, program
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
-from jouletrace.report.cost import Tariff, cost_columns, cost_line, priced, tariff_of
+from jouletrace.report.cost import cost_columns, cost_line, priced, tariff_of
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, remarks
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
@@ -194,7 +195,8 @@ def of_sample(run: Run, results: Parts, run_facts: Facts, tariff: Tariff | None)
 
     Cost and CO2 equivalent are of the energy of ``cost.priced``, at ``tariff_of`` the Run.
     """
-    figures = {"time_s": results.time} if run.kind in ("profile", "program") else dict[str, Estimate]()
+    is_timed = run.kind in ("profile", "program") and results.time.value is not None
+    figures = {"time_s": results.time} if is_timed else dict[str, Estimate]()
     if run.kind == "profile":
         figures["energy_per_sample_j"] = results.get(ENERGY).scaled(1 / (run.workload.get("items") or 1))
     if "latency_s" in results.whole.figures or run_facts.latency["n"]:
@@ -229,8 +231,7 @@ def comparison(
 ) -> Document:
     """Several Runs (at least one) in one table, one row each, with the settings that differ; others are stated once.
 
-    ``files`` names them. If ``brief``, the table without notes or single devices, and how far all can be trusted
-    together.
+    ``files`` names them. If ``brief``, the table without notes, and how far all can be trusted together.
     """
     there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
     entries, of_rows, tariffs = list[dict[str, Estimate]](), list[dict[str, str]](), list[Tariff | None]()
@@ -239,7 +240,7 @@ def comparison(
         used, more = tariff_of(of_run[0], tariff), of_sample(*of_run, tariff)
         per = f"per {priced(*of_run)[1] or 'Run'}"
         of_cost = {"tariff": used.given if used else "", "cost is": per} if is_priced else {}
-        for row, row_figures in _entries(*of_run, brief=brief):
+        for row, row_figures in _entries(*of_run):
             of_rows.append({"file": files[number] if files else "", **row, **varied(of_run[0]), **of_cost})
             entries.append({**row_figures, **more})
             tariffs.append(used)
@@ -398,13 +399,8 @@ def identity(run: Run) -> dict[str, str]:
     return {"workload": name, **values, "device": ", ".join(dict.fromkeys(devices))}
 
 
-def _entries(
-    run: Run, results: Parts, run_facts: Facts, *, brief: bool
-) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
-    """The rows that a Run has in a comparison: the whole and, unless ``brief``, each device where several were watched.
-
-    The whole alone has all of it that devices have together, where that is known.
-    """
+def _entries(run: Run, results: Parts, run_facts: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
+    """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
     devices, whole = results.units("device"), dict(results.whole.figures)
     whole |= {"time_s": results.time} if run.kind == "program" else {}
     if not devices:
@@ -414,10 +410,7 @@ def _entries(
         for unit in devices
     ]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    if brief and len(entries) > 1:
-        every = ", ".join(facts.counted([device.name for device in run.devices]))
-        return [({**identity(run), "device": every}, run_facts.of_whole(results))]
-    if sum(unit.module not in hosts for unit in devices) == 1:
+    if ENERGY in whole and sum(unit.module not in hosts for unit in devices) == 1:
         return entries
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]

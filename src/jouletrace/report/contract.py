@@ -20,9 +20,10 @@ from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import advice as advised
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
-from jouletrace.report.cost import Tariff, priced, tariff_of
+from jouletrace.report.cost import priced, tariff_of
 from jouletrace.report.divisions import as_json, costliest_of, divisions
 from jouletrace.report.headline import headline
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS

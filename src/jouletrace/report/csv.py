@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 
 from jouletrace.analysis.facts import facts_of
 from jouletrace.report.content import PROFILE, identity, levels_shown, of_sample, varied
-from jouletrace.report.cost import Tariff, priced, tariff_of
+from jouletrace.report.cost import priced, tariff_of
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import ordered
 from jouletrace.run.parts import ABSENT, Parts
 
 _Row = tuple[dict[str, object], dict[str, Estimate]]
-_COST = ("cost_per", "price_per_kwh", "currency", "carbon_g_per_kwh")
+_COST = ("per", "price_per_kwh", "currency", "carbon_g_per_kwh")
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 

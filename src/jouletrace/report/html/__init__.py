@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jouletrace.comparing.pairs import Comparison, Note
 from jouletrace.errors import BadInputError
-from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
 

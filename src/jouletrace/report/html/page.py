@@ -16,13 +16,13 @@ from jouletrace.levels import PROFILE, taken
 from jouletrace.report import charts, columns, comparison, content
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
-from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes
 from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture

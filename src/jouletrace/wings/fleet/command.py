@@ -19,7 +19,7 @@ from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
     from jouletrace.campaign.loop import Tally
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
     from jouletrace.wings.fleet.engine import Host
     from jouletrace.wings.fleet.findings import Findings
@@ -128,7 +128,7 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.tariffs import tariff
 
     gain, given = options.parse_percent(worth, "--worth"), tariff(price, carbon)
     if not 0 <= gain < 1:
@@ -215,7 +215,7 @@ def energy(
     Jobs of few hosts with their own intervals are billed by jouletrace jobs.
     """
     from jouletrace.cli.output import check_form
-    from jouletrace.report.cost import Tariff, tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.fleet.energy import fleet_energy
     from jouletrace.wings.fleet.energy_report import document, to_dict

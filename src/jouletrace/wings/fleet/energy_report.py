@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jouletrace.report.cost import Bill, Tariff
+from jouletrace.report.cost import GpuBill
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
@@ -15,7 +16,7 @@ from jouletrace.words.scale import quantity
 
 def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document:
     """The energy of the fleet, and tables of the ``top`` lines of each sum; all for None."""
-    shown, whole, bill = Document("energy of a fleet"), measured.whole, Bill(tariff, tariff.carbon_g is not None)
+    shown, whole, bill = Document("energy of a fleet"), measured.whole, GpuBill(tariff, tariff.carbon_g is not None)
     shown.verdict = [
         f"{bill.words(whole.energy, tariff.emitted(whole.energy))} by {whole.gpus:,} GPUs in "
         f"{quantity(whole.seconds / 3600, 'h')} of GPUs, {100 * whole.rest:.1f} % of it at rest"
@@ -61,4 +62,4 @@ def to_dict(measured: FleetEnergy, tariff: Tariff) -> dict[str, Any]:
 
 
 def _object(line: FleetLine, tariff: Tariff) -> dict[str, Any]:
-    return {"name": line.what, **Bill(tariff, True).to_dict(*_stated(line, tariff)), "gpus": line.gpus}
+    return {"name": line.what, **GpuBill(tariff, True).to_dict(*_stated(line, tariff)), "gpus": line.gpus}

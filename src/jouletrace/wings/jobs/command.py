@@ -14,7 +14,7 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
     from jouletrace.wings.jobs.bill import Carbon, JobsBill
     from jouletrace.wings.jobs.tables import ClusterJob
@@ -59,7 +59,7 @@ def jobs(
     """
     from jouletrace.errors import BadInputError
     from jouletrace.formats.importers.stamps import zone_of
-    from jouletrace.report.cost import Tariff, tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.jobs.bill import bill, hours_of, worked
     from jouletrace.wings.jobs.report import document, to_dict

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import Any
 
-from jouletrace.report.cost import Bill, Tariff
+from jouletrace.report.cost import GpuBill
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.run import Estimate
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
@@ -30,9 +31,9 @@ def document(bill: JobsBill, tariff: Tariff, zone: tzinfo, simulated: str = "") 
     return shown.printable()
 
 
-def _lines_of(bill: JobsBill, tariff: Tariff) -> Bill:
+def _lines_of(bill: JobsBill, tariff: Tariff) -> GpuBill:
     """What its lines state: CO2 equivalent where that of the whole is known."""
-    return Bill(tariff, bill.whole.carbon.value is not None)
+    return GpuBill(tariff, bill.whole.carbon.value is not None)
 
 
 def _stated(line: Line) -> tuple[Estimate, Estimate, float, float | None]:
@@ -110,4 +111,4 @@ def _object(line: Line, tariff: Tariff) -> dict[str, Any]:
             "note": line.note or None,
         }
     )
-    return {"name": line.what, **about, **Bill(tariff, True).to_dict(*_stated(line))}
+    return {"name": line.what, **about, **GpuBill(tariff, True).to_dict(*_stated(line))}
