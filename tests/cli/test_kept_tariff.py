@@ -121,11 +121,13 @@ def test_several_currencies_stand_apart(kept):
     head = next(line for line in text.splitlines() if line.startswith("file"))
     assert [word for word in ("time", "energy", "power", "cost (EUR)", "cost (USD)", "CO2e") if word not in head] == []
     assert "cost per Run at the tariff of each" in " ".join(text.split())
+    rows = [line for line in text.splitlines() if line.startswith(("kept", "plain"))]
+    assert len(rows) == 2, "a row each, of one device"
     whole = [row for row in table_of(kept, dollars, "plain") if row["level"] == "model"]
     assert [(row["file"], row["currency"]) for row in whole] == [("kept", "EUR"), ("dollars", "USD"), ("plain", "")]
     assert float(whole[1]["cost"]) == pytest.approx(float(whole[1]["energy_total_j"]) / 3.6e6 * 0.25)
-    for name in ("time_s", "energy_total_j", "power_w"):
-        assert all(row[name] and row[f"{name}_low"] and row[f"{name}_high"] for row in whole)
+    stated = ("time_s", *(f"{name}{end}" for name in ("energy_total_j", "power_w") for end in ("_low", "", "_high")))
+    assert all(row[name] for row in whole for name in stated)
     objects = json.loads(done("show", kept, dollars, "plain", "--json").out)
     assert [one.get("cost", {}).get("currency") for one in objects] == ["EUR", "USD", None]
     done("report", kept, dollars, "plain", "-o", "page.html", "--no-open")

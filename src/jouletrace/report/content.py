@@ -410,7 +410,7 @@ def _entries(run: Run, results: Parts, run_facts: Facts) -> list[tuple[dict[str,
         for unit in devices
     ]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    if ENERGY in whole and sum(unit.module not in hosts for unit in devices) == 1:
+    if len(devices) == 1 or (ENERGY in whole and sum(unit.module not in hosts for unit in devices) == 1):
         return entries
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]

@@ -42,7 +42,7 @@ class Tariff:
         price: Per kWh; None if it isn't given.
         currency: Of the price, as written; "" if it isn't named.
         carbon_g: Grams of CO2 equivalent per kWh; None if they aren't given.
-        usual: What counts where neither this nor a Run states a factor; None for nothing.
+        usual: What counts where neither this nor a Run states a factor; None if nothing does.
         in_place_of: Factors of the Run that it replaces, in words; "" for none.
     """
 
