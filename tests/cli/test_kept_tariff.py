@@ -107,9 +107,19 @@ def test_the_environment_refuses_nothing_but_what_it_states_wrongly(kept, capsys
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("place", ["run", "run.zip"])
-def test_what_is_recorded_keeps_it_and_is_whole(kept, place):
-    done("monitor", "-d", "sim:h100", "--duration", "3", "-o", place, *BOTH)
+@pytest.mark.parametrize(
+    ("place", "arguments"),
+    [
+        ("run", ("monitor", "--duration", "3")),
+        ("run.zip", ("monitor", "--duration", "3")),
+        ("run", ("profile", "resnet50", "--warmup", "0.2", "--max-time", "1")),
+        ("run", ("run", "true")),
+    ],
+    ids=["monitor", "zip", "profile", "run"],
+)
+def test_what_is_recorded_keeps_it_and_is_whole(kept, place, arguments):
+    name, *others = arguments
+    done(name, "-d", "sim:h100", "-o", place, *BOTH, *others)
     done("verify", place)
     assert cost_of(place)["currency"] == "EUR"
     assert cost_of(place)["carbon_g_per_kwh"] == 400.0

@@ -236,10 +236,12 @@ def comparison(
     there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
     entries, of_rows, tariffs = list[dict[str, Estimate]](), list[dict[str, str]](), list[Tariff | None]()
     is_priced = any(tariff_of(run, tariff) for run in runs)
+    pers = [priced(*of_run)[1] or "Run" for of_run in there]
+    if "million samples" in pers:  # iterations without samples have one
+        pers = ["million samples" if per == "million iterations" else per for per in pers]
     for number, of_run in enumerate(there):
         used, more = tariff_of(of_run[0], tariff), of_sample(*of_run, tariff)
-        per = f"per {priced(*of_run)[1] or 'Run'}"
-        of_cost = {"tariff": used.given if used else "", "cost is": per} if is_priced else {}
+        of_cost = {"tariff": used.given if used else "", "cost is": f"per {pers[number]}"} if is_priced else {}
         for row, row_figures in _entries(*of_run):
             of_rows.append({"file": files[number] if files else "", **row, **varied(of_run[0]), **of_cost})
             entries.append({**row_figures, **more})
@@ -257,9 +259,8 @@ def comparison(
     side_by_side.subtitle.extend(dict.fromkeys(words for run in runs if (words := facts.weights(run))))
 
     profiles = brief and all("energy_per_sample_j" in row for row in entries)
-    first = _SEVERAL if profiles or not brief else _BRIEFLY
-    beside = [name for name in dict.fromkeys((*_SEVERAL, *_COMPARED)) if name not in first]
-    beside = ["power_w"] if profiles else beside
+    first = (*_SEVERAL, "power_w") if profiles else _BRIEFLY if brief else _SEVERAL
+    beside = [] if profiles else [name for name in dict.fromkeys((*_SEVERAL, *_COMPARED)) if name not in first]
     metrics = [name for name in (*first, *beside) if any(name in row for row in entries)]
     section = Table("", [Column(name) for name in varying], apart=not profiles)
     section.rows = [[row[name] for name in varying] for row in of_rows]
