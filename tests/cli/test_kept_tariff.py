@@ -125,6 +125,29 @@ def test_what_is_recorded_keeps_it_and_is_whole(kept, place, arguments):
     assert cost_of(place)["carbon_g_per_kwh"] == 400.0
 
 
+@pytest.mark.thorough
+def test_the_points_of_a_sweep_keep_it(kept):
+    done(
+        "sweep",
+        "resnet50",
+        "--batch",
+        "1,8",
+        "-d",
+        "sim:h100",
+        "--warmup",
+        "0.2",
+        "--max-time",
+        "1",
+        "-o",
+        "grid",
+        *BOTH,
+    )
+    done("verify", "grid")
+    text = words_of("grid/points")
+    assert "cost per million samples at 0.3 EUR/kWh, 400 g/kWh" in text
+    assert [row["currency"] for row in table_of("grid/points") if row["level"] == "model"] == ["EUR", "EUR"]
+
+
 def test_several_currencies_stand_apart(kept):
     dollars = stating("dollars", 0.25, "USD")
     text = done("show", kept, dollars, "plain").out

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jouletrace.campaign.loop import Tally
     from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
+    from jouletrace.run.forms import Settings
     from jouletrace.wings.fleet.engine import Host
     from jouletrace.wings.fleet.findings import Findings
     from jouletrace.wings.fleet.plan import FleetSettings, Task
@@ -62,6 +63,8 @@ def run(
     allow_busy: Annotated[
         bool, typer.Option("--allow-busy", help="Also measure GPUs that other processes use.")
     ] = False,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; repeating the command resumes. [default: under runs/]"),
@@ -89,26 +92,28 @@ def run(
         limit_s=limit,
         seed=settings.seed,
     )
+    given = options.tariff(price, carbon)
     host = open_host(how, settings.device, gpus, allow_busy=allow_busy)
     with folder_of(output, f"fleet-{Path(workload).name}") as place:
-        tally = _measured(how, host, place, quiet=json)
+        tally = _measured(how, host, place, given.settings, quiet=json)
         there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
         say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
         if there:
             results = _opened([str(place)])
-            _print(results, _find(results), top=top, json=json, verbose=verbose)
+            stated = given if given.settings else given.usual
+            _print(results, _find(results), top=top, json=json, verbose=verbose, given=stated)
         conclude(tally, place, "results")
 
 
-def _measured(how: FleetSettings, host: Host, place: Path, *, quiet: bool) -> Tally[Task]:
-    """Run a fleet into a folder."""
+def _measured(how: FleetSettings, host: Host, place: Path, kept: Settings, *, quiet: bool) -> Tally[Task]:
+    """Run a fleet into a folder, whose Runs keep these settings."""
     from jouletrace.recording.session import command_line
     from jouletrace.wings.fleet.engine import run_fleet
     from jouletrace.wings.fleet.folder import Folder
     from jouletrace.wings.fleet.progress import FleetProgress
 
     with FleetProgress(host.gpus, quiet=quiet) as progress:
-        return run_fleet(how, host, Folder(place), command=command_line(), watch=progress)
+        return run_fleet(how, host, Folder(place), command=command_line(), kept=kept, watch=progress)
 
 
 def report(
