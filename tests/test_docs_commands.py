@@ -129,7 +129,8 @@ def desk(tmp_path_factory):
     )
     (folder / "jetson.tsv").write_text("TIME\tTOTAL\tGPU\n" + "".join(f"{i}\t{w}00\t{w}0\n" for i, w in rows))
     (folder / "wide.csv").write_text("t,GPU 0,GPU 1\n" + "".join(f"{i}000,{w},{w + 1}\n" for i, w in rows))
-    (folder / "gpu0.csv").write_text("time_s,power_w\n" + "".join(f"{i},{w}\n" for i, w in rows))
+    for name in ("gpu0", "monday", "tuesday"):
+        (folder / f"{name}.csv").write_text("time_s,power_w\n" + "".join(f"{i},{w}\n" for i, w in rows))
     (folder / "power.csv").write_text("time_ns,power_w\n" + "".join(f"{i * 10**9},{w}\n" for i, w in rows))
     import_timelines.kineto(folder / "trace.json")
     import_timelines.nsys(folder / "timeline.sqlite")

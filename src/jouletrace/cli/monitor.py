@@ -72,8 +72,8 @@ def monitor(
         str | None,
         typer.Option(metavar="[SOCKET]", help="Ask the kubelet which pod holds which GPU: energy of each pod."),
     ] = None,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     no_context: options.NoContext = False,
     output: options.Output = None,
     verbose: options.Verbose = False,
@@ -96,10 +96,9 @@ def monitor(
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, CounterTarget, WorkCounter
     from jouletrace.recording.session import command_line
-    from jouletrace.report.cost import tariff
     from jouletrace.run.masking import masked_arguments
 
-    form, given = check_form(form, json), tariff(price, carbon)
+    form, given = check_form(form, json), options.tariff(price, carbon)
     options.check_before_program("monitor", device, command)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
@@ -124,7 +123,7 @@ def monitor(
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
-        destination = stack.enter_context(Destination(output, "monitor"))
+        destination = stack.enter_context(Destination(output, "monitor", tariff=given))
         with ExitStack() as drawing:
             if streaming:
                 try:

@@ -83,6 +83,7 @@ class Settings(TypedDict, total=False):
     carbon_g_per_kwh: _Number | None
     commands: list[str]
     config: Facts | None
+    currency: Annotated[str, Meta(max_length=4)] | None
     detail: str | None
     device: str
     devices: list[str]

@@ -19,8 +19,9 @@ from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
     from jouletrace.campaign.loop import Tally
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
+    from jouletrace.run.forms import Settings
     from jouletrace.wings.fleet.engine import Host
     from jouletrace.wings.fleet.findings import Findings
     from jouletrace.wings.fleet.plan import FleetSettings, Task
@@ -62,6 +63,8 @@ def run(
     allow_busy: Annotated[
         bool, typer.Option("--allow-busy", help="Also measure GPUs that other processes use.")
     ] = False,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; repeating the command resumes. [default: under runs/]"),
@@ -89,26 +92,28 @@ def run(
         limit_s=limit,
         seed=settings.seed,
     )
+    given = options.tariff(price, carbon)
     host = open_host(how, settings.device, gpus, allow_busy=allow_busy)
     with folder_of(output, f"fleet-{Path(workload).name}") as place:
-        tally = _measured(how, host, place, quiet=json)
+        tally = _measured(how, host, place, given.settings, quiet=json)
         there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
         say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
         if there:
             results = _opened([str(place)])
-            _print(results, _find(results), top=top, json=json, verbose=verbose)
+            stated = given if given.settings else given.usual
+            _print(results, _find(results), top=top, json=json, verbose=verbose, given=stated)
         conclude(tally, place, "results")
 
 
-def _measured(how: FleetSettings, host: Host, place: Path, *, quiet: bool) -> Tally[Task]:
-    """Run a fleet into a folder."""
+def _measured(how: FleetSettings, host: Host, place: Path, kept: Settings, *, quiet: bool) -> Tally[Task]:
+    """Run a fleet into a folder, whose Runs keep these settings."""
     from jouletrace.recording.session import command_line
     from jouletrace.wings.fleet.engine import run_fleet
     from jouletrace.wings.fleet.folder import Folder
     from jouletrace.wings.fleet.progress import FleetProgress
 
     with FleetProgress(host.gpus, quiet=quiet) as progress:
-        return run_fleet(how, host, Folder(place), command=command_line(), watch=progress)
+        return run_fleet(how, host, Folder(place), command=command_line(), kept=kept, watch=progress)
 
 
 def report(
@@ -128,7 +133,7 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.tariffs import tariff
 
     gain, given = options.parse_percent(worth, "--worth"), tariff(price, carbon)
     if not 0 <= gain < 1:
@@ -215,7 +220,7 @@ def energy(
     Jobs of few hosts with their own intervals are billed by jouletrace jobs.
     """
     from jouletrace.cli.output import check_form
-    from jouletrace.report.cost import Tariff, tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.fleet.energy import fleet_energy
     from jouletrace.wings.fleet.energy_report import document, to_dict

@@ -21,6 +21,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store
 from jouletrace.run import Run, load
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Settings
 from jouletrace.run.scratch import Scratch
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Task, busy, find_gpus, rounds
@@ -86,9 +87,17 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
 
 
 def run_fleet(
-    settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: FleetWatch | None = None
+    settings: FleetSettings,
+    host: Host,
+    folder: Folder,
+    *,
+    command: str = "",
+    kept: Settings | None = None,
+    watch: FleetWatch | None = None,
 ) -> Tally[Task]:
     """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
+
+    The Runs keep ``kept`` besides their own settings.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
@@ -96,7 +105,7 @@ def run_fleet(
     """
     watch = watch or FleetWatch()
     with folder.held(settings, command, host.gpus):
-        node = FleetHost(settings, [*host.gpus, *host.others], str(folder.root), command)
+        node = FleetHost(settings, [*host.gpus, *host.others], str(folder.root), command, kept)
 
         def measure(group: Sequence[Task], note: Note[Task]) -> None:
             def stored(found: PointOutcome[Task]) -> None:
@@ -124,11 +133,19 @@ def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
 class FleetHost:
     """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
 
-    def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
+    def __init__(
+        self,
+        settings: FleetSettings,
+        gpus: Sequence[FleetGpu],
+        store: str,
+        command: str = "",
+        kept: Settings | None = None,
+    ) -> None:
         self._settings = settings
         self._gpus = gpus
         self._store = Folder(store)
         self._command = command
+        self._kept = kept or {}
 
     def at_once(self, group: Sequence[Task], note: Note[Task], hear: Hear) -> None:
         """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
@@ -231,6 +248,7 @@ class FleetHost:
 
     def _keep(self, task: Task, run: Run, at_ns: int) -> None:
         """Store the Run of a task, with its place in the fleet."""
+        run.settings |= self._kept
         run.settings["fleet"] = {
             "node": task.gpu.node,
             "repeat": task.repeat,

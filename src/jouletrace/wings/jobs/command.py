@@ -14,7 +14,7 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
     from jouletrace.wings.jobs.bill import Carbon, JobsBill
     from jouletrace.wings.jobs.tables import ClusterJob
@@ -63,7 +63,7 @@ def jobs(
     """
     from jouletrace.errors import BadInputError
     from jouletrace.formats.importers.stamps import zone_of
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.jobs.bill import bill, hours_of, worked
     from jouletrace.wings.jobs.report import document, to_dict
@@ -71,7 +71,7 @@ def jobs(
 
     form, zone = check_form(form, json), zone_of(time_zone)
     by_hour = hours_of(Path(carbon), time_zone) if carbon is not None and Path(carbon).is_file() else None
-    given = tariff(price, carbon if by_hour is None else None)
+    given = tariff(price, carbon if by_hour is None else None) or Tariff()
     if (table is None) == (split_idle is None):
         raise BadInputError(
             "name the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
@@ -122,12 +122,12 @@ def _ahead(shifts: list[str], named: dict[str, str]) -> dict[str, float]:
     return ahead
 
 
-def _constant(given: Tariff | None) -> Carbon | None:
+def _constant(given: Tariff) -> Carbon | None:
     import numpy as np
 
     from jouletrace.wings.jobs.bill import Carbon
 
-    if given is None or given.carbon_g is None:
+    if given.carbon_g is None:
         return None
     return Carbon(np.array([0], np.int64), np.array([given.carbon_g]))
 
@@ -171,7 +171,7 @@ def _of_host(run: Run, host: str) -> Run:
     return replace(run, devices=[device for device in run.devices if device.host == host])
 
 
-def _keep(folder: Path, billed: JobsBill, given: Tariff | None, zone: tzinfo) -> None:
+def _keep(folder: Path, billed: JobsBill, given: Tariff, zone: tzinfo) -> None:
     from jouletrace.campaign.loop import keep
     from jouletrace.errors import BadInputError
     from jouletrace.wings.jobs.report import jobs_table, sums_table
