@@ -1,0 +1,151 @@
+"""Campaigns on three nodes of Ray with simulated GPUs, nodes killed in the middle: figures are those of one host."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import jouletrace as jt
+from commands import command
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.usefixtures("started_by_python")
+
+TOY = """
+import os, torch
+
+def make(batch=8, width=1024):
+    with open("began", "a") as file:
+        print(os.environ.get("RAY_RAYLET_PID", 0), file=file)
+    torch.manual_seed(0)
+    return torch.nn.Linear(256, width), torch.randn(batch, 256)
+"""
+SHORT = ("--warmup", "0.3")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(study):
+    """Three nodes with two simulated GPUs each, and a head without any, to which Ray is connected."""
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 80_000_000}
+    (study / "toy.py").write_text(TOY)
+    started = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    for number in range(3):
+        started.add_node(**small, num_gpus=2, node_name=f"node-{number}")
+    ray.init(address=started.address, log_to_driver=False)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def same_cache(own_cache, study, monkeypatch):
+    """What is known of GPUs is the same here and on nodes, which began before the test did."""
+    monkeypatch.setenv("JOULETRACE_CACHE", str(study / "cache"))
+
+
+@pytest.fixture
+def killed():
+    """The process of the node that began to measure first, which is killed by then; 0 before."""
+    Path("began").write_text("")
+    pids = [0]
+
+    def kill():
+        while not Path("began").read_text().strip():
+            time.sleep(0.02)
+        pids[0] = int(Path("began").read_text().split()[0])
+        os.kill(pids[0], signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    return pids
+
+
+def alive():
+    return [node["NodeName"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+
+
+def figures(sweep):
+    return [(entry.point, entry.outcome, entry.figures()) for entry in sweep.entries]
+
+
+@pytest.mark.thorough
+def test_repeats_come_home_from_one_gpu_as_one_run(capsys):
+    args = ("profile", "toy.py:make", "--device", "sim:h100", "--repeats", "2", *SHORT)
+    said = command(capsys, *args, "--on", "ray", "-o", "repeats")
+    assert said.code == 0, said.err
+    assert command(capsys, *args, "-o", "here").code == 0
+    on_ray, here = jt.load("repeats"), jt.load("here")
+    assert on_ray.results == here.results
+    assert on_ray.settings["repeats"] == 2
+    assert len(list(Path("repeats/repeats").iterdir())) == 2
+
+
+@pytest.mark.thorough
+def test_a_tune_is_one_task_whose_folder_comes_home(capsys):
+    args = ("tune", "toy.py:make", "--over", "batch=8", "--device", "sim:h100", "--on", "ray", "-o", "tuned")
+    said = command(capsys, *args)
+    assert said.code == 0, said.err
+    assert "reference" in said.out
+    assert command(capsys, "show", "tuned").out == said.out
+    assert "--on resumes nothing" in command(capsys, *args).err
+
+
+@pytest.mark.slow
+def test_gpus_of_a_lost_node_are_named_and_the_others_are_as_of_one_command_a_host(
+    capsys, monkeypatch, killed, tmp_path
+):
+    from jouletrace.wings.fleet import engine
+
+    before = alive()
+    args = (
+        "fleet",
+        "run",
+        "toy.py:make",
+        "--device",
+        "sim:a100",
+        "--gpus",
+        "2",
+        "--repeats",
+        "1",
+        "--seconds",
+        "1",
+        *SHORT,
+    )
+    said = command(capsys, *args, "--on", "ray", "-o", "fleet", "--json")
+    assert said.code == 3
+    assert killed[0]
+    on_ray = json.loads(said.out)
+    lost = {line["node"] for line in on_ray["failures"]}
+    assert len(lost) == 1
+    assert [line["reason"] for line in on_ray["failures"]] == ["vanished"] * 2
+    assert "its node of the cluster was lost" in said.err
+    assert len(list(Path("fleet").rglob("*.zip"))) == 2 * (len(before) - 1)
+
+    find_gpus = engine.find_gpus
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path))  # what the nodes knew before
+    for number in range(len(before)):
+        monkeypatch.setattr(engine, "find_gpus", lambda device, gpus, _, n=number: find_gpus(device, gpus, n))
+        if find_gpus("sim:a100", "1", number)[0][0].node not in lost:
+            assert command(capsys, *args, "-o", "by-hand").code == 0
+    by_hand = json.loads(command(capsys, "fleet", "report", "by-hand", "--json").out)
+    assert on_ray["groups"] == by_hand["groups"]
+
+
+@pytest.mark.slow
+def test_points_of_a_lost_node_begin_again_on_another(killed):
+    batches = [1, 8, 64]
+    given = {"batch": batches, "device": "sim:h100", "warmup": 0.3, "progress": False}
+    before = alive()
+    on_ray = jt.sweep("toy.py:make", **given, folder="grid", on="ray")
+    assert len(alive()) == len(before) - 1
+    assert len(Path("began").read_text().split()) > len(batches), "a point that was begun on the node"
+    assert len(list(Path("grid/points").rglob("run.json"))) == len(batches)
+    stored = {path: path.stat().st_mtime_ns for path in Path("grid/points").rglob("run.json")}
+    assert figures(on_ray) == figures(jt.sweep("toy.py:make", **given, folder="one"))
+    assert figures(on_ray) == figures(jt.sweep("toy.py:make", **given, folder="grid", on="ray"))
+    assert stored == {path: path.stat().st_mtime_ns for path in Path("grid/points").rglob("run.json")}
