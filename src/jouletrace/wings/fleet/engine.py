@@ -98,7 +98,7 @@ def open_host(
 
 
 def look(settings: FleetSettings, device: str, gpus: str, allow_busy: bool, number: int = 0) -> Host:
-    """The GPUs of this host, the simulated one of a ``number``; arguments and exceptions as of ``open_host``."""
+    """The GPUs of this host; ``number`` as for ``find_gpus``, all else as for ``open_host``."""
     measured, others = find_gpus(device, gpus, number)
     present = [*measured, *others]
     for noise in settings.noise:
