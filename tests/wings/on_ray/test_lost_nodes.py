@@ -13,7 +13,6 @@ from commands import command
 from shipped import ABSENT
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.usefixtures("started_by_python")
 
 TOY = """
 import os, torch
