@@ -36,9 +36,8 @@ def each(
     waiting = {}
     for number, call in enumerate(calls):
         options = _whole(ray, nodes[number], able, device) if nodes else _share(able, device)
-        waiting[task.options(max_retries=RETRIES, **options).remote(pickle.dumps((function, call)), __version__)] = (
-            number
-        )
+        repeated = task.options(max_retries=RETRIES, **options)
+        waiting[repeated.remote(pickle.dumps((function, call)), __version__)] = number
     try:
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=LOOK_S)
@@ -142,7 +141,8 @@ def _result(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         return NotPossibleError(f"a task of Ray failed: {str(error).strip().splitlines()[-1]}")
     except ray.exceptions.RayError:
-        return BrokenOffError("its node of the cluster was lost, and no other takes its place")
+        lost = "its node of the cluster was lost, and no other takes its place"
+        return BrokenOffError(f"{lost}, or its process died {1 + RETRIES} times")
     if version != __version__:
         return NotPossibleError(f"{result} has jouletrace {version}, and this host {__version__}: install the same")
     return result
