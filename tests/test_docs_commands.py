@@ -47,6 +47,7 @@ ELSEWHERE = {
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",
+    "jobs node1.csv node2.csv --jobs jobs.csv --price 0.30EUR/kWh --carbon 400g/kWh -o bill": "the same",
     "jobs node1.csv node2.csv --jobs sacct.txt --time-zone Europe/Berlin --price 0.30EUR/kWh --carbon 400g/kWh "
     "-o bill": "tests/wings/jobs/test_bill.py",
     "fleet report runs/alone -o fleet.html --ask 3": "tests/wings/fleet/test_cli.py",
@@ -128,7 +129,8 @@ def desk(tmp_path_factory):
     )
     (folder / "jetson.tsv").write_text("TIME\tTOTAL\tGPU\n" + "".join(f"{i}\t{w}00\t{w}0\n" for i, w in rows))
     (folder / "wide.csv").write_text("t,GPU 0,GPU 1\n" + "".join(f"{i}000,{w},{w + 1}\n" for i, w in rows))
-    (folder / "gpu0.csv").write_text("time_s,power_w\n" + "".join(f"{i},{w}\n" for i, w in rows))
+    for name in ("gpu0", "monday", "tuesday"):
+        (folder / f"{name}.csv").write_text("time_s,power_w\n" + "".join(f"{i},{w}\n" for i, w in rows))
     (folder / "power.csv").write_text("time_ns,power_w\n" + "".join(f"{i * 10**9},{w}\n" for i, w in rows))
     import_timelines.kineto(folder / "trace.json")
     import_timelines.nsys(folder / "timeline.sqlite")

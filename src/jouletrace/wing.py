@@ -42,6 +42,7 @@ class Wing:
         clusters: Value of ``--on``: module that carries out campaigns on the nodes of a cluster
             (``campaign.cluster.Cluster``).
         publishers: Option of ``monitor``: module with ``publish`` (``profiler.monitoring.watch.Publisher``).
+        observers: Option of ``monitor``: module with ``observe`` (``profiler.monitoring.watch.Observer``).
         devices: Modules whose ``VENDOR`` opens devices (``devices.base.Vendor``).
         names: Name in ``jouletrace`` (``jt.NAME``): module that has it.
         libraries: Library of others that it needs: for what, and how it is installed, in ``jouletrace doctor``.
@@ -58,6 +59,7 @@ class Wing:
     targets: Mapping[str, str] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
     publishers: Mapping[str, str] = field(default_factory=dict)
+    observers: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)

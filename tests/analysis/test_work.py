@@ -133,15 +133,6 @@ def test_a_device_without_power_makes_the_figure_null():
     assert run.result("work_done").value == 4000
 
 
-def test_cost_and_carbon_are_the_energy_times_the_factors():
-    run = counted([0.0, 1.0], settings={"price_per_kwh": 0.36, "carbon_g_per_kwh": 400.0})
-    energy = run.result("energy_total_j", 1)
-    assert run.result("cost").value == pytest.approx(energy.value / 3.6e6 * 0.36)
-    assert run.result("co2_g").value == pytest.approx(energy.value / 3.6e6 * 400)
-    assert run.result("co2_g").half_width == pytest.approx(energy.half_width / 3.6e6 * 400)
-    assert counted([0.0, 1.0]).result("cost").reason == "not_measured"
-
-
 def test_a_block_is_no_surer_than_the_times_of_its_readings():
     run = counted(100.0 * np.arange(41), took=2.0)
     first = next(row["id"] for row in run.units.to_pylist() if row["level"] == "range")

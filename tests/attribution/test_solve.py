@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 
 from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.chains import Course, low_pass_chain
-from jouletrace.attribution.solve import Problem, Unknowns, joined, mixture, solve
+from jouletrace.attribution.solve import Problem, Unknowns, joined, mixture, solve, solve_each
 from jouletrace.sensor import HOPPER_SENSOR, Response
 from jouletrace.stats import student
 
@@ -61,11 +61,28 @@ def dense(chain, problem):
     return -0.5 * (left @ np.linalg.solve(reads, left) + np.linalg.slogdet(reads)[1]), mean, covariance
 
 
-def test_energies_and_their_covariance_are_those_of_the_joint_distribution():
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_energies_and_their_covariance_are_those_of_the_joint_distribution(monkeypatch, most):
+    """Be what spans have of each segment sparse or dense."""
+    monkeypatch.setattr("jouletrace.attribution.solve._DENSE", most)
     chain, problem = chain_of(), problem_of()
     result, (_, mean, covariance) = solve(chain, problem), dense(chain, problem)
     np.testing.assert_allclose(result.mean_j, mean, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(result.covariance, covariance, rtol=1e-5, atol=1e-6 * covariance.max())
+
+
+def test_chains_side_by_side_are_solved_as_each_alone():
+    problem, chains = problem_of(), [chain_of(density) for density in (5.0, 40.0, 80.0)]
+    for chain, result in zip(chains, solve_each(chains, problem), strict=True):
+        alone = solve(chain, problem)
+        assert result.log_evidence == pytest.approx(alone.log_evidence, rel=1e-9)
+        np.testing.assert_allclose(result.mean_j, alone.mean_j, rtol=1e-9)
+        np.testing.assert_allclose(result.covariance, alone.covariance, rtol=1e-9)
+
+
+def test_some_energies_are_those_of_all():
+    alone, rows = energies().of(np.array([1])), np.eye(len(energies().mean_j[0]))[[1]]
+    np.testing.assert_allclose(alone.interval(), energies().interval(rows))
 
 
 def test_evidence_compares_chains():

@@ -308,12 +308,14 @@ def test_a_run_whose_analysis_is_refused_keeps_what_was_recorded(capsys, monkeyp
         raise NotPossibleError("no two readings agree")
 
     monkeypatch.setattr(importlib.import_module("jouletrace.analysis.analyse"), "add_model", refuse)
-    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK, "-o", "kept")
+    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK, "-o", "kept", "--price", "0.3EUR")
     assert said.code == 2
     assert "it was recorded, but its figures can't be computed: no two readings agree" in said.err
     assert "the data recorded so far is in" in said.err
     monkeypatch.undo()
-    assert len(load(workspace / "kept").spans) > 0
+    run = load(workspace / "kept")
+    assert len(run.spans) > 0
+    assert (run.settings["price_per_kwh"], run.settings["currency"]) == (0.3, "EUR")
 
 
 def test_lines_too_wide_for_a_terminal_are_divided():

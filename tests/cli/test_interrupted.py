@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 import pytest
 
@@ -40,16 +39,11 @@ def warm(place):
 
 def with_counters(place):
     """The environment of processes whose CPU has an energy counter: without one there is nothing to record."""
-    zone, site = place / "powercap" / "intel-rapl:0", place / "site"
-    for folder in (zone, site):
-        folder.mkdir(parents=True)
+    zone = place / "sys" / "class" / "powercap" / "intel-rapl:0"
+    zone.mkdir(parents=True)
     for name, content in (("name", "package-0"), ("energy_uj", "5"), ("max_energy_range_uj", "1000000")):
         (zone / name).write_text(content)
-    (site / "sitecustomize.py").write_text(
-        "from pathlib import Path\nfrom jouletrace.devices.rapl import CpuHost\n"
-        f"CpuHost.__init__.__defaults__ = (Path({str(zone.parent)!r}), None, 'package')\n"
-    )
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
+    return {**os.environ, "JOULETRACE_SYSFS": str(place / "sys")}
 
 
 def profile_until(place, condition, *arguments, **options):

@@ -41,7 +41,7 @@ def test_a_folder_of_runs_is_one_table_with_the_settings_that_differ(grid, capsy
     text = command(capsys, "show", str(grid), "--price", "0.30EUR/kWh").out
     lines = [line.split() for line in text.splitlines()]
     (head,) = [line for line in lines if line[:1] == ["file"]]
-    assert " ".join(head) == "file batch config limit (W) per sample (mJ) p50 (ms) p99 (ms) cost"
+    assert " ".join(head) == "file batch config limit (W) per sample (mJ) p50 (ms) p99 (ms) power (W) cost (EUR)"
     rows = [line for line in lines if line and line[0].startswith("deit-b")]
     assert [line[:4] for line in rows] == [
         ["deit-b8", "8", "size=8", "308"],

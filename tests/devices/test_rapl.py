@@ -7,7 +7,7 @@ import pytest
 from fake_nvml import START_NS, FakeClock
 from jouletrace.analysis import analyse
 from jouletrace.devices import CpuHost, Device, RaplSource, find_packages, rapl
-from jouletrace.devices.rapl import RaplMissingError, beside_gpus
+from jouletrace.devices.rapl import RaplMissingError
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import Run, tables
 from jouletrace.sensor import integrate
@@ -121,14 +121,6 @@ def test_a_host_with_rapl_offers_its_energy(tree):
     assert host.info.details["packages"] == ["package-0", "package-1"]
     assert host.capabilities()[0].available
     assert [c.name for c in host.sources()[0].channels] == ["power_w", "energy_counter_j"]
-
-
-def test_packages_and_their_memory_stand_beside_gpus_where_they_can_be_read(tree, tmp_path):
-    assert [(host.info.id, host.info.details["packages"]) for host in beside_gpus(tree[0])] == [
-        ("cpu", ["package-0", "package-1"]),
-        ("dram", ["dram"]),
-    ]
-    assert beside_gpus(tmp_path / "nothing") == []
 
 
 def test_a_counter_that_vanishes_ends_the_recording_with_one_line(tree):

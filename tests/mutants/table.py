@@ -55,6 +55,17 @@ MUTANTS = [
         ("power scatters as energy", "joules / seconds, block", "joules, block"),
     ),
     *_of(
+        "analysis/beside.py",
+        ["analysis/test_host_energy.py::test_a_counter_bounds_energy_however_late_it_is_read"],
+        ("least of a host's counter taken for its mean", "joules[before[:, 1]] - joules[after[:, 0]]", "np.diff(at)"),
+        ("most of a host's counter taken for its mean", "joules[after[:, 1]] - joules[before[:, 0]]", "np.diff(at)"),
+    ),
+    *_of(
+        "analysis/beside.py",
+        ["analysis/test_host_energy.py::test_a_record_of_some_of_the_time_leaves_the_rest_open"],
+        ("time that a host's record lacks taken for known", "(1 - share) * (whole.value or 0.0)", "0.0"),
+    ),
+    *_of(
         "analysis/host.py",
         ["analysis/test_host.py"],
         (

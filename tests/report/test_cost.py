@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from jouletrace import report
 from jouletrace.errors import BadInputError
 from jouletrace.report import html, json_schema, tariff
-from jouletrace.report.cost import Tariff
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import STORED_SCATTER, Estimate, tables
 from make_runs import cpu_run, monitor_run, profile_run
 
@@ -105,7 +105,7 @@ def test_without_an_energy_there_is_no_cost():
 def test_several_runs_have_a_cost_each_in_columns():
     runs = [profile_run(name="one"), profile_run(name="two")]
     text = report.render(runs, tariff=GIVEN, width=160)
-    assert re.search(r"^workload .* cost +CO2 \(g\)$", text, re.M)
+    assert re.search(r"^workload .* cost \(EUR\) +CO2e \(g\)$", text, re.M)
     line = report.render(runs[:1], tariff=GIVEN, width=200)
     energy = re.search(r"≈ .* (\S+) ± \S+ EUR, (\S+) ± \S+ g CO2e", line.replace("\u00a0", " "))
     for name in ("one", "two"):

@@ -15,6 +15,7 @@ WINGS: dict[str, set[str]] = {
     "logs": set(),
     "mig": {"serving"},
     "on_ray": set(),
+    "pods": set(),
     "runtimes": set(),
     "serving": set(),
     "toolchain": {"runtimes", "traces", "logs"},
@@ -46,4 +47,5 @@ def is_known(words: Sequence[str]) -> bool:
     command, backend = (*words, "")[0], dict(pairwise(words)).get("--backend", "auto")
     backends = {"auto", "torch", *registered("backends"), *registered("engines")}
     there = command in {*commands(), "", "COMMAND"} or command.startswith("-")
-    return not ABSENT or (there and backend in backends)
+    lacking = {"--serve", "--pods"} - {f"--{name}" for kind in ("publishers", "observers") for name in registered(kind)}
+    return not ABSENT or (there and backend in backends and lacking.isdisjoint(words))

@@ -8,7 +8,7 @@ from typing import Any
 from jouletrace.analysis.facts import facts_of
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
-from jouletrace.report.cost import Tariff
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.tree import TreeNode, tree
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from jouletrace.analysis.beside import add_host
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.imported_recording import moment, seconds_text, span_text
@@ -96,6 +97,7 @@ def analysed(run: Run) -> Run:
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     if kind is not None:
         kind.add(run, figures)
+    add_host(run, figures)
     figures.become(run)
     return run
 

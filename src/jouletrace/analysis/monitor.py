@@ -97,7 +97,7 @@ def _add_device(
     each = (levels.idle, rounding), (levels.working, rounding), (levels.difference, math.sqrt(2) * rounding)
     for metric, (level, half) in zip(_LEVELS, each, strict=True):
         figures.add(unit, metric, widened(level, half), record.flags)
-    start, end = _watched(run, device, record, response)
+    start, end = watched(run, device, record, response)
     _warn_of_ends(run, device, record, end - start)
     energy, seconds = _energy(run, device, record, response, start, end)
     lost = energy.value is None and energy.reason != TOO_SHORT
@@ -199,7 +199,7 @@ def sensor_known(run: Run, device: str) -> bool:
     return run.kind != "import" or channel is None or bool(channel.sensor)
 
 
-def _watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:
+def watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in

@@ -321,9 +321,6 @@ def add_program(run: Run, figures: Figures) -> None:
                 run.warn("kernels_not_recorded", f"no kernels were recorded of {share:.0f} % of the energy", device.id)
         parts, wholes = (total(side) for side in zip(*added, strict=True))
         figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, added[0][0].method), ["traced_whole"])
-    for device in run.devices if gpus is not run.devices else ():
-        if device.kind == "cpu":  # beside the GPUs, and in no sum
-            add_device(device, device.name, window_estimate(run, device.id, begin, end), None)
     if not recordings:
         from jouletrace.analysis.ranges import add_ranges  # a program on GPUs needs none of it
 

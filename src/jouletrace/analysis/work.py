@@ -1,4 +1,4 @@
-"""Energy per unit of real work: of a recording beside which a counter was read; and what energy costs.
+"""Energy per unit of real work: of a recording beside which a counter was read.
 
 Energy and count are taken between readings of the counter. The recording is cut at readings into
 blocks of like length, and the figure is Σ energy / Σ work over them, with the interval of a ratio
@@ -27,7 +27,6 @@ METHOD = "counted work"
 MOST_BLOCKS = 20
 _SHORTEST_S = 1.0
 _BESIDE = (WORK_RESETS, WORK_READ)
-_J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,9 @@ class _Blocks:
 
 
 def add_work(run: Run, figures: Figures) -> None:
-    """Add work, energy per unit of it (whole, and over time), and cost and CO2 where factors are known."""
+    """Add work, energy per unit of it (whole, and over time)."""
     if run.devices and run.channel(run.devices[0].id, WORK) is not None:
         _add_counted(run, figures)
-    _add_costs(run, figures)
 
 
 def _add_counted(run: Run, figures: Figures) -> None:
@@ -167,13 +165,3 @@ def _energies(run: Run, blocks: _Blocks) -> tuple[list[Estimate], Floats]:
 
 def _exact(value: float) -> Estimate:
     return Estimate(value, value, value, 1, METHOD)
-
-
-def _add_costs(run: Run, figures: Figures) -> None:
-    """Cost and CO2 of all devices' energy, by the factors in the settings: factors are taken as exact."""
-    parts = [replace(figures.get(unit, "energy_total_j"), budget={}) for unit in range(1, len(run.devices) + 1)]
-    factors = {"cost": run.settings.get("price_per_kwh"), "co2_g": run.settings.get("carbon_g_per_kwh")}
-    for metric, per_kwh in factors.items():
-        if per_kwh is not None:
-            drawn = parts[0] if len(parts) == 1 else total(parts)
-            figures.add(MODEL_UNIT, metric, drawn.scaled(per_kwh / _J_PER_KWH))

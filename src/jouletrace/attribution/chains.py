@@ -34,7 +34,7 @@ class Chain:
     """Prior of n + 1 states of k numbers each, and the energies of the n segments between them."""
 
     band: Floats  # shape (2k, (n + 1) k): precision of all states, in LAPACK's lower bands
-    log_det: float  # logarithm of its determinant
+    log_det: float | Floats  # logarithm of its determinant, a number
     energy: Floats  # shape (n, 2k): mean energy of a segment by the states beside it, in J per unit of a state
     own_variance: Floats  # shape (n,): variance of a segment's energy given the states, in J²
     seen: Indices  # shape (readings,), distinct: of all states' numbers the one that each reading shows
@@ -147,22 +147,23 @@ Equation = tuple[Mapping[int, float | Floats], Floats]
 second state after the first's, and the variance, shape (n,)."""
 
 
-def precision(first: Floats, *equations: Equation) -> tuple[Floats, float]:
+def precision(first: Floats, *equations: Equation) -> tuple[Floats, Floats]:
     """Precision of a chain's states in lower bands, (2k, (n + 1) k), and the logarithm of its determinant.
 
     ``first`` is the variance of each number of the first state, shape (k,). Each of the k equations of a segment has
-    coefficient 1 for one of the second state's numbers and none for those of later equations.
+    coefficient 1 for one of the second state's numbers and none for those of later equations. Of several chains all
+    have the same axes before these.
     """
-    k, n = len(first), len(equations[0][1])
-    band = np.zeros((2 * k, (n + 1) * k))
-    band[0, :k] = 1 / first
-    log_det = -float(np.log(first).sum())
+    k, n = first.shape[-1], equations[0][1].shape[-1]
+    band = np.zeros((*first.shape[:-1], 2 * k, (n + 1) * k))
+    band[..., 0, :k] = 1 / first
+    log_det = -np.log(first).sum(axis=-1)
     for coefficients, variance in equations:
         for i, coefficient in coefficients.items():
             for j, other in coefficients.items():
                 if i >= j:
-                    band[i - j, j : j + n * k : k] += coefficient * other / variance
-        log_det -= float(np.log(variance).sum())
+                    band[..., i - j, j : j + n * k : k] += coefficient * other / variance
+        log_det = log_det - np.log(variance).sum(axis=-1)
     return band, log_det
 
 

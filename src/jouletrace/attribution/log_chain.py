@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from jouletrace.arrays import Floats, Indices, Mask
 from jouletrace.attribution.chains import Chain, precision, share_of
 from jouletrace.attribution.outcome import ALIASED_LOG, HOLES
-from jouletrace.attribution.solve import Energies, Problem, Solution, Unknowns, Unseen, mixture, solve
+from jouletrace.attribution.solve import Energies, Problem, Solution, Unknowns, Unseen, mixture, solve_each
 from jouletrace.sensor.power_record import HOLE_PERIODS
 from jouletrace.stats.interval import Z95
 
@@ -55,23 +55,36 @@ _LEAST = 16
 """Readings of a job from which on they show how it fluctuates: the changes of a shorter one are taken one by one."""
 
 
-def fluctuation_chain(time_s: Floats, seen: Indices, variance: float, memory_s: float, hidden_s: float = 0.0) -> Chain:
-    """A power of exponential memory, as deviation from its level; n segments between ``time_s``, shape (n + 1,).
+def fluctuation_chains(
+    time_s: Floats, seen: Indices, variance: Floats, memory_s: Floats, hidden_s: Floats
+) -> list[Chain]:
+    """Powers of g exponential memories, as deviations from a level; n segments between ``time_s``, shape (n + 1,).
 
     The mean of a segment's energy is that of the bridge between its two ends. With ``hidden_s``, the longest cycle that
     fits between readings, power swings through whole cycles there: readings don't show a segment's energy, whose
     variance comes from the scatter of the cycles. An oscillation of period c whose phase is forgotten with memory m has
     the density variance x 2 m / (1 + (2 pi m / c)²) at rest, which is variance x c² / 2 pi² m for m above c. That is
     taken for shorter memories, too: with the whole formula too few intervals of periodic loads hold.
+
+    Args:
+        time_s: Instants, shape (n + 1,).
+        seen: The instant that each reading shows, shape (readings,).
+        variance: Of each power in W², shape (g,).
+        memory_s: Of each, shape (g,).
+        hidden_s: Of each, shape (g,); 0 without such cycles.
     """
-    h = np.diff(time_s)
+    h, variance, memory_s, hidden_s = np.diff(time_s), variance[:, None], memory_s[:, None], hidden_s[:, None]
     f, reach = np.exp(-h / memory_s), memory_s * np.tanh(h / (2 * memory_s))
     moved = variance * -np.expm1(-2 * h / memory_s) + 1e-9
-    band, log_det = precision(np.array([variance]), ({0: -f, 1: 1.0}, moved))
-    own_variance = 2 * variance * memory_s * (h - 2 * reach)
-    if hidden_s:
-        own_variance, reach = variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h, 0 * reach
-    return Chain(band, log_det, np.stack([reach, reach], axis=1), own_variance, seen)
+    band, log_det = precision(variance, ({0: -f, 1: 1.0}, moved))
+    own = np.where(
+        hidden_s > 0,
+        variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h,
+        2 * variance * memory_s * (h - 2 * reach),
+    )
+    reach = np.where(hidden_s > 0, 0.0, reach)
+    energy = np.stack([reach, reach], axis=2)
+    return [Chain(*of, seen) for of in zip(band, log_det, energy, own, strict=True)]
 
 
 def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5) -> Energies:
@@ -183,8 +196,8 @@ def job_energies(times_s: Floats, values_w: Floats, spans: Floats, noise_w: floa
         unknowns = Unknowns(np.ones((len(times), 1)), np.diff(wanted), mean, variance)
         problem = Problem(deviations, np.full(len(times), noise_w), share_of(time_s, wanted), unknowns)
         seen = np.searchsorted(time_s, times)
-        each = ((size * scatter, memory * step_s, hidden_s) for hidden_s, memory, size in points)
-        return [solve(fluctuation_chain(time_s, seen, *of), problem) for of in each]
+        hidden_s, memory, size = np.array(points).T
+        return solve_each(fluctuation_chains(time_s, seen, size * scatter, memory * step_s, hidden_s), problem)
 
     if len(times_s) > _ENOUGH:
         first = np.linspace(0, len(times_s) - _ENOUGH // _BLOCKS, _BLOCKS).astype(np.intp)

@@ -24,6 +24,9 @@ KEPT = 1e-3
 BLOCKS = 20
 """Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
 
+_DENSE = 20_000
+"""Numbers up to which what spans have of each segment is a dense matrix: a sparse one takes ten times as long."""
+
 _RANKS = 8
 """Widths by which independent groups of spans are described together: those of 95 % differ by 3 % from all widths."""
 
@@ -82,13 +85,20 @@ class Solution:
     @cached_property
     def _parts(self) -> tuple[Floats, Floats]:
         """Covariance of the energies if unknowns were known, and energies by one of each unknown, (spans, c)."""
-        chain, spans = self.chain, self.problem.spans
+        chain, spans, wanted = self.chain, self.problem.spans, self.problem.unknowns.wanted
         n, two = chain.energy.shape
+        k = two // 2
+        if spans.shape[0] * n <= _DENSE:
+            share, lever = spans.toarray(), np.zeros((spans.shape[0], len(self._moved)))
+            for j in range(two):
+                lever[:, j : j + n * k : k] += share * chain.energy[:, j]
+            half = dtbtrs(self._factor, lever.T, uplo="L")[0]
+            return share * chain.own_variance @ share.T + half.T @ half, wanted - lever @ self._moved
         rows = np.arange(0, n * two + 1, two)
         energy = csr_matrix((chain.energy.ravel(), _places(n, two).ravel(), rows), shape=(n, len(self._moved)))
-        lever = (spans @ energy).tocsr()
-        settled = (spans.multiply(chain.own_variance) @ spans.T).toarray() + _quadratic(self._factor, lever, two // 2)
-        return settled, self.problem.unknowns.wanted - lever @ self._moved
+        sparse = (spans @ energy).tocsr()
+        settled = (spans.multiply(chain.own_variance) @ spans.T).toarray() + _quadratic(self._factor, sparse, k)
+        return settled, wanted - sparse @ self._moved
 
     def left_out(self, blocks: int = BLOCKS) -> Floats:
         """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
@@ -162,10 +172,11 @@ class Energies:
             rows: Weights of the spans in each sum, shape (r, spans) or (spans,); each span alone if None.
             level: Probability between the ends, of which the same lies outside on both sides.
         """
+        alone, parts = rows is None, []
         rows = np.eye(self.mean_j.shape[1]) if rows is None else np.atleast_2d(rows)
-        mean, parts = self.mean_j @ rows.T, []
+        mean = self.mean_j @ rows.T
         for g, seen in enumerate(self.covariance):
-            variance = ((rows @ seen) * rows).sum(axis=1)[None]
+            variance = (np.diagonal(seen) if alone else ((rows @ seen) * rows).sum(axis=1))[None]
             chances = np.ones(1)
             if self.unseen is not None:
                 variance, chances = variance + self.unseen.variance(rows, g), self.unseen.chances
@@ -174,6 +185,14 @@ class Energies:
         weight, means, deviations = (np.concatenate(part) for part in zip(*parts, strict=True))
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
+
+    def of(self, spans: Indices) -> Energies:
+        """Those of some spans, by number."""
+        unseen = self.unseen
+        if unseen is not None:
+            unseen = replace(unseen, share=unseen.share[spans], sizes=unseen.sizes[..., spans])
+        covariance = self.covariance[:, spans[:, None], spans]
+        return replace(self, mean_j=self.mean_j[:, spans], covariance=covariance, unseen=unseen)
 
     def sources(self, row: Floats) -> dict[str, float]:
         """Standard uncertainties of a sum of energies by source, in J, which together make its interval.
@@ -223,32 +242,56 @@ def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
 
 
 def solve(chain: Chain, problem: Problem) -> Solution:
-    """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
+    """Energies of the spans under one chain (``solve_each``)."""
+    return solve_each([chain], problem)[0]
 
-    With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
+
+def solve_each(chains: Sequence[Chain], problem: Problem) -> list[Solution]:
+    """Energies of the spans under each of some chains of one size.
+
+    All chains side by side are one banded system: it has one Cholesky decomposition. The unknowns are a dense border of
+    each. With C the covariance of readings under a chain, X what they show of the unknowns, and Woodbury's identity,
     ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z.
     """
-    n, two = chain.energy.shape
-    k, unknowns, values = two // 2, problem.unknowns, problem.values_w
-    at, band = chain.seen, chain.band.copy()
+    n, two = chains[0].energy.shape
+    g, k, unknowns, values = len(chains), two // 2, problem.unknowns, problem.values_w
+    at = chains[0].seen + np.arange(g)[:, None] * (n + 1) * k
+    band = np.hstack([chain.band for chain in chains])
     band[0, at] += 1 / problem.noise_w**2
     factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
     data = np.column_stack([values, unknowns.shown])
     precision = 1 / problem.noise_w[:, None] ** 2
-    right = np.zeros((data.shape[1], (n + 1) * k)).T
+    right = np.zeros((data.shape[1], g * (n + 1) * k)).T
     right[at] = data * precision
     state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
     weighed = (data - state[at]) * precision
-    inverse = np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:])
-    moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
-    determined = inverse @ moment
-    chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
-    log_det = 2 * np.log(factor[0]).sum() - chain.log_det + 2 * np.log(problem.noise_w).sum()
-    log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
-    means, evidence = state[:, 0] - state[:, 1:] @ determined, -0.5 * float(chi2 + log_det)
-    segment = (means[_places(n, two)] * chain.energy).sum(axis=1)
-    mean, states = problem.spans @ segment + unknowns.wanted @ determined, means.reshape(-1, k)
-    return Solution(chain, problem, evidence, mean, segment, states, determined, inverse, factor, state[:, 1:], weighed)
+    prior = np.diag(1 / unknowns.variance)
+    inverse = np.linalg.inv(prior + unknowns.shown.T @ weighed[..., 1:])
+    moment = prior @ unknowns.mean + weighed[..., 0] @ unknowns.shown
+    determined = (inverse @ moment[..., None])[..., 0]
+    chi2 = weighed[..., 0] @ values + unknowns.mean @ prior @ unknowns.mean - (moment * determined).sum(axis=1)
+    log_det = 2 * np.log(factor[0]).reshape(g, -1).sum(axis=1) - [chain.log_det for chain in chains]
+    log_det += 2 * np.log(problem.noise_w).sum() + np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
+    each, factors = state.reshape(g, (n + 1) * k, -1), np.split(factor, g, axis=1)
+    means = each[..., 0] - (each[..., 1:] @ determined[..., None])[..., 0]
+    segments = (means[:, _places(n, two)] * np.array([chain.energy for chain in chains])).sum(axis=2)
+    mean = (problem.spans @ segments.T).T + determined @ unknowns.wanted.T
+    return [
+        Solution(
+            chains[i],
+            problem,
+            -0.5 * float(chi2[i] + log_det[i]),
+            mean[i],
+            segments[i],
+            means[i].reshape(-1, k),
+            determined[i],
+            inverse[i],
+            factors[i],
+            each[i, :, 1:],
+            weighed[i],
+        )
+        for i in range(g)
+    ]
 
 
 def _places(n: int, two: int) -> Indices:

@@ -89,7 +89,8 @@ class SpanEnergies:
         if self.energies is None:
             none = np.full(len(weights), np.nan)
             return none, none, none
-        return self.energies.interval(self._rows(weights))
+        energies, rows = self._counted(self.energies, weights)
+        return energies.interval(rows)
 
     def estimate(self, weights: ArrayLike = 1.0, n: int = 1, method: str = "windows") -> Estimate:
         """A weighted sum in J, with its flags and sources; null if a span that counts has none.
@@ -109,7 +110,8 @@ class SpanEnergies:
         """Standard uncertainties of a weighted sum by source, in J; ``weights`` have shape (m,)."""
         if self.energies is None:
             return {}
-        return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
+        energies, row = self._counted(self.energies, np.atleast_2d(np.asarray(weights, np.float64)))
+        return energies.sources(row)
 
     def hidden(self, weights: ArrayLike) -> float:
         """Half-width of a weighted sum by swings of the known period alone, over the sum; 0 if no period is known.
@@ -122,16 +124,14 @@ class SpanEnergies:
             return 0.0
         if self.energies is None or not np.any(weights[self.has_energy]):
             return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
-        rows = self._rows(weights[None])
-        (mean,), _ = self.energies.moments(rows)
-        return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
+        energies, row = self._counted(self.energies, weights[None])
+        (mean,), _ = energies.moments(row)
+        return float(Z95 * energies.hidden_sd(row)[0] / abs(mean))
 
-    def _rows(self, weights: Floats) -> Floats:
-        assert self.energies is not None
-        has_energy = self.has_energy
-        rows = np.zeros((len(weights), self.energies.mean_j.shape[1]))
-        rows[:, self.number[has_energy]] = weights[:, has_energy]
-        return rows
+    def _counted(self, energies: Energies, weights: Floats) -> tuple[Energies, Floats]:
+        """The energies that count in some sums, k of m, and the weights of these, shape (r, k)."""
+        counts = np.flatnonzero(self.has_energy & weights.any(axis=0))
+        return energies.of(self.number[counts]), weights[:, counts]
 
 
 @one_thread

@@ -16,6 +16,7 @@ class Command:
         examples: Command lines below its own help, at most 78 characters each.
         call: The function that runs it, whose parameters are its arguments and options; None of a group.
         ends_options: Whether the words behind the first argument belong to the program that it runs.
+        bare: Options whose value may be left out; it is then "".
         parts: The commands of a group, by name.
         about: The first sentence in the help of a group.
     """
@@ -25,5 +26,6 @@ class Command:
     examples: tuple[str, ...] = ()
     call: Callable[..., None] | None = None
     ends_options: bool = False
+    bare: tuple[str, ...] = ()
     parts: Mapping[str, Command] = field(default_factory=dict)
     about: str = ""

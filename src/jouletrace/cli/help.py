@@ -44,6 +44,16 @@ class CommandHelp(TyperCommand):
 
     of: Command
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words, where an option of ``Command.bare`` may be without its value."""
+        valued = {name for param in self.get_params(ctx) for name in param.opts if not getattr(param, "is_flag", True)}
+        at, args = 0, list(args)
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            if args[at] in self.of.bare and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                args.insert(at + 1, "")
+            at += 2 if args[at] in valued else 1
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options; in groups if there are many."""
         params = [param for param in self.get_params(ctx) if param.get_help_record(ctx) is not None]

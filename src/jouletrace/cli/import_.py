@@ -16,7 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.option import number
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
 
 
@@ -44,8 +44,8 @@ def import_(
         typer.Option("--from", metavar="TIME", help="Keep the readings of a log from then on: a time, or its seconds."),
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Keep those up to then.")] = None,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
@@ -54,11 +54,10 @@ def import_(
     It reads tables of power, and timelines, counters and logs of other tools; a --format that it lacks lists all. A
     timeline with a record of NVML's power samples gives the power per operator and kernel.
     """
-    from jouletrace.report.cost import tariff
     from jouletrace.run.memory import bounded
     from jouletrace.run.places import check_free
 
-    given = tariff(price, carbon)
+    given = options.tariff(price, carbon)
     everywhere, by_file = _offsets(offset or [])
     chosen = {
         "format": form,
@@ -78,11 +77,12 @@ def import_(
 
 
 def _import(
-    files: list[Path], chosen: dict[str, Any], output: Path | None, given: Tariff | None, *, json: bool, verbose: bool
+    files: list[Path], chosen: dict[str, Any], output: Path | None, given: Tariff, *, json: bool, verbose: bool
 ) -> None:
     """Read, save and print."""
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
+    from jouletrace.report.cost import tariff_of
     from jouletrace.run import save
     from jouletrace.run.files import quoted
     from jouletrace.run.masking import masked_arguments
@@ -91,6 +91,7 @@ def _import(
     from jouletrace.run.store import remove_own
 
     run = import_files(*files, **chosen)
+    run.settings |= given.settings
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     target = output if output is not None else fresh_folder("runs", files[0].stem)
     try:
@@ -101,7 +102,7 @@ def _import(
     asked = chosen["latency_s"] is not None or has_recording(run)
     facts = {"schema": 1, "run": str(saved), **_facts(run)}
     if json:
-        report = {"report": to_json_object(run, tariff=given)} if asked or given is not None else {}
+        report = {"report": to_json_object(run, tariff=given)} if asked or tariff_of(run, given) is not None else {}
         put_json({**facts, **report})
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))

@@ -68,8 +68,12 @@ def monitor(
         str | None,
         typer.Option(metavar="ADDRESS", help="Serve a page and Prometheus metrics at 127.0.0.1:PORT, or PORT."),
     ] = None,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    pods: Annotated[
+        str | None,
+        typer.Option(metavar="[SOCKET]", help="Ask the kubelet which pod holds which GPU: energy of each pod."),
+    ] = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     no_context: options.NoContext = False,
     output: options.Output = None,
     verbose: options.Verbose = False,
@@ -92,10 +96,9 @@ def monitor(
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, CounterTarget, WorkCounter
     from jouletrace.recording.session import command_line
-    from jouletrace.report.cost import tariff
     from jouletrace.run.masking import masked_arguments
 
-    form, given = check_form(form, json), tariff(price, carbon)
+    form, given = check_form(form, json), options.tariff(price, carbon)
     options.check_before_program("monitor", device, command)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
@@ -111,16 +114,16 @@ def monitor(
     with ExitStack() as stack:
         launcher = stack.enter_context(launched(program)) if program is not None else None
         displays: list[Display] = []
+        observers = [made("observers", "pods").observe(pods)] if pods is not None else []
         if serve is not None:
-            publisher = stack.enter_context(
-                publish("serve", serve, " ".join(masked_arguments(program.stated if program is not None else [])))
-            )
+            stated = " ".join(masked_arguments(program.stated if program is not None else []))
+            publisher: Publisher = stack.enter_context(made("publishers", "serve").publish(serve, stated))
             displays.append(publisher.show)
             say(publisher.about)
         devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
-        destination = stack.enter_context(Destination(output, "monitor"))
+        destination = stack.enter_context(Destination(output, "monitor", tariff=given))
         with ExitStack() as drawing:
             if streaming:
                 try:
@@ -143,6 +146,7 @@ def monitor(
                 folder=destination.folder,
                 typed=command_line(program.left_out if program is not None else 0),
                 displays=displays,
+                observers=observers,
             )
         destination.done(run, more=form == "table" and not verbose)
         # The CSV stream on stdout stays parsable: the summary goes to stderr.
@@ -155,17 +159,16 @@ def monitor(
         )
 
 
-def publish(name: str, where: str, program: str) -> Publisher:
-    """A publisher of readings, for an option of that name.
+def made(kind: str, option: str) -> Any:
+    """The module of a wing for an option, of a field of ``Wing``.
 
     Raises:
-        BadInputError: If no wing does, or it can't publish there.
+        BadInputError: If no wing has one.
     """
-    module = registered("publishers").get(name)
+    module = registered(kind).get(option)
     if module is None:
-        raise BadInputError(f"--{name}: nothing is installed that publishes so")
-    made: Publisher = import_module(module).publish(where, program)
-    return made
+        raise BadInputError(f"--{option}: nothing is installed that does so")
+    return import_module(module)
 
 
 def _cells(reading: Reading) -> list[str]:
@@ -265,7 +268,9 @@ COMMAND = Command(
         "jouletrace monitor",
         "jouletrace monitor -- python train.py",
         "jouletrace monitor --per 'http://127.0.0.1:8000/metrics#requests_total'",
+        "jouletrace monitor --serve 0.0.0.0:9400 --pods",
     ),
     monitor,
     ends_options=True,
+    bare=("--pods",),
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.models import ArgumentInfo
@@ -17,6 +18,9 @@ from jouletrace.errors import BadInputError
 from jouletrace.option import flag_of, number
 from jouletrace.profiler.settings import DEVICE_HELP
 from jouletrace.wing import modules
+
+if TYPE_CHECKING:
+    from jouletrace.report.tariffs import Tariff
 
 Value = TypeVar("Value", int, float, str)
 
@@ -42,6 +46,22 @@ Carbon = Annotated[
         envvar="JOULETRACE_CARBON",
         metavar="MASS",
         help="CO2 equivalent of a kWh, such as 400g/kWh: adds the emissions.",
+    ),
+]
+KeptPrice = Annotated[
+    str | None,
+    typer.Option(
+        "--price",
+        metavar="PRICE",
+        help="Price of a kWh, such as 0.30EUR/kWh; a new Run keeps it. [default: the Run's, or JOULETRACE_PRICE]",
+    ),
+]
+KeptCarbon = Annotated[
+    str | None,
+    typer.Option(
+        "--carbon",
+        metavar="MASS",
+        help="CO2 equivalent of a kWh, such as 400g/kWh; likewise. [default: the Run's, or JOULETRACE_CARBON]",
     ),
 ]
 NoContext = Annotated[bool, typer.Option("--no-context", help="State no arguments of the program, and no commit.")]
@@ -162,6 +182,20 @@ def _value(setting: Field[Any], given: Any) -> Any:
     if setting.metadata["percent"]:
         return parse_percent(given, name)
     return parse_pairs(given or [], name) if setting.metadata["pairs"] else given
+
+
+def tariff(price: str | None, carbon: str | None) -> Tariff:
+    """What ``KeptPrice`` and ``KeptCarbon`` state, with what the environment does. Call it before anything is measured.
+
+    Raises:
+        BadInputError: If one of them can't be read.
+    """
+    from jouletrace.report import tariffs
+
+    names = ("JOULETRACE_PRICE", "JOULETRACE_CARBON")
+    usual_price, usual_carbon = (os.environ.get(name) or None for name in names)
+    usual = tariffs.tariff(usual_price, usual_carbon, names)
+    return replace(tariffs.tariff(price, carbon) or tariffs.Tariff(), usual=usual)
 
 
 def is_advised(word: str) -> bool:

@@ -29,8 +29,9 @@ from jouletrace.words.text import printable
 if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.profiler.program.command import ProgramCommand
     from jouletrace.profiler.program.launcher import Launcher
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
+    from jouletrace.run.forms import Settings
 
 
 _WIDTH = 80
@@ -94,6 +95,12 @@ def print_runs(
     sink.flush()
 
 
+def names_of(paths: Sequence[str]) -> list[str]:
+    """Names of the files of Runs, without ".zip"; their paths if two are alike."""
+    names = [path.stem if path.suffix == ".zip" else path.name for path in map(Path, paths)]
+    return names if len(set(names)) == len(names) else list(paths)
+
+
 def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:
     """The requested format; ``--json`` is short for ``--format json``. Call it before anything is measured.
 
@@ -112,6 +119,8 @@ class Destination:
     A Run is always recorded into a folder, which survives a crash; a ``.zip`` is packed at the end. If nothing was
     measured, the folder is removed, if this process has taken it. A place that ``resumes`` may hold earlier results.
 
+    The Run keeps the ``tariff`` that options state.
+
     Attributes:
         folder: The folder to record into; absolute, since the workload may change the current folder.
 
@@ -120,7 +129,7 @@ class Destination:
             anything is measured.
     """
 
-    def __init__(self, output: Path | None, name: str, *, resumes: bool = False) -> None:
+    def __init__(self, output: Path | None, name: str, *, resumes: bool = False, tariff: Tariff | None = None) -> None:
         from jouletrace.run.places import check_free, fresh_folder
 
         self._held = ExitStack()
@@ -128,6 +137,7 @@ class Destination:
         self._saved: Path | None = None
         self._more = False
         self._closed = False
+        self._kept: Settings = tariff.settings if tariff is not None else {}
         if output is None:
             folder = fresh_folder("runs", name)
         elif output.suffix.lower() == ".zip":
@@ -155,7 +165,7 @@ class Destination:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         from jouletrace.run.files import shown
-        from jouletrace.run.store import owns, remove_own
+        from jouletrace.run.store import owns, remove_own, restate
 
         self._held.close()
         if self._saved is not None:
@@ -166,6 +176,9 @@ class Destination:
             remove_own(self.folder)
         if owns(self.folder):
             if any(self.folder.iterdir()):
+                if self._kept:
+                    with suppress(BadInputError, BrokenOffError):  # which the command's own failure precedes
+                        restate(self.folder, self._kept)
                 say(f"the data recorded so far is in {shown(self.folder)}")
             else:
                 remove_own(self.folder)
@@ -180,7 +193,12 @@ class Destination:
         Raises:
             BrokenOffError: If it can't be packed; it is in ``folder`` still.
         """
+        from jouletrace.run.store import restate
+
         self._more = more
+        run.settings |= self._kept
+        if self._kept:
+            restate(self.folder, self._kept)
         if self._zip is None:
             self._saved = self.folder
             return

@@ -27,6 +27,8 @@ def profile(
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; shows the spread within and between them.")] = 1,
     on: options.On = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     output: options.Output = None,
     top: options.Top = None,
     verbose: options.Verbose = False,
@@ -49,13 +51,13 @@ def profile(
     from jouletrace.workloads.transformers_models import BuiltInModel
 
     form, advised = check_form(form, json), options.is_advised(advice)
-    there = cluster(on, settings.device)
+    given, there = options.tariff(price, carbon), cluster(on, settings.device)
     if there is None and settings.backend in (engines := registered("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
-        with Destination(output, workload.rpartition("/")[2]) as destination:
+        with Destination(output, workload.rpartition("/")[2], tariff=given) as destination:
             run = profile_engine(workload, settings, destination.folder, typed=command_line(), say=say)
             destination.done(run, more=form == "table" and not verbose)
-            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
+            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, tariff=given, advice=advised)
         return
     with quiet_output():
         resolved = resolve(workload)
@@ -63,7 +65,7 @@ def profile(
         hide_pandas_from_pyarrow()
     name = f"{resolved.name}-b{settings.batch}" if settings.batch else resolved.name
     resumes = there is None and repeats > 1 and output is not None and can_resume(output)
-    with Destination(output, name, resumes=resumes) as destination:
+    with Destination(output, name, resumes=resumes, tariff=given) as destination:
         tally = None
         with ProgressLine() as progress, quiet_output():
             folder, typed = destination.folder, command_line()
@@ -77,7 +79,7 @@ def profile(
                 run = profile_workload(resolved, settings, folder=folder, command=typed, progress=progress)
         if tally is None or tally.ended_by is None:
             destination.done(run, more=form == "table" and not verbose)
-        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, advice=advised)
+        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, tariff=given, advice=advised)
     if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
         conclude(tally, folder, "runs")
 

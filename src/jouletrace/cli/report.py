@@ -11,7 +11,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import say
+from jouletrace.cli.output import names_of, say
 
 
 def report(
@@ -19,8 +19,8 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; replaces an older report.")] = Path(
         "report.html"
     ),
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     show: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Open it in a browser. [default: if there is a display]"),
@@ -35,13 +35,12 @@ def report(
     from jouletrace.comparing.sides import open_runs
     from jouletrace.profiler.loading import load
     from jouletrace.report import html
-    from jouletrace.report.cost import tariff
 
-    given = tariff(price, carbon)
+    given = options.tariff(price, carbon)
     loaded = [load(path) for path in runs]
     others = [path for run, path in zip(loaded, runs, strict=True) if run.kind != "ab"]
     comparisons, notes = against_first([open_runs(path) for path in others if len(others) > 1])
-    page = html.write(loaded, output, comparisons, notes, given)
+    page = html.write(loaded, output, comparisons, notes, given, names_of(runs))
     say(f"wrote {page}")
     if _has_display() if show is None else show:
         _open(page)

@@ -40,6 +40,8 @@ def run(
         ),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Print power, energy and what runs, every 2 s.")] = False,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     no_context: options.NoContext = False,
     output: options.Output = None,
     top: options.Top = None,
@@ -56,6 +58,7 @@ def run(
     from jouletrace.profiler.program.command import program_of
 
     form, advised = check_form(form, json), options.is_advised(advice)
+    given = options.tariff(price, carbon)
     options.check_before_program("run", device, program)
     # Before what is imported next changes the environment.
     chosen = replace(program_of(program or [], module), context=not no_context)
@@ -64,7 +67,10 @@ def run(
     from jouletrace.profiler.program.program import run_program
 
     traced = _duty(duty)
-    with launched(chosen) as launcher, Destination(output, chosen.name.removesuffix(".py")) as destination:
+    with (
+        launched(chosen) as launcher,
+        Destination(output, chosen.name.removesuffix(".py"), tariff=given) as destination,
+    ):
         made = run_program(
             launcher,
             device=device or ["visible"],
@@ -74,7 +80,7 @@ def run(
             folder=destination.folder,
         )
         destination.done(made, more=form == "table" and not verbose)
-        print_runs([made], form=form, top=top, verbose=verbose, advice=advised)
+        print_runs([made], form=form, top=top, verbose=verbose, tariff=given, advice=advised)
 
 
 FIRST_S = 30.0

@@ -12,7 +12,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import check_form, print_runs, put, say
+from jouletrace.cli.output import check_form, names_of, print_runs, put, say
 from jouletrace.errors import BadInputError
 from jouletrace.levels import BY, RENAMED, SHOW, listed
 
@@ -24,7 +24,6 @@ _SOLVED = "its readings are solved again, which may find other figures than thos
 
 
 def show(
-    context: typer.Context,
     runs: Annotated[
         list[str], typer.Argument(help="Runs: folders, which may hold several, or .zip files.", metavar="RUN...")
     ],
@@ -51,8 +50,8 @@ def show(
             "--budget", help="What the uncertainty of energy and power consists of, and of the --top largest rows."
         ),
     ] = False,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     advice: options.Advice = "brief",
     form: options.Format = "table",
     json: options.Json = False,
@@ -65,15 +64,13 @@ def show(
     from jouletrace.analysis.facts import facts_of
     from jouletrace.campaign.results import printed as result_in
     from jouletrace.profiler.loading import load
-    from jouletrace.report.cost import cost_line, tariff
+    from jouletrace.report.cost import cost_line
     from jouletrace.run.files import quoted
     from jouletrace.run.loading import runs_in
     from jouletrace.run.parts import Parts
 
-    form, given, advised = check_form(form, json), tariff(price, carbon), options.is_advised(advice)
-    sources = [context.get_parameter_source(name) for name in ("price", "carbon")]  # not those of the environment
-    priced = any(source is not None and source.name == "COMMANDLINE" for source in sources)
-    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or priced
+    form, given, advised = check_form(form, json), options.tariff(price, carbon), options.is_advised(advice)
+    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or price or carbon
     if not of_runs and (result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty())):
         put(result[0].rstrip("\n"))
         say(f"its Runs: jouletrace show {quoted(result[1])}")
@@ -104,7 +101,6 @@ def show(
                 put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
     shown = [load(path) for path in runs]
-    names = [run_path.stem if run_path.suffix == ".zip" else run_path.name for run_path in places]
     print_runs(
         shown,
         form=form,
@@ -114,7 +110,7 @@ def show(
         more=more,
         tariff=given,
         advice=advised,
-        files=names if len(set(names)) == len(names) else runs,
+        files=names_of(runs),
     )
     for run, path in zip(shown, runs, strict=True):
         if kernels_command := _of_kernels(run, path):

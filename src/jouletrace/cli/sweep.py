@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -50,6 +51,8 @@ def sweep(
         str | None, typer.Option(metavar="K/N", help="Measure every N-th point from the K-th only, beside other parts.")
     ] = None,
     point_limit: options.PointLimit = 600.0,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     output: options.Campaign = None,
     form: options.Format = "table",
     json: options.Json = False,
@@ -69,12 +72,13 @@ def sweep(
     from jouletrace.profiler.gpu_settings import restore as restored
     from jouletrace.report.sweep import render
     from jouletrace.run.files import quoted
+    from jouletrace.run.store import restate
 
     if restore:
         said = [f"the {restored_value}" for restored_value in restored(settings.device)]
         say(" and ".join(said) or "jouletrace has left no setting changed")
         return
-    form, limits = check_form(form, json), parse_limits(limit)
+    form, limits, kept = check_form(form, json), parse_limits(limit), options.tariff(price, carbon).settings
     fixed, config = varied(settings.config)
     settings = replace(settings, config=fixed)
     grid = SweepGrid(
@@ -103,6 +107,9 @@ def sweep(
                 on=there,
                 part=parse_part(part),
             )
+        for entry in points if kept else ():
+            if entry.run is not None:
+                restate(Path(entry.place), kept)
         if any(entry.run is not None for entry in points):
             say(f"saved {folder}; its Runs: jouletrace show {quoted(folder / POINTS)}")
             sys.stdout.write(render(points, form, colour=sys.stdout.isatty()))

@@ -140,7 +140,7 @@ class Vendor:
     """The devices of a vendor by name; ``VENDOR`` of a module of ``registry.VENDORS``.
 
     Attributes:
-        form: How they are named, for messages ("sim:NAME").
+        form: How they are named, for messages ("sim:NAME"); "" where no one names them.
         names: The names that are this vendor's, ids of ``listed`` among them.
         open: Opens the device of such a name; raises ``BadInputError`` or ``NotPossibleError``.
         listed: The devices that are here.

@@ -18,7 +18,9 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 
-ROOT = Path("/sys/class/powercap")
+SYSFS = "JOULETRACE_SYSFS"
+"""Environment variable with the mount point of sysfs, where that isn't /sys, as in a container that has the host's."""
+
 INTERVAL_S = 0.05
 """Long compared with the counter's step (1 ms), which therefore doesn't matter; short compared with a window."""
 
@@ -61,7 +63,17 @@ class Package:
         return used if elapsed_s <= _PAUSE_S and used <= most_uj else None
 
 
-def find_packages(root: Path = ROOT, part: str = "package") -> tuple[list[Package], list[str]]:
+def sysfs() -> Path:
+    """The mount point of sysfs."""
+    return Path(os.environ.get(SYSFS) or "/sys")
+
+
+def powercap() -> Path:
+    """The folder of the RAPL counters."""
+    return sysfs() / "class" / "powercap"
+
+
+def find_packages(root: Path, part: str = "package") -> tuple[list[Package], list[str]]:
     """The package domains under ``root``, or those of their memory (``part`` "dram"), in order.
 
     Returns:
@@ -109,12 +121,13 @@ class RaplSource:
     """Energy of all packages together, and the mean power since the previous reading.
 
     Power from counter differences is gapless by construction, however late a poll comes. Where a counter restarted, the
-    energy is unknown: there is no power, and the sum begins at 0 again.
+    energy is unknown: there is no power, and the sum begins at 0 again. It begins at 0, too, unless it is to begin with
+    what the counters show, so that two sources of the same packages agree.
     """
 
     interval_s = INTERVAL_S
 
-    def __init__(self, device: str, packages: list[Package], clock: Clock) -> None:
+    def __init__(self, device: str, packages: list[Package], clock: Clock, *, as_shown: bool = False) -> None:
         names = " + ".join(p.name for p in packages)
         self.channels = tuple(
             ChannelInfo(
@@ -134,12 +147,13 @@ class RaplSource:
         )
         self._packages = packages
         self._clock = clock
+        self._as_shown = as_shown
         self._last_uj: list[int] = []
         self._total_uj = 0
         self._last_ns = 0
 
     def poll(self) -> list[Samples]:
-        """The counter (zero at the first poll) and, from the second poll on, the power.
+        """The counter and, from the second poll on, the power.
 
         Raises:
             NotPossibleError: If a counter is no longer readable.
@@ -152,7 +166,8 @@ class RaplSource:
         stamp = (before + self._clock.time_ns()) // 2
         if not self._last_uj:
             self._last_uj, self._last_ns = now_uj, stamp
-            return [one_sample(CHANNEL, stamp, 0.0)]
+            self._total_uj = sum(now_uj) if self._as_shown else 0
+            return [one_sample(CHANNEL, stamp, self._total_uj / 1e6)]
         elapsed_ns = stamp - self._last_ns
         used_uj = [
             package.used_uj(last, now, elapsed_ns / 1e9)
@@ -174,18 +189,17 @@ class CpuHost:
     Without RAPL ``info.details`` has "no_power" (a reason code) and "no_power_note" (what RAPL needs).
 
     Args:
-        root: Mount point of powercap.
+        root: Folder of the RAPL counters; None for that of this machine.
         clock: Source of time; None is the real clock.
-        part: "package", or "dram" for the memory of all packages.
     """
 
     spec = "cpu"
 
-    def __init__(self, root: Path = ROOT, clock: Clock | None = None, part: str = "package") -> None:
+    def __init__(self, root: Path | None = None, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else RealClock()
         self.info = DeviceInfo(
-            id="cpu" if part == "package" else part,
-            name=_model_name() if part == "package" else part.upper(),
+            id="cpu",
+            name=_model_name(),
             kind="cpu",
             host=socket.gethostname(),
             memory_bytes=_memory_bytes(),
@@ -193,7 +207,7 @@ class CpuHost:
         )
         self._packages: list[Package] = []
         try:
-            self._packages, left_out = find_packages(root, part)
+            self._packages, left_out = find_packages(root or powercap())
             self.info.details["packages"] = [p.name for p in self._packages]
             if left_out:
                 self.info.details["packages_left_out"] = left_out
@@ -227,12 +241,6 @@ class CpuHost:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def beside_gpus(root: Path = ROOT) -> list[CpuHost]:
-    """CPU packages and their memory, where their energy can be read."""
-    hosts = [CpuHost(root, part=part) for part in ("package", "dram")]
-    return [host for host in hosts if "no_power" not in host.info.details]
 
 
 def _range_uj(zone: Path) -> int:

@@ -16,6 +16,7 @@ from jouletrace.wing import wings
 VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
+    "jouletrace.devices.host",
 ]
 """Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those of
 wings follow, then those above this package: a wing may open some of the names that these would."""
@@ -142,7 +143,7 @@ def _of_wings() -> list[str]:
 
 
 def _forms() -> str:
-    return ", ".join(["auto", *(vendor.form for vendor in _vendors())])
+    return ", ".join(["auto", *filter(None, (vendor.form for vendor in _vendors()))])
 
 
 def _expanded(spec: str) -> list[str]:

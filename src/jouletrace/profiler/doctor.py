@@ -11,7 +11,9 @@ from typing import Any
 
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
+from jouletrace.devices.host import HostMeters
 from jouletrace.devices.nvml.vendor import no_gpu_reason
+from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import JouletraceError
 from jouletrace.recording import board_store
 from jouletrace.recording.calibrations import stored_calibration
@@ -94,7 +96,8 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
     except JouletraceError as error:
         return DeviceDiagnosis(info, problem=str(error))
     try:
-        diagnosis = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
+        of_host = HostMeters().capabilities() if spec == CpuHost.spec else []
+        diagnosis = DeviceDiagnosis(device.info, [*device.capabilities(), *of_host], device.processes())
         calibration = stored_calibration(device)
         if calibration is not None:
             diagnosis.calibrated_days_ago = _days_ago(calibration)

@@ -19,6 +19,7 @@ import numpy as np
 
 from jouletrace.arrays import Floats, Indices, Ints
 from jouletrace.devices.base import Clock, Device, Process, used_by
+from jouletrace.devices.host import beside
 from jouletrace.errors import BadInputError, BrokenOffError, ClosedError, RecorderDiedError
 from jouletrace.known_secrets import refresh
 from jouletrace.recording import calibrations, open_recorder
@@ -39,6 +40,9 @@ from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
 from jouletrace.tracer.process_trace import Launched
+
+WITH_HOST = ("profile", "program", "monitor", "record")
+"""Kinds of Runs beside whose GPUs their host is recorded, where it can be read."""
 
 
 class Session:
@@ -95,7 +99,8 @@ class Session:
         self._rows: dict[str, SpooledRows] = {}
         self._others: dict[str, dict[int, Process]] = {}
         self._on_disk: SpoolWriter | None = None
-        self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
+        self._host = beside(self.devices) if kind in WITH_HOST else []
+        self.recorder: Recorder = open_recorder([*self.devices, *self._host], self._home / SPOOL, power_s)
 
     def __enter__(self) -> Self:
         """Start recording.
@@ -192,11 +197,18 @@ class Session:
         """Add and spool readings from outside the recorder; the caller adds their channels to ``run.channels``."""
         self._add("samples", rows, "beside")
 
+    def read_host(self) -> None:
+        """Read the counters of the host now: of the time before the recorder has started."""
+        for host in self._host:
+            self.add_samples(host.first())
+
     def add_requests(self, rows: list[dict[str, object]]) -> None:
         """Add and spool requests to a server."""
         self._add("requests", rows)
 
     def _add(self, table: str, rows: list[dict[str, object]], part: str = "") -> None:
+        if not rows:
+            return
         if table not in self._rows:
             self._rows[table] = SpooledRows(self._home / SPOOL, table, part)
         self._rows[table].append(rows)

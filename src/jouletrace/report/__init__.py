@@ -18,7 +18,7 @@ from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
     from jouletrace.comparing.pairs import Comparison
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Estimate, Run
 
 _OF_IMPORTS = ("kernel", "layer")
@@ -95,8 +95,8 @@ def render(
 def write_report(of: Run | Comparison, path: Path | str, price: str | None, carbon: str | None) -> Path:
     """Write the HTML report of a Run or a comparison, with a price and a mass of CO2 per kWh; returns the path."""
     from jouletrace.comparing.pairs import Comparison
-    from jouletrace.report.cost import tariff
     from jouletrace.report.html import write
+    from jouletrace.report.tariffs import tariff
     from jouletrace.run import Run
 
     runs = [of] if isinstance(of, Run) else [source.run for side in (of.a, of.b) for source in side.sources]
@@ -125,7 +125,7 @@ __getattr__ = public_names(
     {
         "charts": "difference waterfall",
         "contract": "json_schema to_json_object",
-        "cost": "tariff",
+        "tariffs": "tariff",
         "waveform": "picture",
     },
 )

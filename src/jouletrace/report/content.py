@@ -13,15 +13,18 @@ from jouletrace.report import columns, facts, parts, program
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
-from jouletrace.report.cost import Tariff, cost_line, priced
+from jouletrace.report.cost import cost_columns, cost_line, priced, tariff_of
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, remarks
+from jouletrace.report.host import host_lines
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
+from jouletrace.run.channels import HOST
 from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
 from jouletrace.run.parts import ABSENT, OF_ROWS, Parts
 from jouletrace.run.recording_names import recording_of
@@ -43,8 +46,11 @@ _OF_ALL = (
 _COMPARED = (*_OF_ALL[1:], "power_idle_w", "power_working_w", "power_difference_w")
 """Metrics of Runs side by side, where not all have an energy per sample or everything is shown."""
 
-_SEVERAL = ("energy_per_sample_j", "latency_p50_s", "latency_p99_s", "time_s", "cost", "co2_g")
+_SEVERAL = ("energy_per_sample_j", "latency_p50_s", "latency_p99_s", "time_s")
 """Metrics of profiles side by side."""
+
+_BRIEFLY = ("time_s", "energy_total_j", "power_w")
+"""Metrics of other Runs side by side, with those of profiles that some have; the others where there is room."""
 
 _VARIED = ("optimizer", "quantization", "cache", "new_tokens", "streams", "threads")
 """Facts of a workload besides its identity in which Runs may differ."""
@@ -178,6 +184,7 @@ def verdict_lines(
     late = [warning.message for warning in run.warnings if warning.code == "recorded_late"]
     said = [
         *verdict(run, results, run_facts),
+        *host_lines(run, results),
         *late,
         *costs,
         *gain_line(run, results, run_facts),
@@ -187,17 +194,21 @@ def verdict_lines(
 
 
 def of_sample(run: Run, results: Parts, run_facts: Facts, tariff: Tariff | None) -> dict[str, Estimate]:
-    """Figures of a Run beside others: energy per sample of a profile, p50 and p99, cost and CO2 as ``cost.priced``."""
-    figures = dict[str, Estimate]()
+    """Figures of a Run beside others: its time, p50 and p99, energy per sample of a profile, and its cost.
+
+    Cost and CO2 equivalent are of the energy of ``cost.priced``, at ``tariff_of`` the Run.
+    """
+    is_timed = run.kind in ("profile", "program") and results.time.value is not None
+    figures = {"time_s": results.time} if is_timed else dict[str, Estimate]()
     if run.kind == "profile":
         figures["energy_per_sample_j"] = results.get(ENERGY).scaled(1 / (run.workload.get("items") or 1))
     if "latency_s" in results.whole.figures or run_facts.latency["n"]:
         p99 = run_facts.percentiles["p99"] if run_facts.latency["n"] else results.get("latency_p99_s")
         figures |= {"latency_p50_s": results.get("latency_s"), "latency_p99_s": p99}
-    if tariff is not None:
+    if (used := tariff_of(run, tariff)) is not None:
         energy, _ = priced(run, results, run_facts)
-        figures |= {} if tariff.price is None else {"cost": tariff.cost(energy)}
-        figures |= {} if tariff.carbon_g is None else {"co2_g": tariff.emitted(energy)}
+        figures |= {} if used.price is None else {"cost": used.cost(energy)}
+        figures |= {} if used.carbon_g is None else {"co2e_g": used.emitted(energy)}
     return figures
 
 
@@ -226,14 +237,19 @@ def comparison(
     ``files`` names them. If ``brief``, the table without notes, and how far all can be trusted together.
     """
     there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
-    entries, of_rows = list[dict[str, Estimate]](), list[dict[str, str]]()
+    entries, of_rows, tariffs = list[dict[str, Estimate]](), list[dict[str, str]](), list[Tariff | None]()
+    is_priced = any(tariff_of(run, tariff) for run in runs)
+    pers = [priced(*of_run)[1] or "Run" for of_run in there]
+    if "million samples" in pers:  # iterations without samples have one
+        pers = ["million samples" if per == "million iterations" else per for per in pers]
     for number, of_run in enumerate(there):
-        more = of_sample(*of_run, tariff)
-        if of_run[0].kind == "profile" and (time := of_run[1].get("iteration_time_s")).value is not None:
-            more["time_s"] = time
+        used, more = tariff_of(of_run[0], tariff), of_sample(*of_run, tariff)
+        of_cost = {"tariff": used.given if used else "", "cost is": f"per {pers[number]}"} if is_priced else {}
         for row, row_figures in _entries(*of_run):
-            of_rows.append({"file": files[number] if files else "", **row, **varied(of_run[0])})
+            of_rows.append({"file": files[number] if files else "", **row, **varied(of_run[0]), **of_cost})
             entries.append({**row_figures, **more})
+            tariffs.append(used)
+            more = {}  # of the whole, which comes first
     names, stated = list(of_rows[0]), [*identity(runs[0]), "config"]
     varying = [name for name in names if len({row[name] for row in of_rows}) > 1] or ["workload"]
     common = [f"{name} {of_rows[0][name]}" for name in stated if name not in varying and of_rows[0][name]]
@@ -246,11 +262,13 @@ def comparison(
     side_by_side.subtitle.extend(dict.fromkeys(words for run in runs if (words := facts.weights(run))))
 
     profiles = brief and all("energy_per_sample_j" in row for row in entries)
-    shown = (*_SEVERAL[:-2], *(() if profiles else _COMPARED), *_SEVERAL[-2:])
-    metrics = [name for name in shown if any(name in row for row in entries)]
+    first = (*_SEVERAL, "power_w") if profiles else _BRIEFLY if brief else _SEVERAL
+    beside = [] if profiles else [name for name in dict.fromkeys((*_SEVERAL, *_COMPARED)) if name not in first]
+    metrics = [name for name in (*first, *beside) if any(name in row for row in entries)]
     section = Table("", [Column(name) for name in varying], apart=not profiles)
     section.rows = [[row[name] for name in varying] for row in of_rows]
-    columns.add_figures(section, entries, metrics, marks or Footnotes())
+    columns.add_figures(section, entries, metrics, marks or Footnotes(), beside if brief else ())
+    _add_costs(section, entries, tariffs)
     side_by_side.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     side_by_side.facts = [("Sensor", line) for line in sensors]
@@ -263,15 +281,35 @@ def comparison(
     side_by_side.methods = [
         f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()
     ]
-    if tariff is not None:
-        pers = dict.fromkeys(per or "Run" for per in (priced(*of_run)[1] for of_run in there))
-        side_by_side.verdict.append(
-            f"cost per {' or '.join(pers)} at {tariff.given} (given, not measured; ± with the sensor's gain)"
-        )
+    side_by_side.verdict += _cost_said(tariffs, of_rows[0], varying)
+    if brief and not profiles and any(run.kind == "profile" for run in runs):
+        side_by_side.verdict.append("time and energy of a profile are those of an iteration")
     if brief:
         section.notes, side_by_side.facts, side_by_side.warnings, side_by_side.methods = [], [], [], []
         side_by_side.verdict += lines(joined([run_facts.checks for _, _, run_facts in there]))
     return side_by_side.printable()
+
+
+def _add_costs(section: Table, entries: Sequence[dict[str, Estimate]], tariffs: Sequence[Tariff | None]) -> None:
+    """Add a column of costs for each currency, which are never summed, and one of CO2 equivalent."""
+    currencies = list(dict.fromkeys(used.currency for used in tariffs if used is not None and used.price is not None))
+    carbon = any("co2e_g" in row for row in entries)
+    section.columns += cost_columns(currencies, carbon=carbon)
+    for row, figures, used in zip(section.rows, entries, tariffs, strict=True):
+        row.extend(figures.get("cost", "") if used and used.currency == unit else "" for unit in currencies)
+        row.extend([figures.get("co2e_g", "")] if carbon else [])
+
+
+def _cost_said(tariffs: Sequence[Tariff | None], row: Mapping[str, str], varying: Sequence[str]) -> list[str]:
+    """The line on costs below a table, whose columns name the tariffs, and of what the costs are, if these vary."""
+    used_by = [used for used in tariffs if used is not None]
+    if not used_by:
+        return []
+    per = "" if "cost is" in varying else f" {row['cost is']}"
+    at = "the tariff of each" if "tariff" in varying else used_by[0].given
+    kept = dict.fromkeys(used.in_place_of for used in used_by if used.in_place_of)
+    instead = f"; Runs state {' and '.join(kept)}" if kept else ""
+    return [f"cost{per} at {at} (given, not measured; ± with the sensor's gain{instead})"]
 
 
 def documents(
@@ -345,6 +383,7 @@ def _facts(run: Run, run_facts: Facts) -> list[tuple[str, str]]:
     kind = kind_of(run.workload)
     of_kind = [] if kind is None else kind.facts(run)
     listed = facts.latency_lines(run_facts) + of_kind + [("Sensor", line) for line in (*sensors, *missing)]
+    listed += [("Host", facts.sensor_line(channel)) for channel in run.channels if channel.name in HOST]
     listed += [("Settings", line) for line in facts.setting_lines(run)]
     listed += [("Commit", stated)] if (stated := run.workload.get("commit")) else []
     listed += facts.condition_lines(run, run_facts.conditions_of)
@@ -376,7 +415,7 @@ def _entries(run: Run, results: Parts, run_facts: Facts) -> list[tuple[dict[str,
         for unit in devices
     ]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    if sum(unit.module not in hosts for unit in devices) == 1:
+    if len(devices) == 1 or (ENERGY in whole and sum(unit.module not in hosts for unit in devices) == 1):
         return entries
     # the energy of a program is that of its GPUs; a record has only what its devices drew together
     named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]

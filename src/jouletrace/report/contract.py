@@ -20,9 +20,10 @@ from jouletrace.comparing.pairs import Comparison
 from jouletrace.report import advice as advised
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
-from jouletrace.report.cost import Tariff, priced
+from jouletrace.report.cost import priced, tariff_of
 from jouletrace.report.divisions import as_json, costliest_of, divisions
 from jouletrace.report.headline import headline
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
@@ -63,7 +64,7 @@ def to_json_object(
         run: The Run.
         top: Keep only so many rows of each division but the whole, the costliest first, and all that is idle.
         compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
-        tariff: What a kWh costs and emits: the object has "cost".
+        tariff: What a kWh costs and emits, before what the Run keeps: the object has "cost".
         divided: Rows of divisions that take the place of all but the whole.
         advice: Say what could save energy; else the list is empty.
 
@@ -103,8 +104,8 @@ def to_json_object(
     }
     if compared is not None:
         json_object["comparison"] = to_dict(compared)
-    if tariff is not None:
-        json_object["cost"] = tariff.to_dict(*priced(run, results, run_facts), stated)
+    if (used := tariff_of(run, tariff)) is not None:
+        json_object["cost"] = used.to_dict(*priced(run, results, run_facts), stated)
     return dict(jsonable(json_object))
 
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 
 from jouletrace.analysis.facts import facts_of
 from jouletrace.report.content import PROFILE, identity, levels_shown, of_sample, varied
-from jouletrace.report.cost import Tariff
+from jouletrace.report.cost import priced, tariff_of
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import ordered
 from jouletrace.run.parts import ABSENT, Parts
 
 _Row = tuple[dict[str, object], dict[str, Estimate]]
+_COST = ("per", "price_per_kwh", "currency", "carbon_g_per_kwh")
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 
@@ -26,7 +28,7 @@ def csv_text(
     """Runs (at least one) below one another: a row for the model and one for each part that ``detail`` lists.
 
     The row of the model has what ``content.of_sample`` says. Several have their ``files``, and settings besides their
-    identity, in the last columns.
+    identity, in the last columns; those with a cost say of what it is and at which tariff.
     """
     rows = list[_Row]()
     for number, run in enumerate(runs):
@@ -34,8 +36,9 @@ def csv_text(
         rows += [({**label, **last}, figures) for label, figures in _rows(run, detail, top, tariff)]
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
+    about_cost = dict.fromkeys(name for label, _ in rows for name in label if name in _COST)
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
-    after = ["file", *varied(runs[0])] if len(files) > 1 else []
+    after = [*(["file", *varied(runs[0])] if len(files) > 1 else []), *about_cost]
     columns += map(Column, after)
     cells = [
         [
@@ -59,7 +62,12 @@ def _rows(run: Run, detail: str, top: int | None, tariff: Tariff | None) -> Iter
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
     run_facts = facts_of(run, results)
     whole = run_facts.of_whole(results) if results.units("device") else results.whole.figures
-    yield {**identified, "level": "model"}, {**stated, **of_sample(run, results, run_facts, tariff), **whole}
+    about_cost: dict[str, object] = {}
+    if (used := tariff_of(run, tariff)) is not None:
+        values = (priced(run, results, run_facts)[1] or "Run", used.price, used.currency, used.carbon_g)
+        about_cost = dict(zip(_COST, values, strict=True))
+    figures = {**stated, **whole, **of_sample(run, results, run_facts, tariff)}
+    yield {**identified, "level": "model", **about_cost}, figures
     levels = levels_shown(results, detail)
     for level in levels:
         units = (results.units(level) if top is None else results.ranked(level))[:top]

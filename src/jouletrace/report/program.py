@@ -28,11 +28,6 @@ def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     if each.value is not None and steps:
         calls = f"{steps['calls']} step{'s' if steps['calls'] != 1 else ''}"
         lines.append(f"{calls} of {printed(steps['module'])}, {figure(each, 'J')} each")
-    hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    beside = [unit for unit in results.units("device") if unit.module in hosts]
-    if beside:
-        costs = (f"{unit.name} {figure(unit.get('energy_total_j'), 'J')}" for unit in beside)
-        lines.append("beside it, " + ", ".join(costs))
     timed, causes = _causes(run, results)
     if causes:
         lines.append(f"mostly{' (of the time)' if timed else ''} {', '.join(causes)}")

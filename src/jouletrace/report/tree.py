@@ -199,6 +199,8 @@ def _dividing(run: Run, results: Parts, whole: TreeNode) -> list[Part]:
     ranges = results.units("range")
     if run.kind == "record" and ranges:
         across.add("device")  # its ranges lie in the time and energy of the devices
+    if run.kind == "monitor":
+        across.add("range")  # pods and pieces of time, which divide the same energy as the devices
     outer_s = sum(unit.get(TIME).value or 0.0 for unit in ranges if results.is_top(unit))
     if whole.time.value and outer_s > _WITHIN * whole.time.value:
         across.add("range")  # they lie within one another, such as the functions of a call stack

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program
 from jouletrace.report.columns import rate
-from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
 from jouletrace.report.kinds import worded
+from jouletrace.report.tariffs import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
 from jouletrace.run.forms import LENT, BestRates, Calibration

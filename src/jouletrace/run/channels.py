@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from jouletrace.run.metrics import ENERGY_CPU, ENERGY_MEMORY, ENERGY_SERVER
+
 POWER = "power_w"
 """The best power record of the device, from which energy is computed."""
 
 ENERGY_COUNTER = "energy_counter_j"
 """The energy that the device has counted itself: a witness of the power record, and the figure where it is alone."""
+
+HOST = {
+    "energy_counter_cpu_j": ENERGY_CPU,
+    "energy_counter_memory_j": ENERGY_MEMORY,
+    "power_server_w": ENERGY_SERVER,
+}
+"""Channels of a host that is recorded beside GPUs: its CPU packages, its memory, and all of it by its power meter; and
+the metric of the energy of each. Their device is none of the Run's, so that they are in no figure of GPUs."""
 
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read along with the record: stored under the Run's first device, though all devices
@@ -48,6 +58,9 @@ CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     "pcie_received_bytes_per_s": ("B/s", "bytes received over PCIe"),
     "nvlink_sent_bytes_per_s": ("B/s", "bytes sent over NVLink"),
     "nvlink_received_bytes_per_s": ("B/s", "bytes received over NVLink"),
+    "energy_counter_cpu_j": ("J", "counter of the host's CPU packages"),
+    "energy_counter_memory_j": ("J", "counter of the host's memory"),
+    "power_server_w": ("W", "the whole host, by its power meter"),
     WORK: ("1", "units of work counted since the first reading, across resets of the counter"),
     WORK_RESETS: ("1", "how often the counter of work was observed to restart"),
     WORK_READ: ("s", "how long reading the counter took; the stamp is its midpoint"),

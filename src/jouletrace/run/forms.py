@@ -83,6 +83,7 @@ class Settings(TypedDict, total=False):
     carbon_g_per_kwh: _Number | None
     commands: list[str]
     config: Facts | None
+    currency: Annotated[str, Meta(max_length=4)] | None
     detail: str | None
     device: str
     devices: list[str]
@@ -260,7 +261,7 @@ class Serving(TypedDict, total=False):
     slices: _Natural
 
 
-LENT: Final = ("serving",)
+LENT: Final = ("serving", "pods")
 """Facts of a workload that wings read (``Wing.kinds``): their figures, and the words for these."""
 
 
@@ -306,6 +307,7 @@ class WorkloadFacts(TypedDict, total=False):
     note: str | None
     optimizer: str | None
     parameters: Integer | None
+    pods: Facts  # of the kubelet that was asked
     processes: list[str]
     profiles: list[str]
     providers: list[str]

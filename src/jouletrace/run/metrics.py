@@ -22,6 +22,10 @@ class Metric:
     short: str
 
 
+ENERGY_CPU, ENERGY_MEMORY, ENERGY_SERVER = "energy_cpu_j", "energy_memory_j", "energy_server_j"
+GPUS_AND_HOST = "energy_gpus_and_host_j"
+"""Energies of the host beside GPUs, and of GPUs, CPUs and memory together."""
+
 METRICS: dict[str, Metric] = {
     "latency_s": Metric("Latency, median", "s", "latency"),
     **{
@@ -43,6 +47,8 @@ METRICS: dict[str, Metric] = {
     "energy_gpu_j": Metric("Energy, GPUs", "J", "GPUs"),
     "energy_cpu_j": Metric("Energy, CPUs", "J", "CPUs"),
     "energy_memory_j": Metric("Energy, main memory", "J", "memory"),
+    "energy_gpus_and_host_j": Metric("Energy, GPUs, CPUs, memory", "J", "GPUs and host"),
+    "energy_server_j": Metric("Energy, whole server", "J", "server"),
     "energy_work_j": Metric("  work, whatever the host's time", "J", "work"),
     "power_idle_at_work_w": Metric("  idle power over the host's time", "W", "idle at work"),
     "energy_active_j": Metric("Energy, active", "J", "active"),
@@ -55,7 +61,8 @@ METRICS: dict[str, Metric] = {
     "energy_per_step_j": Metric("Energy per step", "J", "per step"),
     "energy_per_work_j": Metric("Energy per unit of work", "J", "per unit of work"),
     "cost": Metric("Cost, at the given price", "1", "cost"),
-    "co2_g": Metric("CO2, at the given factor", "g", "CO2"),
+    "co2e_g": Metric("CO2 equivalent, at the given intensity", "g", "CO2e"),
+    "co2_g": Metric("CO2, as the file states it", "g", "CO2"),
     "share": Metric("Share", "%", "share"),
     "flops": Metric("FLOPs, by torch's formulas", "FLOP", ""),
     "bytes_moved": Metric("Bytes of inputs and outputs", "B", ""),

@@ -17,13 +17,14 @@ from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
 from jouletrace.run.division import divisions_of
 from jouletrace.run.files import RUN_JSON, shown, write_whole
+from jouletrace.run.forms import Settings
 from jouletrace.run.header import checksum, decode, encode
 from jouletrace.run.limits import Allowance
-from jouletrace.run.loading import checked_table, load_header
+from jouletrace.run.loading import checked_table, load_header, read_header
 from jouletrace.run.masking import masked, masked_table
 from jouletrace.run.model import Run
 from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, first_folder, take, write_first, written
-from jouletrace.run.reading import FILES
+from jouletrace.run.reading import FILES, run_files
 from jouletrace.run.spool import SPOOL
 
 
@@ -174,6 +175,20 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
             write_whole(path, encode(run), mode=file_mode(), first=before is None, over=before)
         except FileExistsError:
             raise BadInputError(f"another Run has been put into {shown(folder)} meanwhile") from None
+
+
+def restate(folder: Path, settings: Settings) -> None:
+    """Add settings to the Run in a folder; its tables stay as they are.
+
+    Raises:
+        BadInputError: If it holds no Run.
+        BrokenOffError: If it can't be written; the Run stays as it is.
+    """
+    with run_files(folder) as files:
+        run, checksums, _ = read_header(files, str(folder))
+    run.settings |= settings
+    with written(folder, BrokenOffError):
+        write_whole(folder / RUN_JSON, encode(run, checksums), mode=file_mode())
 
 
 def _is_cut_off(run: Run, folder: Path) -> bool:

@@ -111,6 +111,7 @@ FLAGS: dict[str, str] = {
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",
+    "pods_edges": "± holds what the GPU took between the two answers of the kubelet in which it changed hands",
     "ranges_crossed": "overlaps another range without one being inside the other: the warnings name them",
     "counts_differ": "ranks made different numbers of them",
     "traced": "in a segment in which kernels were traced, which costs a few percent",

@@ -57,7 +57,7 @@ class PrintedUnit:
 
 
 PERCENT = PrintedUnit(0.01, "%")
-KWH, HOURS, KG = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h"), PrintedUnit(1e3, "kg")
+KWH, HOURS = PrintedUnit(3.6e6, "kWh"), PrintedUnit(3600.0, "h")
 """Shares in print."""
 
 

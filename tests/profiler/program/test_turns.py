@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jouletrace.profiler.program import gpus_of, rows_of
-from jouletrace.profiler.program.timeline import recorded
-from jouletrace.run import DeviceInfo, Run, Units
+from jouletrace.profiler.program.timeline import recorded, warn_of_unseen
+from jouletrace.run import DeviceInfo, Run, Units, tables
 from jouletrace.tracer import Launched, ProcessTrace
 from jouletrace.tracer.rows import COPY
 
@@ -169,3 +169,24 @@ def test_processes_of_which_one_was_not_traced_all_the_while_are_cut_where_both_
     assert raw[0] > sums[0] > raw[0] * 0.9
     lasts = (found[0].work.end_ns - found[0].work.start_ns)[late].sum() / 1e9
     assert sums[0] > lasts  # none of these is cut
+
+
+@pytest.mark.parametrize(("before_pct", "named"), [(99.0, True), (3.0, False)])
+def test_a_gpu_that_was_busy_before_the_first_kernel_has_others_that_cannot_be_seen(before_pct, named):
+    """As in a container, where a driver lists no processes of the host."""
+    run = Run(kind="program", devices=[DeviceInfo("GPU-a", "a")])
+    stamps = START_NS + np.arange(-20, 20) * 100_000_000
+    percent = np.where(stamps < START_NS, before_pct, 99.0)
+    rows = [
+        {"time_ns": int(at), "device": "GPU-a", "channel": "utilization_gpu_pct", "value": float(value)}
+        for at, value in zip(stamps, percent, strict=True)
+    ]
+    run.samples = tables.from_rows(rows, "samples")
+    processes = by_turns([Process(LARGE, 100.0, 1), Process(SMALL, 50.0, 2)], 1e6)
+    gpus, _ = gpus_of([traced(process, pid) for pid, process in enumerate(processes, 1)], ["GPU-a"])
+    warn_of_unseen(run, gpus)
+    assert [warning.message.split(" of the time")[0] for warning in run.warnings] == (
+        ["the GPU was busy for 99 %"] if named else []
+    )
+    warn_of_unseen(run, gpus)
+    assert len(run.warnings) == named  # once

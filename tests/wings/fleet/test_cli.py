@@ -47,6 +47,8 @@ def measured(tmp_path_factory):
                 "2",
                 *NOISE,
                 *short,
+                "--price",
+                "0.3EUR",
                 "-o",
                 str(place),
                 "-v",
@@ -73,6 +75,7 @@ def test_every_result_is_a_run_whose_figures_are_those_of_the_report(measured, c
     place, _, _ = measured
     run = load(next(place.rglob("*1/repeat-0000.zip")))
     assert run.settings["fleet"]["placement"] == "together"
+    assert (run.settings["price_per_kwh"], run.settings["currency"]) == (0.3, "EUR")
     assert len({load(path).settings["fleet"]["at_ns"] for path in place.rglob("*.zip")}) == 1, "a common start"
     assert len({load(path).devices[0].id for path in place.rglob("*.zip")}) == 2
     (group,) = json.loads(command(capsys, "fleet", "report", str(place), "--json").out)["groups"]

@@ -273,3 +273,39 @@ def test_bad_options_are_one_line(day, capsys, words, says):
     said = command(capsys, "jobs", str(log), *words)
     assert said.code == 2
     assert says in said.complaint
+
+
+def later(jobs, by_s):
+    return [(name, user, own, a + by_s, b + by_s, level) for name, user, own, a, b, level in jobs]
+
+
+@pytest.mark.parametrize("by_s", [-3600, 40])
+def test_a_clock_that_differs_is_seen_and_moved(tmp_path, by_s):
+    log, joules, _ = day_of_gpus(tmp_path, later(JOBS, by_s))
+    table = table_of(tmp_path / "jobs.txt", JOBS)
+    (note,) = billed(log, "--jobs", table)["notes"]
+    assert f"s {'after' if by_s > 0 else 'before'} their jobs run" in note
+    word = note.split("--shift ")[1].split()[0]
+    assert float(word.removeprefix("node1=").removesuffix("s")) == pytest.approx(-by_s, abs=STEP_S)
+    assert billed(log, "--jobs", table, "--shift", word)["notes"] == []
+    found = billed(log, "--jobs", table, "--shift", f"node1={-by_s}s")
+    assert all(holds(job["energy_j"], joules[job["name"]]) for job in found["jobs"])
+
+
+def test_clocks_that_agree_are_not_named(day, tmp_path):
+    assert day[0]["notes"] == []
+    # a GPU that rests all through its jobs, and works between them without one, is no matter of clocks
+    jobs = [(f"j{k}", "ada", (0,), 1000 + 4000 * k, 1000 + 4000 * k + 2000 + 300 * k, 600.0) for k in range(4)]
+    log, _, _ = day_of_gpus(tmp_path, [*jobs, ("other", "bob", (0,), 15500, 20000, 500.0)], gpus=1)
+    assert billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs[:1] + jobs[2:]))["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(("--shift", "node9=4s"), "node9"), (("--shift", "node1=4"), "write a time"), (("--shift", "4s"), "KEY=VALUE")],
+)
+def test_a_shift_that_is_none_is_refused(capsys, day, words, says):
+    log, table = day[3]
+    said = command(capsys, "jobs", str(log), "--jobs", str(table), *words)
+    assert said.code == 2
+    assert says in said.complaint

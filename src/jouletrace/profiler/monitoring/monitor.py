@@ -10,7 +10,7 @@ from jouletrace.devices.base import Device, others
 from jouletrace.errors import BadInputError
 from jouletrace.processes.termination import interrupts_taken
 from jouletrace.profiler.measure import warn_of_idle
-from jouletrace.profiler.monitoring.watch import Display, Watch
+from jouletrace.profiler.monitoring.watch import Display, Observer, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.recording.session import Session
@@ -30,12 +30,13 @@ def monitor(
     folder: Path | None = None,
     typed: str = "",
     displays: Sequence[Display] = (),
+    observers: Sequence[Observer] = (),
 ) -> Run:
     """Record until the program ends or, without one, the duration is over, or Ctrl-C or SIGTERM comes.
 
     The record has the sensor's update rate; every ``interval_s`` seconds the displays get the latest readings and the
-    work that ``counter`` has counted. The output of the program goes to the descriptor ``stdout``, if given; ``typed``
-    becomes ``Run.command``.
+    work that ``counter`` has counted, with what ``observers`` know of the devices. The output of the program goes to
+    the descriptor ``stdout``, if given; ``typed`` becomes ``Run.command``.
 
     Raises:
         BadInputError: If the program can't be started, there is nothing to count, or nothing would end the recording
@@ -63,9 +64,9 @@ def monitor(
             if launcher is not None:
                 warn_of_idle(session.run, devices)
                 session.warn_of_others(others(devices))
-            session.save_header()
             used = _used(devices)
-            watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)
+            watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter, observers=observers)
+            session.save_header()
             start = session.clock.time_ns()
             end = start + int(duration_s * 1e9) if duration_s is not None else None
             if launcher is not None:
@@ -80,6 +81,7 @@ def monitor(
                     until(session, end, interval_s, watch.tick)
             if counter is not None:
                 _finish_counting(session, watch, counter)
+            watch.finish()
             if launcher is None:  # within a program's time anything may have come and gone
                 for device, before, after in zip(devices, used, _used(devices), strict=True):
                     if before == after and device.info.kind == "gpu":

@@ -6,7 +6,7 @@ computed from its record afterwards, with the sensor's response and intervals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -107,6 +107,8 @@ class Reading:
         hole_s: Seconds of that time without readings.
         energy_ns: Time until which ``energy_j`` is summed.
         processes: What uses the device, as far as the driver lists it.
+        labels: Who has it now, by name of a label; empty if no observer asks.
+        energies: Joules of each that has had it of late, with such labels; together ``energy_j`` of some seconds ago.
     """
 
     device: str
@@ -118,6 +120,8 @@ class Reading:
     hole_s: float = 0.0
     energy_ns: int = 0
     processes: Sequence[Process] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    energies: Sequence[tuple[Mapping[str, str], float]] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,19 @@ class Publisher(AbstractContextManager["Publisher"], Protocol):
         """Publish these readings from now on; a ``Display``."""
 
 
+class Observer(Protocol):
+    """Asks others about the devices while they are recorded: what ``observe(where)`` of a wing's module makes."""
+
+    def start(self, session: Session) -> None:
+        """Begin to ask; spans and warnings are added to the session."""
+
+    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
+        """Add labels and energies to the latest readings; the first ``Display``."""
+
+    def finish(self) -> None:
+        """Ask once more and stop."""
+
+
 class Watch:
     """Derives the latest readings from the growing record, and stores the readings of a counter of work."""
 
@@ -170,10 +187,14 @@ class Watch:
         interval_s: float,
         displays: Sequence[Display] = (),
         counter: WorkCounter | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self._session = session
         self._hurry = interval_s < FLUSH_S
-        self._displays = list(displays)
+        self._observers = observers
+        self._displays = [*(observer.show for observer in observers), *displays]
+        for observer in observers:
+            observer.start(session)
         self._counter = counter
         self._seen = self._looked_ns = 0
         start = session.clock.time_ns()
@@ -210,6 +231,11 @@ class Watch:
             work = self._work.now(self._meters, len(readings), self._counter.problem())
         for display in self._displays:
             display(readings, work)
+
+    def finish(self) -> None:
+        """Let observers end."""
+        for observer in self._observers:
+            observer.finish()
 
     def store(self, readings: list[WorkReading]) -> None:
         """Add readings of the counter to the Run."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from jouletrace import higher
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device, others
-from jouletrace.devices.rapl import beside_gpus
+from jouletrace.devices.host import beside
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError
 from jouletrace.profiler.program.launcher import Launcher
 from jouletrace.run.channels import POWER
@@ -78,7 +78,7 @@ def run_program(
         RecorderDiedError, BrokenOffError: If recording failed; the program has ended by itself, and the folder holds
             what was recorded.
     """
-    devices = _open(device)
+    devices = open_devices(device, real_time=True)
     try:
         clock, there = devices[0].clock, others(devices)
         _say_first(devices)
@@ -94,7 +94,7 @@ def run_program(
                 session = Session("program", devices, folder=folder, workload=about, id=id, command=typed)
                 return stack.enter_context(session)
 
-            early = None if _kept(devices) else begun()
+            early = None if _kept(devices) and not beside(devices) else begun()
             rows = stack.enter_context(_place_of_rows(folder, clock.time_ns()))
             host = HOST if all(opened.info.kind == "cpu" for opened in devices) else None
             launcher.start(clock, environment(rows, operators=operators, duty=duty or Duty(), host=host))
@@ -128,13 +128,6 @@ def run_program(
         for opened in devices:
             opened.close()
     return session.run
-
-
-def _open(names: Sequence[str]) -> list[Device]:
-    """Open devices, and the CPUs beside GPUs."""
-    opened = open_devices(names, real_time=True)
-    real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
-    return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
 
 
 def _say_first(devices: Sequence[Device]) -> None:

@@ -13,7 +13,7 @@ from jouletrace import analysis
 from jouletrace.devices.base import Device, Process, others
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.launcher import Launcher
-from jouletrace.profiler.program.timeline import gpus_of, recorded, steps_of, unrecorded
+from jouletrace.profiler.program.timeline import gpus_of, recorded, steps_of, unrecorded, warn_of_unseen
 from jouletrace.recording import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run
@@ -55,6 +55,7 @@ def finish(session: Session, rows: Path, launcher: Launcher) -> None:
     else:
         add_host_ranges(session, rows)
     session.finish()
+    warn_of_unseen(run, gpus)
     analyse_program(run)
     session.save()
 

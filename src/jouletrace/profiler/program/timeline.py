@@ -46,6 +46,10 @@ MOST_PLACES = 100_000
 """Kernels in ranges that a Run distinguishes. Of more, the half of it with the most time keep their range and name."""
 
 
+_READINGS, _BUSY_PCT = 10, 20.0
+"""Readings of the utilisation before the first kernel, one each 0.1 s, and the median from which on others are named:
+making a context takes a few percent."""
+
 AT_ONCE = 0.05
 """Largest share of the time with kernels of several processes that goes without words, as of kernels of one."""
 
@@ -183,6 +187,20 @@ def recorded(run: Run, gpus: Sequence[ProgramGpu], waits: Waits) -> tuple[Units,
         text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
         run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
     return units, tables.concat(activity, "activity")
+
+
+def warn_of_unseen(run: Run, gpus: Sequence[ProgramGpu]) -> None:
+    """Warn of GPUs that were busy before the program's first kernel, though no other process was named.
+
+    A driver doesn't list processes of the host, or of another container, in a container of its own.
+    """
+    named = {warning.where for warning in run.warnings if warning.code == "other_processes"}
+    for gpu in gpus:
+        times, percent = run.series(gpu.id, "utilization_gpu_pct")
+        before = percent[times < min(int(part.work.start_ns.min()) for part in gpu.parts)]
+        if gpu.id not in named and len(before) >= _READINGS and (busy := float(np.median(before))) >= _BUSY_PCT:
+            text = f"the GPU was busy for {busy:.0f} % of the time before the program's first kernel: another process,"
+            run.warn("other_processes", f"{text} which can't be seen from here, is in all figures", gpu.id)
 
 
 def _at_once(parts: Sequence[ProcessTrace]) -> float:

@@ -299,13 +299,13 @@ class _Recorded:
         table = run.samples
         keep = np.ones(len(table), bool)
         times, devices = table["time_ns"].to_numpy(), np.array(table["device"].to_pylist(), dtype=object)
-        for device in run.devices:
-            mine = devices == device.id
-            for since, until in self._stretches.get(device.id, []):
+        for device in {channel.device for channel in run.channels}:  # with the host, which its ranks share
+            mine = devices == device
+            for since, until in self._stretches.get(device, []):
                 keep &= ~(mine & (times >= since) & (times <= until))
             if (mine & keep).any():
                 stretch = int(times[mine & keep].min()), int(times[mine & keep].max())
-                self._stretches.setdefault(device.id, []).append(stretch)
+                self._stretches.setdefault(device, []).append(stretch)
         return table.filter(pa.array(keep))
 
 

@@ -119,6 +119,7 @@ class Recording(Shown):
                 self._flusher.start()
                 atexit.register(self._close, None)
                 self._start_ns = self._session.clock.time_ns()  # after all that takes time
+                self._session.read_host()
                 self._marks.start(self._start_ns)
                 Recording.active = self  # from here on it accepts marks of other threads
             else:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jouletrace.comparing.pairs import Comparison, Note
 from jouletrace.errors import BadInputError
-from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
 
@@ -24,6 +24,7 @@ def write(
     comparisons: Sequence[Comparison] = (),
     notes: Sequence[Note] = (),
     tariff: Tariff | None = None,
+    files: Sequence[str] = (),
 ) -> Path:
     """Write the report of one Run, or of several, into one file; an older report that is there is replaced.
 
@@ -32,7 +33,8 @@ def write(
         path: The HTML file.
         comparisons: Results of ``compare`` on them, to be shown first.
         notes: Comparisons that could not be made.
-        tariff: What a kWh costs and emits, for a line of it.
+        tariff: What a kWh costs and emits, before what the Runs keep.
+        files: Name of each Run's file, for a column of several.
 
     Returns:
         The path.
@@ -42,7 +44,7 @@ def write(
             there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
-    return write_page(Path(path), lambda: render(runs, comparisons, notes, tariff))
+    return write_page(Path(path), lambda: render(runs, comparisons, notes, tariff, files))
 
 
 def write_page(target: Path, make: Callable[[], str], mode: int | None = None) -> Path:

@@ -16,13 +16,13 @@ from jouletrace.levels import PROFILE, taken
 from jouletrace.report import charts, columns, comparison, content
 from jouletrace.report.charts import Spec
 from jouletrace.report.comparison_words import note
-from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes
 from jouletrace.report.headline import Headline, headline
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
@@ -106,6 +106,7 @@ def render(
     comparisons: Sequence[Comparison] = (),
     notes: Sequence[Note] = (),
     tariff: Tariff | None = None,
+    files: Sequence[str] = (),
 ) -> str:
     """The page.
 
@@ -113,7 +114,8 @@ def render(
         runs: What to report on; at least one.
         comparisons: Parts of ``compare`` on them.
         notes: Comparisons that could not be made.
-        tariff: What a kWh costs and emits, for a line of it.
+        tariff: What a kWh costs and emits, before what the Runs keep.
+        files: Name of each Run's file, for a column of several.
 
     Raises:
         BadInputError: If there is no Run.
@@ -124,7 +126,7 @@ def render(
     marks = Footnotes()
     together = None
     if len(runs) > 1:
-        side_by_side = content.comparison(runs, marks)
+        side_by_side = content.comparison(runs, marks, tariff, files=files)
         together = side_by_side, replace(side_by_side.sections[0].shown(), id="together")
     of_runs = [sides for run in runs if (sides := own_sides(run)) is not None]
     against = [compared(pair, number, marks) for number, pair in enumerate([*of_runs, *comparisons])]

@@ -20,8 +20,9 @@ from jouletrace.profiler.settings import ProfileSettings
 if TYPE_CHECKING:
     from jouletrace.campaign.cluster import Cluster
     from jouletrace.campaign.loop import Tally
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
+    from jouletrace.run.forms import Settings
     from jouletrace.wings.fleet.engine import Host
     from jouletrace.wings.fleet.findings import Findings
     from jouletrace.wings.fleet.plan import FleetSettings, Task
@@ -64,6 +65,8 @@ def run(
         bool, typer.Option("--allow-busy", help="Also measure GPUs that other processes use.")
     ] = False,
     on: options.On = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; repeating the command resumes. [default: under runs/]"),
@@ -92,20 +95,23 @@ def run(
         limit_s=limit,
         seed=settings.seed,
     )
-    nodes = cluster(on, settings.device)
+    given, nodes = options.tariff(price, carbon), cluster(on, settings.device)
     host = open_host(how, settings.device, gpus, allow_busy=allow_busy, on=nodes)
     with folder_of(output, f"fleet-{Path(workload).name}") as place:
-        tally = _measured(how, host, place, nodes, quiet=json)
+        tally = _measured(how, host, place, given.settings, nodes, quiet=json)
         there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
         say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
         if there:
             results = _opened([str(place)])
-            _print(results, _find(results), top=top, json=json, verbose=verbose)
+            stated = given if given.settings else given.usual
+            _print(results, _find(results), top=top, json=json, verbose=verbose, given=stated)
         conclude(tally, place, "results")
 
 
-def _measured(how: FleetSettings, host: Host, place: Path, nodes: Cluster | None, *, quiet: bool) -> Tally[Task]:
-    """Run a fleet into a folder."""
+def _measured(
+    how: FleetSettings, host: Host, place: Path, kept: Settings, nodes: Cluster | None, *, quiet: bool
+) -> Tally[Task]:
+    """Run a fleet into a folder, whose Runs keep these settings."""
     from jouletrace.cli.progress import quiet_output
     from jouletrace.recording.session import command_line
     from jouletrace.wings.fleet.engine import run_fleet
@@ -113,7 +119,7 @@ def _measured(how: FleetSettings, host: Host, place: Path, nodes: Cluster | None
     from jouletrace.wings.fleet.progress import FleetProgress
 
     with FleetProgress(host.gpus, quiet=quiet) as progress, quiet_output():
-        return run_fleet(how, host, Folder(place), command=command_line(), watch=progress, on=nodes)
+        return run_fleet(how, host, Folder(place), command=command_line(), kept=kept, watch=progress, on=nodes)
 
 
 def report(
@@ -133,7 +139,7 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.tariffs import tariff
 
     gain, given = options.parse_percent(worth, "--worth"), tariff(price, carbon)
     if not 0 <= gain < 1:
@@ -220,7 +226,7 @@ def energy(
     Jobs of few hosts with their own intervals are billed by jouletrace jobs.
     """
     from jouletrace.cli.output import check_form
-    from jouletrace.report.cost import Tariff, tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.fleet.energy import fleet_energy
     from jouletrace.wings.fleet.energy_report import document, to_dict

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from jouletrace.analysis.checks import Failure, Outcomes, of
 from jouletrace.analysis.rules import CARE, YES, rule
-from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from jouletrace.report.cost import Tariff, kwh
+from jouletrace.report.cost import GpuBill
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
+from jouletrace.run import Estimate
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.wings.fleet.energy import AT_REST, GAP, FleetEnergy, FleetLine
-from jouletrace.words.scale import HOURS, KG, KWH, PERCENT, PrintedUnit, quantity
+from jouletrace.words.scale import quantity
 
 
 def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document:
     """The energy of the fleet, and tables of the ``top`` lines of each sum; all for None."""
-    shown, whole = Document("energy of a fleet"), measured.whole
-    figures = [f"≈ {kwh(whole.energy.value)}"]
-    figures += [f"{tariff.cost(whole.energy).value:,.2f} {tariff.currency}"] if tariff.price is not None else []
-    figures += (
-        [f"{(tariff.emitted(whole.energy).value or 0.0) / 1e3:,.0f} kg CO2e"] if tariff.carbon_g is not None else []
-    )
+    shown, whole, bill = Document("energy of a fleet"), measured.whole, GpuBill(tariff, tariff.carbon_g is not None)
     shown.verdict = [
-        f"{', '.join(figures)} by {whole.gpus:,} GPUs in {quantity(whole.seconds / 3600, 'h')} of GPUs, "
-        f"{100 * whole.rest:.1f} % of it at rest"
+        f"{bill.words(whole.energy, tariff.emitted(whole.energy))} by {whole.gpus:,} GPUs in "
+        f"{quantity(whole.seconds / 3600, 'h')} of GPUs, {100 * whole.rest:.1f} % of it at rest"
     ]
     for by, lines in measured.sums.items():
-        table = Table(f"by {by}", [Column(by, long="middle"), *_columns(tariff)])
-        table.rows = [_row(line, tariff) for line in (*lines[:top], whole)]
+        table = Table(f"by {by}", [Column(by, long="middle"), *bill.columns(), Column("GPUs", key="gpus")])
+        table.rows = [[line.what, *bill.cells(*_stated(line, tariff)), line.gpus] for line in (*lines[:top], whole)]
         if top is not None and len(lines) > top:
             table.notes.append(f"the first {top} of {len(lines)}: --top {len(lines)}, --json and -f csv have all")
         shown.sections.append(table)
@@ -45,21 +42,9 @@ def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document
     return shown.printable()
 
 
-def _columns(tariff: Tariff) -> list[Column]:
-    return [
-        Column("energy", unit=KWH, ends=True, key="energy_j"),
-        *([Column("cost", unit=PrintedUnit(1.0, tariff.currency), key="cost")] if tariff.price is not None else []),
-        *([Column("CO2e", unit=KG, key="co2e_g")] if tariff.carbon_g is not None else []),
-        Column("GPU time", unit=HOURS, key="gpu_s"),
-        Column("at rest", unit=PERCENT, key="share_at_rest"),
-        Column("GPUs", key="gpus"),
-    ]
-
-
-def _row(line: FleetLine, tariff: Tariff) -> list[Any]:
-    cost = [tariff.cost(line.energy)] if tariff.price is not None else []
-    carbon = [tariff.emitted(line.energy)] if tariff.carbon_g is not None else []
-    return [line.what, line.energy, *cost, *carbon, line.seconds, line.rest, line.gpus]
+def _stated(line: FleetLine, tariff: Tariff) -> tuple[Estimate, Estimate, float, float]:
+    """What a ``Bill`` states of a line."""
+    return line.energy, tariff.emitted(line.energy), line.seconds, line.rest
 
 
 def to_dict(measured: FleetEnergy, tariff: Tariff) -> dict[str, Any]:
@@ -77,13 +62,4 @@ def to_dict(measured: FleetEnergy, tariff: Tariff) -> dict[str, Any]:
 
 
 def _object(line: FleetLine, tariff: Tariff) -> dict[str, Any]:
-    return {
-        "name": line.what,
-        "energy_j": line.energy.to_dict(),
-        "cost": tariff.cost(line.energy).to_dict() if tariff.price is not None else None,
-        "currency": tariff.currency or None,
-        "co2e_g": tariff.emitted(line.energy).to_dict() if tariff.carbon_g is not None else None,
-        "gpu_s": line.seconds,
-        "share_at_rest": line.rest,
-        "gpus": line.gpus,
-    }
+    return {"name": line.what, **GpuBill(tariff, True).to_dict(*_stated(line, tariff)), "gpus": line.gpus}

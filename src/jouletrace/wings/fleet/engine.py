@@ -26,6 +26,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import board_store
 from jouletrace.run import Run, load
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Settings
 from jouletrace.run.scratch import Scratch
 from jouletrace.wings.fleet.folder import Folder
 from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Owner, Task, busy, find_gpus, rounds
@@ -138,12 +139,14 @@ def run_fleet(
     folder: Folder,
     *,
     command: str = "",
+    kept: Settings | None = None,
     watch: FleetWatch | None = None,
     on: Cluster | None = None,
 ) -> Tally[Task]:
     """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
 
-    ``on`` a cluster, a call is a repeat on all GPUs of a node; those of a node that is lost have no result.
+    The Runs keep ``kept`` besides their own settings. ``on`` a cluster, a call is a repeat on all GPUs of a node; those
+    of a node that is lost have no result.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
@@ -165,13 +168,13 @@ def run_fleet(
                     stored(PointOutcome(task, "busy", host.excluded[task.gpu.id]))
             free = [task for task in group if task.gpu.id not in host.excluded]
             if on is not None:
-                for files, outcomes in _repeats_on(on, settings, host, command, free):
+                for files, outcomes in _repeats_on(on, settings, host, (command, kept), free):
                     folder.receive(files)
                     for found in outcomes:
                         stored(found)
             elif free:
                 gpus = [*host.gpus, *host.others]
-                FleetHost(settings, gpus, str(folder.root), command).at_once(free, stored, watch.hear)
+                FleetHost(settings, gpus, str(folder.root), command, kept).at_once(free, stored, watch.hear)
 
         done = folder.done()
         groups = groups_of(settings, host)
@@ -179,15 +182,18 @@ def run_fleet(
 
 
 def _repeats_on(
-    there: Cluster, settings: FleetSettings, host: Host, command: str, tasks: Sequence[Task]
+    there: Cluster, settings: FleetSettings, host: Host, kept: tuple[str, Settings | None], tasks: Sequence[Task]
 ) -> Iterator[tuple[Files, list[PointOutcome[Task]]]]:
-    """Runs and outcomes of each repeat on all GPUs of a node of a cluster, as it ends."""
+    """Runs and outcomes of each repeat on all GPUs of a node of a cluster, as it ends.
+
+    ``kept`` are the command and the settings that Runs keep.
+    """
     repeats: dict[tuple[str, int], list[Task]] = {}
     for task in tasks:
         repeats.setdefault((host.node_of(task.gpu), task.repeat), []).append(task)
     nodes = [node for node, _ in repeats]
     gpus = {node: [gpu for gpu in (*host.gpus, *host.others) if host.node_of(gpu) == node] for node in nodes}
-    fills = [partial(_repeat, settings, gpus[node], command, of_node) for (node, _), of_node in repeats.items()]
+    fills = [partial(_repeat, settings, gpus[node], kept, of_node) for (node, _), of_node in repeats.items()]
     if not fills:
         return
     calls = [(fill, os.getcwd()) for fill in fills]
@@ -203,10 +209,14 @@ def _repeats_on(
 
 
 def _repeat(
-    settings: FleetSettings, gpus: Sequence[FleetGpu], command: str, tasks: Sequence[Task], folder: Path
+    settings: FleetSettings,
+    gpus: Sequence[FleetGpu],
+    kept: tuple[str, Settings | None],
+    tasks: Sequence[Task],
+    folder: Path,
 ) -> list[PointOutcome[Task]]:
     """Measure a repeat on a node with these GPUs; a folder receives its Runs."""
-    host = FleetHost(settings, gpus, str(folder), command)
+    host = FleetHost(settings, gpus, str(folder), *kept)
     outcomes: list[PointOutcome[Task]] = []
     for _, group in groupby(tasks, key=attrgetter("order")):
         host.at_once(list(group), outcomes.append, lambda *_: None)
@@ -227,11 +237,19 @@ def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
 class FleetHost:
     """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
 
-    def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
+    def __init__(
+        self,
+        settings: FleetSettings,
+        gpus: Sequence[FleetGpu],
+        store: str,
+        command: str = "",
+        kept: Settings | None = None,
+    ) -> None:
         self._settings = settings
         self._gpus = gpus
         self._store = Folder(store)
         self._command = command
+        self._kept = kept or {}
 
     def at_once(self, group: Sequence[Task], note: Note[Task], hear: Hear) -> None:
         """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
@@ -334,6 +352,7 @@ class FleetHost:
 
     def _keep(self, task: Task, run: Run, at_ns: int) -> None:
         """Store the Run of a task, with its place in the fleet."""
+        run.settings |= self._kept
         run.settings["fleet"] = {
             "node": task.gpu.node,
             "repeat": task.repeat,

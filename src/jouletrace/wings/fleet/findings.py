@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
-from jouletrace.report.cost import Tariff
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run import Estimate
 from jouletrace.sensor.gain import gain_between, shown
 from jouletrace.stats.contrast import with_gain

@@ -11,11 +11,11 @@ import numpy as np
 from markupsafe import Markup
 
 from jouletrace.report.charts import PALETTE, Spec, plain, short
-from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes
 from jouletrace.report.html import assets, tables, write_page
 from jouletrace.report.html.page import Card
 from jouletrace.report.table import Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.run.places import file_mode
 from jouletrace.wings.fleet.document import NAMES, document, facts, reason, sections, with_gain
 from jouletrace.wings.fleet.findings import Findings

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from jouletrace.run.readings import Readings
 from jouletrace.sensor.power_record import rated_w
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import total
+from jouletrace.wings.jobs.clocks import Works, clock_difference_s
 from jouletrace.wings.jobs.tables import ClusterJob
 
 NO_JOB, SEVERAL, UNKNOWN = "no job", "several jobs", "jobs without a figure"
@@ -46,7 +48,7 @@ AT_REST = 0.25
 """A GPU is at rest, idle or with a context alone, below that share of the way from its level without work to that at
 work."""
 
-_J_PER_KWH = 3.6e6
+_J_PER_KWH, _NEVER = 3.6e6, 2**62
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,16 @@ class Line:
 
 @dataclass
 class JobsBill:
-    """Lines of the jobs, of users, hosts and days, and of what is no single job's; the last is the whole."""
+    """Lines of the jobs, of users, hosts and days, and of what is no single job's; of the whole; and what to know.
+
+    ``clocks`` are the seconds by which a host's clock seems to be ahead of that of the jobs.
+    """
 
     jobs: list[Line]
     sums: dict[str, list[Line]]
     whole: Line
     holes_s: float = 0.0
+    clocks: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -139,7 +145,11 @@ class Carbon:
 
 
 def bill(
-    runs: Mapping[str, Run], jobs: Sequence[ClusterJob], zone: tzinfo = UTC, carbon: Carbon | None = None
+    runs: Mapping[str, Run],
+    jobs: Sequence[ClusterJob],
+    zone: tzinfo = UTC,
+    carbon: Carbon | None = None,
+    ahead_s: Mapping[str, float] = MappingProxyType({}),
 ) -> JobsBill:
     """The bill of jobs on the GPUs of several hosts.
 
@@ -148,6 +158,7 @@ def bill(
         jobs: By their start.
         zone: By which days begin.
         carbon: Grams of CO2 equivalent per kWh at a time; None if unknown.
+        ahead_s: Seconds by which a host's clock is ahead of that of the jobs; 0 for others.
     """
     where = {host: _gpus(run) for host, run in runs.items()}
     claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -161,13 +172,20 @@ def bill(
             for host in set(job.hosts or where).intersection(where):
                 unsure[host].append(number)
     shared = {n for mine in claimed.values() for n in _overlapping(mine, jobs)}
-    pieces, holes_s = [], 0.0
+    pieces, holes_s, differ = [], 0.0, dict[str, int]()
     for host, devices in where.items():
+        shift_ns, works = round(1e9 * ahead_s.get(host, 0.0)), list[Works]()
         for device in devices:
-            mine, others = ([(n, jobs[n]) for n in some] for some in (claimed[host, device.id], unsure[host]))
+            mine, others = (
+                [(n, jobs[n].start_ns + shift_ns, (jobs[n].end_ns or _NEVER) + shift_ns) for n in some]
+                for some in (claimed[host, device.id], unsure[host])
+            )
             cut, lost_s = _cut(runs[host], device, host, mine, others, zone, carbon)
             pieces.append(cut)
             holes_s += lost_s
+            works += _works(runs[host], device, [(start, end) for _, start, end in mine])
+        if (difference_s := clock_difference_s(works)) and not others:
+            differ[host] = difference_s
     lines = []
     counts = Counter(number for mine in claimed.values() for number in mine)
     for number, job in enumerate(jobs):
@@ -178,7 +196,7 @@ def bill(
         "day": _sums(pieces, lambda gpu, k: gpu.day[k]),
     }
     whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
-    return JobsBill(lines, sums, whole, holes_s)
+    return JobsBill(lines, sums, whole, holes_s, differ)
 
 
 def _overlapping(numbers: Sequence[int], jobs: Sequence[ClusterJob]) -> Iterator[int]:
@@ -241,22 +259,20 @@ def _cut(
     run: Run,
     device: DeviceInfo,
     host: str,
-    jobs: Sequence[tuple[int, ClusterJob]],
-    others: Sequence[tuple[int, ClusterJob]],
+    jobs: Sequence[tuple[int, int, int]],
+    others: Sequence[tuple[int, int, int]],
     zone: tzinfo,
     carbon: Carbon | None,
 ) -> tuple[Pieces, float]:
     """The pieces of a GPU's record that have an energy, and the seconds of the others.
 
-    ``jobs`` had this GPU, ``others`` perhaps.
+    ``jobs`` had this GPU, ``others`` perhaps: number, start and end in ns of its clock.
     """
     log = readings(run, device.id)
     assert log is not None
     record, response = log
     first, last = int(record.time_ns[0]), int(record.time_ns[-1])
-    spans, perhaps = (
-        [(n, max(job.start_ns, first), min(job.end_ns or last, last)) for n, job in some] for some in (jobs, others)
-    )
+    spans, perhaps = ([(n, max(start, first), min(end, last)) for n, start, end in some] for some in (jobs, others))
     every = [edge for _, *edges in (*spans, *perhaps) for edge in edges]
     inner = [record.holes.ravel(), np.array(every, np.int64), _midnights(first, last, zone)]
     edges = np.unique(np.concatenate([[first, last], *inner]).astype(np.int64))
@@ -279,6 +295,14 @@ def _cut(
     at = np.clip(np.searchsorted(record.time_ns, np.stack([start, end], axis=1)), 1, len(record) - 1)
     edge_w = np.maximum(record.value[at], record.value[at - 1])
     return Pieces(device, host, start, end, owner, days, solved.some(some), rest, grams, edge_w), lost_s
+
+
+def _works(run: Run, device: DeviceInfo, jobs: Sequence[tuple[int, int]]) -> list[Works]:
+    """When a GPU works, and when its jobs run; none if its log doesn't show two levels."""
+    log = readings(run, device.id)
+    assert log is not None
+    below_w = _rest_below_w(*log, device)
+    return [] if below_w is None else [Works(log[0].time_ns, np.where(log[0].value < below_w, -1.0, 1.0), jobs)]
 
 
 def _weighed(record: Readings, start: Ints, end: Ints, carbon: Carbon) -> Floats:

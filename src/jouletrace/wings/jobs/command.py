@@ -14,7 +14,7 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.output import check_form, say
 
 if TYPE_CHECKING:
-    from jouletrace.report.cost import Tariff
+    from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
     from jouletrace.wings.jobs.bill import Carbon, JobsBill
     from jouletrace.wings.jobs.tables import ClusterJob
@@ -35,6 +35,10 @@ def jobs(
     host: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE=NAME", help="Host of a log that doesn't state it. [default: its file's name]"),
+    ] = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST=TIME", help="Move the times of a host's log, such as node2=-40s."),
     ] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
     price: options.Price = None,
@@ -59,7 +63,7 @@ def jobs(
     """
     from jouletrace.errors import BadInputError
     from jouletrace.formats.importers.stamps import zone_of
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.tariffs import Tariff, tariff
     from jouletrace.report.text import rendered
     from jouletrace.wings.jobs.bill import bill, hours_of, worked
     from jouletrace.wings.jobs.report import document, to_dict
@@ -67,7 +71,7 @@ def jobs(
 
     form, zone = check_form(form, json), zone_of(time_zone)
     by_hour = hours_of(Path(carbon), time_zone) if carbon is not None and Path(carbon).is_file() else None
-    given = tariff(price, carbon if by_hour is None else None)
+    given = tariff(price, carbon if by_hour is None else None) or Tariff()
     if (table is None) == (split_idle is None):
         raise BadInputError(
             "name the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
@@ -83,8 +87,14 @@ def jobs(
     )
     if split_idle is not None:
         asked = worked(runs, options.parse_duration(split_idle, "--split-idle"))
-    billed = bill(runs, asked, zone, by_hour or _constant(given))
-    billed.notes = notes
+    named = {host or logs[0].name: host for host in runs}
+    billed = bill(runs, asked, zone, by_hour or _constant(given), _ahead(shift or [], named))
+    billed.notes = notes + [
+        f"GPUs of {name} work some {abs(ahead_s)} s {'after' if ahead_s > 0 else 'before'} their jobs run: if clocks or"
+        f" time zones differ, --shift {name}={-ahead_s}s moves the log"
+        for name, host in named.items()
+        if (ahead_s := billed.clocks.get(host, 0))
+    ]
     if by_hour is not None and billed.whole.carbon.value is None:
         billed.notes.append(f"no CO2: {carbon} begins after the logs do")
     if table is not None and time_zone is None:
@@ -97,12 +107,27 @@ def jobs(
         _keep(output, billed, given, zone)
 
 
-def _constant(given: Tariff | None) -> Carbon | None:
+def _ahead(shifts: list[str], named: dict[str, str]) -> dict[str, float]:
+    """Seconds by which clocks of hosts are ahead of that of the jobs, as --shift says."""
+    from jouletrace.errors import BadInputError, unknown
+
+    ahead = {}
+    for name, text in options.parse_pairs(shifts, "--shift").items():
+        if name not in named:
+            raise unknown("host of --shift", name, named)
+        later = options.parse_duration(text.removeprefix("-"), "--shift")
+        ahead[named[name]] = later if text.startswith("-") else -later
+    if len(ahead) < len(shifts):
+        raise BadInputError("--shift: give each host once")
+    return ahead
+
+
+def _constant(given: Tariff) -> Carbon | None:
     import numpy as np
 
     from jouletrace.wings.jobs.bill import Carbon
 
-    if given is None or given.carbon_g is None:
+    if given.carbon_g is None:
         return None
     return Carbon(np.array([0], np.int64), np.array([given.carbon_g]))
 
@@ -146,7 +171,7 @@ def _of_host(run: Run, host: str) -> Run:
     return replace(run, devices=[device for device in run.devices if device.host == host])
 
 
-def _keep(folder: Path, billed: JobsBill, given: Tariff | None, zone: tzinfo) -> None:
+def _keep(folder: Path, billed: JobsBill, given: Tariff, zone: tzinfo) -> None:
     from jouletrace.campaign.loop import keep
     from jouletrace.errors import BadInputError
     from jouletrace.wings.jobs.report import jobs_table, sums_table

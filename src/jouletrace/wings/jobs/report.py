@@ -5,22 +5,25 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import Any
 
-from jouletrace.report.cost import Tariff, kwh
+from jouletrace.report.cost import GpuBill
 from jouletrace.report.table import Column, Table
+from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
+from jouletrace.run import Estimate
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
-from jouletrace.words.scale import HOURS, KG, KWH, PERCENT, PrintedUnit, quantity
+from jouletrace.words.scale import PERCENT, quantity
 
 
-def document(bill: JobsBill, tariff: Tariff | None, zone: tzinfo, simulated: str = "") -> Document:
+def document(bill: JobsBill, tariff: Tariff, zone: tzinfo, simulated: str = "") -> Document:
     """The bill: what jobs, users, hosts and days took, and what no job did."""
     shown = Document("energy of jobs", simulated)
-    whole = bill.whole
-    shown.verdict = [f"{_said(whole, tariff)} in all, {quantity(whole.seconds / 3600, 'h')} of GPUs"]
+    whole, lines = bill.whole, _lines_of(bill, tariff)
+    shown.verdict = [f"{lines.words(whole.energy, whole.carbon)} in all, {quantity(whole.seconds / 3600, 'h')} of GPUs"]
     for line in bill.sums["user"]:
         if line.what in (NO_JOB, SEVERAL) and line.seconds:
             share = (line.energy.value or 0.0) / (whole.energy.value or 1.0)
-            shown.verdict.append(f"{_said(line, tariff)} of it, {100 * share:.1f} %, with {line.what}")
+            words = lines.words(line.energy, line.carbon)
+            shown.verdict.append(f"{words} of it, {100 * share:.1f} %, with {line.what}")
     shown.sections = [jobs_table(bill, tariff, zone), *(sums_table(bill, by, tariff) for by in bill.sums)]
     shown.warnings = [*bill.notes]
     if bill.holes_s:
@@ -28,36 +31,18 @@ def document(bill: JobsBill, tariff: Tariff | None, zone: tzinfo, simulated: str
     return shown.printable()
 
 
-def _said(line: Line, tariff: Tariff | None) -> str:
-    cost = [] if tariff is None or tariff.price is None else [f"{tariff.cost(line.energy).value:.2f} {tariff.currency}"]
-    cost += [f"{line.carbon.value / 1e3:.3g} kg CO2e"] if line.carbon.value is not None else []
-    return ", ".join([f"≈ {kwh(line.energy.value)}", *cost])
+def _lines_of(bill: JobsBill, tariff: Tariff) -> GpuBill:
+    """What its lines state: CO2 equivalent where that of the whole is known."""
+    return GpuBill(tariff, bill.whole.carbon.value is not None)
 
 
-def _columns(tariff: Tariff | None, *, carbon: bool) -> list[Column]:
-    currency = _currency(tariff)
-    return [
-        Column("energy", unit=KWH, ends=True, key="energy_j"),
-        *([Column("cost", unit=PrintedUnit(1.0, currency), ends=True, key="cost")] if currency else []),
-        *([Column("CO2e", unit=KG, ends=True, key="co2e_g")] if carbon else []),
-        Column("GPU time", unit=HOURS, key="gpu_s"),
-        Column("at rest", unit=PERCENT, key="share_at_rest"),
-    ]
+def _stated(line: Line) -> tuple[Estimate, Estimate, float, float | None]:
+    return line.energy, line.carbon, line.seconds, line.rest
 
 
-def _currency(tariff: Tariff | None) -> str:
-    """That of the price; "" without one."""
-    return "" if tariff is None or tariff.price is None else tariff.currency
-
-
-def _cells(line: Line, tariff: Tariff | None, *, carbon: bool) -> list[Any]:
-    cost = [] if tariff is None or not _currency(tariff) else [tariff.cost(line.energy)]
-    return [line.energy, *cost, *([line.carbon] if carbon else []), line.seconds or None, line.rest]
-
-
-def jobs_table(bill: JobsBill, tariff: Tariff | None, zone: tzinfo) -> Table:
+def jobs_table(bill: JobsBill, tariff: Tariff, zone: tzinfo) -> Table:
     """A row a job, by its start."""
-    carbon = bill.whole.carbon.value is not None
+    lines = _lines_of(bill, tariff)
     table = Table(
         "jobs",
         [
@@ -68,7 +53,7 @@ def jobs_table(bill: JobsBill, tariff: Tariff | None, zone: tzinfo) -> Table:
             Column("GPUs", wide=1),
             Column("start", wide=1),
             Column("end", wide=1),
-            *_columns(tariff, carbon=carbon),
+            *lines.columns(),
             Column("recorded", unit=PERCENT, key="share_recorded"),
         ],
     )
@@ -80,7 +65,7 @@ def jobs_table(bill: JobsBill, tariff: Tariff | None, zone: tzinfo) -> Table:
             for at in (job.start_ns, job.end_ns)
         )
         hosts, gpus = ", ".join(job.hosts), ", ".join(line.gpus)
-        row = [line.what, job.id, job.user, hosts, gpus, begin, end, *_cells(line, tariff, carbon=carbon)]
+        row = [line.what, job.id, job.user, hosts, gpus, begin, end, *lines.cells(*_stated(line))]
         table.rows.append([*row, line.recorded if line.seconds else None])
         if line.note:
             table.notes.append(f"{line.what}{f' ({job.id})' if job.id else ''}: {line.note}")
@@ -89,15 +74,15 @@ def jobs_table(bill: JobsBill, tariff: Tariff | None, zone: tzinfo) -> Table:
     return table
 
 
-def sums_table(bill: JobsBill, by: str, tariff: Tariff | None) -> Table:
+def sums_table(bill: JobsBill, by: str, tariff: Tariff) -> Table:
     """A row a user, host or day; all add up to the whole."""
-    carbon = bill.whole.carbon.value is not None
-    table = Table(f"by {by}", [Column(by), *_columns(tariff, carbon=carbon)])
-    table.rows = [[line.what, *_cells(line, tariff, carbon=carbon)] for line in (*bill.sums[by], bill.whole)]
+    lines = _lines_of(bill, tariff)
+    table = Table(f"by {by}", [Column(by), *lines.columns()])
+    table.rows = [[line.what, *lines.cells(*_stated(line))] for line in (*bill.sums[by], bill.whole)]
     return table
 
 
-def to_dict(bill: JobsBill, tariff: Tariff | None) -> dict[str, Any]:
+def to_dict(bill: JobsBill, tariff: Tariff) -> dict[str, Any]:
     """The JSON object: SI units, shares as fractions, figures as ``E`` objects."""
     lines = {by: [_object(line, tariff) for line in some] for by, some in bill.sums.items()}
     return {
@@ -110,7 +95,7 @@ def to_dict(bill: JobsBill, tariff: Tariff | None) -> dict[str, Any]:
     }
 
 
-def _object(line: Line, tariff: Tariff | None) -> dict[str, Any]:
+def _object(line: Line, tariff: Tariff) -> dict[str, Any]:
     job = line.job
     about = (
         {}
@@ -126,15 +111,4 @@ def _object(line: Line, tariff: Tariff | None) -> dict[str, Any]:
             "note": line.note or None,
         }
     )
-    currency = _currency(tariff)
-    cost = None if tariff is None or not currency else tariff.cost(line.energy).to_dict()
-    return {
-        "name": line.what,
-        **about,
-        "energy_j": line.energy.to_dict(),
-        "cost": cost,
-        "currency": currency or None,
-        "co2e_g": line.carbon.to_dict(),
-        "gpu_s": line.seconds,
-        "share_at_rest": line.rest,
-    }
+    return {"name": line.what, **about, **GpuBill(tariff, True).to_dict(*_stated(line))}

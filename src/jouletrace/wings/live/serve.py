@@ -168,6 +168,7 @@ def _named(app: Answer, bound: str) -> Answer:
 def _of_devices(readings: Sequence[Reading]) -> Iterator[Metric]:
     text = "Energy of the GPU since the monitor began, summed from its power record."
     yield _filled(readings, CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
+    yield _of_holders(readings)
     text = "Unix time until which the energy is summed."
     until = (one.energy_ns / 1e9 if one.energy_j is not None else None for one in readings)
     yield _filled(readings, GaugeMetricFamily, "energy_timestamp_seconds", text, until)
@@ -192,14 +193,31 @@ def _filled(
     text: str,
     values: Iterable[float | None],
 ) -> Metric:
-    metric = kind(f"{_PREFIX}{name}", text, labels=_OF_DEVICE)
+    # Counters run on while others get the device: with labels of these each would seem to have drawn all before it.
+    held = [{} if kind is CounterMetricFamily else dict(reading.labels) for reading in readings]
+    more = sorted({label for labels in held for label in labels})
+    metric = kind(f"{_PREFIX}{name}", text, labels=(*_OF_DEVICE, *more))
     for place, (reading, value) in enumerate(zip(readings, values, strict=True)):
-        info = reading.info
         if value is not None:
-            # Simulated GPUs have no index: their place is what --monitor URL#0 names.
-            index = str(place if info.index is None else info.index)
-            metric.add_metric([index, info.id, info.name, _flag(info.simulated)], value)
+            metric.add_metric([*_device(place, reading), *(held[place].get(label, "") for label in more)], value)
     return metric
+
+
+def _of_holders(readings: Sequence[Reading]) -> Metric:
+    text = "Energy of the GPU while all who are named held it; without names, while no pod was known to."
+    more = sorted({label for reading in readings for labels, _ in reading.energies for label in labels})
+    metric = CounterMetricFamily(f"{_PREFIX}pod_energy_joules", text, labels=(*_OF_DEVICE, *more))
+    for place, reading in enumerate(readings):
+        for labels, joules in reading.energies:
+            metric.add_metric([*_device(place, reading), *(labels.get(label, "") for label in more)], joules)
+    return metric
+
+
+def _device(place: int, reading: Reading) -> list[str]:
+    """Values of ``_OF_DEVICE``."""
+    info = reading.info
+    # Simulated GPUs have no index: their place is what --monitor URL#0 names.
+    return [str(place if info.index is None else info.index), info.id, info.name, _flag(info.simulated)]
 
 
 def _flag(value: bool) -> str:

@@ -62,8 +62,8 @@ def bench(
     pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 0,
     output: options.Output = None,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
@@ -74,14 +74,13 @@ def bench(
     """
     from jouletrace.devices import is_simulated, open_devices
     from jouletrace.recording.session import command_line
-    from jouletrace.report.cost import tariff
     from jouletrace.wings.serving.client.bench import bench as run_bench
     from jouletrace.wings.serving.client.bench import in_use
     from jouletrace.wings.serving.client.load import BenchSettings, load_levels
     from jouletrace.wings.serving.client.protocol import PATHS, base_url
     from jouletrace.wings.serving.request_options import slo_of
 
-    form, given = check_form(form, json), tariff(price, carbon)
+    form, given = check_form(form, json), options.tariff(price, carbon)
     workload = "://" not in url and bool(device) and all(map(is_simulated, device or []))
     if not workload:
         base_url(url)
@@ -102,7 +101,7 @@ def bench(
             stack.callback(opened.close)
         if not (monitor or device):
             devices = in_use(devices, say)
-        place = stack.enter_context(Destination(output, "bench"))
+        place = stack.enter_context(Destination(output, "bench", tariff=given))
         run = run_bench(settings, devices, folder=place.folder, command=command_line(), say=say)
         place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, verbose=verbose, tariff=given)

@@ -23,8 +23,8 @@ def bill(
         typer.Option("--server-run", metavar="RUN", help="The server's Run, if jouletrace run was around it."),
     ] = None,
     output: options.Output = None,
-    price: options.Price = None,
-    carbon: options.Carbon = None,
+    price: options.KeptPrice = None,
+    carbon: options.KeptCarbon = None,
     verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
@@ -37,12 +37,11 @@ def bill(
     from jouletrace.analysis import analyse
     from jouletrace.errors import BadInputError, NotPossibleError
     from jouletrace.recording.session import command_line
-    from jouletrace.report.cost import tariff
     from jouletrace.run import load, save
     from jouletrace.run.memory import bounded
     from jouletrace.wings.serving.client.steps import join, read_steps
 
-    form, given = check_form(form, json), tariff(price, carbon)
+    form, given = check_form(form, json), options.tariff(price, carbon)
     if steps is None and server_run is None:
         raise BadInputError("give the log of the server's steps, or --server-run")
     log = None
@@ -56,7 +55,7 @@ def bill(
         raise BadInputError(f"{run}{'' if steps is None else f' and {steps}'}: {error}") from None
     billed = analyse(joined)
     billed.command = command_line()
-    with Destination(output, "bill") as place:
+    with Destination(output, "bill", tariff=given) as place:
         save(billed, place.folder)
         place.done(billed, more=form == "table" and not verbose)
         print_runs([billed], form=form, verbose=verbose, tariff=given)
