@@ -33,7 +33,7 @@ def cluster(study):
 
     small = {"num_cpus": 1, "object_store_memory": 80_000_000}
     (study / "toy.py").write_text(TOY)
-    soon = {"health_check_period_ms": 300, "health_check_timeout_ms": 3000, "health_check_failure_threshold": 2}
+    soon = {"health_check_period_ms": 1000, "health_check_timeout_ms": 9000, "health_check_failure_threshold": 2}
     config = {**soon, "worker_niceness": 0}  # a node that is lost is missed soon, on a busy machine too
     head = {**small, "include_dashboard": False, "_system_config": config}
     started = Cluster(initialize_head=True, head_node_args=head)
