@@ -242,7 +242,7 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported():
     queries = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
     asked = {name for query in [*queries, text] for name in re.findall(r"jouletrace_\w+", query)}
     assert asked <= set(re.findall(r"^(jouletrace_\w+)", page, re.MULTILINE))
-    assert len(asked) == 11
+    assert len(asked) == 10
     by_prometheus = {"instance", "__rate_interval", "__range", "datasource"}
     labels = set(re.findall(r"\{\{(\w+)\}\}", text)) | {
         name for words in re.findall(r"by \(([^)]*)\)", text) for name in words.split(", ")
