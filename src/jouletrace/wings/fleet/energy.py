@@ -151,9 +151,10 @@ def fleet_energy(
         with _readable(fragment.path):
             for batch in fragment.to_batches(columns=list(dict.fromkeys(columns.values())), batch_size=_ROWS):
                 _add(state, batch, columns, GAP * period_s, limit_w, str(fragment.path))
-    if not state.keys:
+    if state.keys:
+        _joined(state)
+    if not state.keys or not state.values[0][2].any():
         raise BadInputError(f"{paths[0]}: no GPU has two readings with a time and a power within {GAP:g} periods")
-    _joined(state)
     return _result(state, by, period_s, limit_w)
 
 
