@@ -97,7 +97,7 @@ class Line:
         rest: Share of the recorded time at which the GPUs were at rest; None if unknown.
         gpus: Labels of the GPUs.
         job: The job; None of a sum.
-        note: Why it has no energy; "" where it has gpu.
+        note: Why it has no energy; "" where it has some.
     """
 
     what: str

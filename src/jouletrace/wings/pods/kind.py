@@ -97,11 +97,8 @@ def _holders(run: Run, device: str) -> list[tuple[int, int, str]]:
     """From when to when, ns, and who held a GPU, in order, as far as answers of the kubelet say."""
     spans = spans_of(run, "range")
     spans = spans.take(spans.those("lane", (LANE,)) & spans.those("device", (device,)))
-    return _joined(
-        sorted(
-            (int(spans.start_ns[k]), int(spans.end_ns[k]), spans.text("name", k) or NO_POD) for k in range(len(spans))
-        )
-    )
+    names = (spans.text("name", k) or NO_POD for k in range(len(spans)))
+    return _joined(sorted(zip(spans.start_ns.tolist(), spans.end_ns.tolist(), names, strict=True)))
 
 
 def _joined(spans: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
@@ -126,17 +123,16 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return [("Pod", line) for line in (*lines[:_MOST], *[f"and {len(lines) - _MOST} more"] * (len(lines) > _MOST))]
 
 
-def join(runs: Sequence[Run]) -> None:
+def join(*_: object) -> None:
     """Nothing, and so below: what is stated of pods stands in spans."""
+
+
+shift = join
 
 
 def edges(run: Run) -> list[tuple[int, int]]:
     """None."""
     return []
-
-
-def shift(run: Run, by_ns: int) -> None:
-    """Nothing."""
 
 
 def paired(rows: Sequence[ComparedRow], a: Run, b: Run) -> Sequence[ComparedRow]:
