@@ -218,14 +218,18 @@ def span_energies(
     return SpanEnergies(energies, number, reason, flags, period_s, *each)
 
 
+def shown_s(record: Readings, response: Response) -> Floats:
+    """From when to when readings show power, shape (2,): each stands for a period around its middle."""
+    middle_s = record.time_s[[0, -1]] - response.delay_s - response.middle_s
+    return np.asarray(middle_s + np.array([-0.5, 0.5]) * response.period_s)
+
+
 def _judged(record: Readings, response: Response, start: Ints, end: Ints, missing: Floats) -> list[str | None]:
     """The reason for which the record can't speak for a span, of each; None where it can."""
     if len(record) < 2:
         return [IMPLAUSIBLE if len(record.implausible_ns) else "no_samples"] * len(start)
     begin_s, end_s = record.seconds(start), record.seconds(end)
-    # A reading stands for the time around its middle
-    middle_s = record.time_s[[0, -1]] - response.delay_s - response.middle_s
-    first, last = middle_s + np.array([-0.5, 0.5]) * response.period_s
+    first, last = shown_s(record, response)
     empty, outside = end <= start, (begin_s < first) | (end_s > last)
     holed = missing > BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))

@@ -2,14 +2,26 @@
 
 import datetime as dt
 import json
+import re
 
 import numpy as np
 import pytest
 
 from commands import command, done
+from covering import fewest
 
 T0 = 1_795_996_800  # 2026-11-30 00:00 UTC
 STEP_S = 5
+
+
+def written(path, watts, every_s, host="node1"):
+    """A log as of nvidia-smi of one GPU, of momentary powers each so many seconds."""
+    lines = ["timestamp, index, name, uuid, power.draw [W]"]
+    for number, power_w in enumerate(watts):
+        at = dt.datetime.fromtimestamp(T0 + number * every_s, dt.UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+        lines.append(f"{at}, 0, NVIDIA H100 80GB HBM3, GPU-{host}-0, {power_w:.2f} W")
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def day_of_gpus(folder, jobs, host="node1", gpus=2, hours=6.0, hole=(0, 0), idle_w=70.0, seed=1):
@@ -309,3 +321,77 @@ def test_a_shift_that_is_none_is_refused(capsys, day, words, says):
     said = command(capsys, "jobs", str(log), "--jobs", str(table), *words)
     assert said.code == 2
     assert says in said.complaint
+
+
+def test_a_log_of_half_seconds_is_billed_to_its_ends(tmp_path):
+    watts = 300 + np.random.default_rng(1).normal(0, 1, 2400)
+    jobs = [("all", "ada", (0,), 0, 1200, 300.0)]
+    found = billed(written(tmp_path / "node1.csv", watts, 0.5), "--jobs", table_of(tmp_path / "jobs.txt", jobs))
+    assert found["all"]["energy_j"]["value"] == pytest.approx(300.0 * 1199.5, rel=2e-3)
+    assert found["jobs"][0]["energy_j"]["value"] == pytest.approx(300.0 * 1199.5, rel=2e-3)
+    assert found["not_recorded_gpu_s"] == 0.0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("every_s", "loads_s", "rests_s"), [(30, 12, 3), (10, 6, 2)])
+def test_what_lies_between_two_rows_at_the_edges_of_jobs_is_in_their_intervals(tmp_path, every_s, loads_s, rests_s):
+    """Jobs that load before they work and rest before they end: all have that in common."""
+    rng, n, jobs, at = np.random.default_rng(5), 24 * 3600, [], 600
+    watts = 110 + rng.normal(0, 0.5, n)
+    while (end := at + int(rng.uniform(900, 2100))) < n - 600:
+        watts[at + loads_s : end - rests_s] = 600 + rng.normal(0, 5, end - rests_s - at - loads_s)
+        jobs.append((f"j{len(jobs)}", "ada", (0,), at, end, 0.0))
+        at = end + int(rng.uniform(20, 400))
+    log = written(tmp_path / "node1.csv", watts[::every_s], every_s)
+    found = billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs))
+    truths = {name: float(watts[a:b].sum()) for name, _, _, a, b, _ in jobs}
+    held = sum(holds(job["energy_j"], truths[job["name"]]) for job in found["jobs"])
+    assert held >= fewest(len(jobs))
+    (ada,) = [line for line in found["by_user"] if line["name"] == "ada"]
+    assert holds(ada["energy_j"], sum(truths.values()), 0.01)
+
+
+def test_the_whole_does_not_depend_on_the_table(tmp_path):
+    """Jobs shorter than the time between two rows have the power beside them."""
+    log = written(tmp_path / "node1.csv", 127 + np.random.default_rng(1).normal(0, 0.3, 240), 30)
+    long = [("long", "ada", (0,), 600, 6000, 127.0)]
+    short = [(f"j{k}", "ada", (0,), 61 + 30 * k, 65 + 30 * k, 127.0) for k in range(200)]
+    few, many = (billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs)) for jobs in (long, short))
+    assert many["all"]["energy_j"]["value"] == pytest.approx(few["all"]["energy_j"]["value"], rel=1e-3)
+    assert all(holds(job["energy_j"], 4 * 127.0, 0.6) for job in many["jobs"])
+
+
+def test_more_pieces_than_are_solved_together_add_up(tmp_path):
+    jobs = [(f"j{k}", f"user{k % 2}", (0,), 300 + 90 * k, 360 + 90 * k, 400.0) for k in range(220)]
+    log, joules, whole = day_of_gpus(tmp_path, jobs, gpus=1)
+    found = billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs))
+    assert sum(line["energy_j"]["value"] for line in found["by_user"]) == pytest.approx(
+        found["all"]["energy_j"]["value"]
+    )
+    assert holds(found["all"]["energy_j"], whole, 0.02)
+    assert sum(holds(job["energy_j"], joules[job["name"]], 0.3) for job in found["jobs"]) >= fewest(len(jobs))
+
+
+def test_a_gpu_counts_once(capsys, day, tmp_path):
+    log, table = day[3]
+    copy = tmp_path / "copy.csv"
+    copy.write_text(log.read_text())
+    said = command(capsys, "jobs", str(log), str(copy), "--jobs", str(table))
+    assert said.code == 2
+    assert "GPU-node1-0 is in the logs of node1 and of copy" in said.complaint
+
+
+def test_a_host_without_a_reading_is_named(day, tmp_path):
+    log, table = day[3]
+    none = tmp_path / "node2.csv"
+    rows = log.read_text().replace("GPU-node1", "GPU-node2").replace("[W]", "[W], temperature.gpu").splitlines()[:200]
+    none.write_text(re.sub(r"[\d.]+ W$", "[N/A], 40", "\n".join(rows), flags=re.MULTILINE))
+    assert "node2: its log has no reading of power" in billed(log, none, "--jobs", table)["notes"]
+
+
+def test_jobs_of_another_cluster_have_no_clock(tmp_path):
+    rng = np.random.default_rng(2)
+    log, _, _ = day_of_gpus(tmp_path, JOBS)
+    starts = np.sort(rng.uniform(0, 6 * 3600 - 60, 150)).astype(int).tolist()
+    jobs = [(f"j{k}", "ada", (0,), at, at + 60, 400.0) for k, at in enumerate(starts)]
+    assert billed(log, "--jobs", table_of(tmp_path / "jobs.txt", jobs))["notes"] == []

@@ -21,8 +21,9 @@ import numpy as np
 
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, readings
-from jouletrace.arrays import Floats, Ints
-from jouletrace.attribution.spans import SpanEnergies
+from jouletrace.arrays import Floats, Ints, Mask
+from jouletrace.attribution.solve import Energies, apart
+from jouletrace.attribution.spans import SpanEnergies, shown_s
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import UNIX, read_text
 from jouletrace.formats.importers.delimited import delimiter_of
@@ -34,7 +35,7 @@ from jouletrace.run.files import shown
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.power_record import rated_w
 from jouletrace.sensor.shares import Response
-from jouletrace.stats.interval import total
+from jouletrace.stats.interval import Z95, total
 from jouletrace.wings.jobs.clocks import Works, clock_difference_s
 from jouletrace.wings.jobs.tables import ClusterJob
 
@@ -43,6 +44,15 @@ NO_JOB, SEVERAL, UNKNOWN = "no job", "several jobs", "jobs without a figure"
 
 EDGE_S = 1.0
 """Seconds by which an edge of a job may be off: schedulers write whole seconds."""
+
+LATE, HABIT = 0.7, 1 / 8
+"""Half-widths of what a change between the two readings around an edge adds, in the product of their distance and their
+difference. A load begins some time after its job does, and ends some time before it. Over all such times up to the
+distance, and all phases of the readings, the error has a standard deviation of 0.35, and for one time, the habit of a
+cluster, a mean of at most 1/8, which all edges have in common."""
+
+_MOST = 300
+"""Pieces that are solved together: the covariance of all takes memory as the square of their number."""
 
 AT_REST = 0.25
 """A GPU is at rest, idle or with a context alone, below that share of the way from its level without work to that at
@@ -65,6 +75,7 @@ class Pieces:
         rest: Seconds of each piece in which the GPU was at rest, shape (m,); NaN if its levels aren't known.
         grams: Mean grams of CO2 equivalent per kWh in each piece, weighed by its readings, shape (m,).
         edge_w: Power at the start and the end of each piece, W, shape (m, 2).
+        change_j: Distance of the readings around these in time, times their difference, J, shape (m, 2).
     """
 
     device: DeviceInfo
@@ -77,6 +88,7 @@ class Pieces:
     rest: Floats
     grams: Floats
     edge_w: Floats
+    change_j: Floats
 
     @property
     def seconds(self) -> Floats:
@@ -181,7 +193,7 @@ def bill(
                 for some in (claimed[host, device.id], unsure[host])
             )
             cut, lost_s = _cut(runs[host], device, host, mine, others, zone, carbon)
-            pieces.append(cut)
+            pieces += cut
             holes_s += lost_s
             works += _works(runs[host], device, [(start, end) for _, start, end in mine])
         if not unsure[host] and (difference_s := clock_difference_s(works)):
@@ -263,38 +275,79 @@ def _cut(
     others: Sequence[tuple[int, int, int]],
     zone: tzinfo,
     carbon: Carbon | None,
-) -> tuple[Pieces, float]:
-    """The pieces of a GPU's record that have an energy, and the seconds of the others.
+) -> tuple[list[Pieces], float]:
+    """The pieces of a GPU's record but those in holes, some hundred together, and the seconds of these.
 
     ``jobs`` had this GPU, ``others`` perhaps: number, start and end in ns of its clock.
     """
     log = readings(run, device.id)
     assert log is not None
     record, response = log
-    first, last = int(record.time_ns[0]), int(record.time_ns[-1])
+    shown_ns = record.origin_ns + np.round(1e9 * shown_s(record, response)).astype(np.int64)
+    first, last = max(int(record.time_ns[0]), int(shown_ns[0])), min(int(record.time_ns[-1]), int(shown_ns[1]))
     spans, perhaps = ([(n, max(start, first), min(end, last)) for n, start, end in some] for some in (jobs, others))
     every = [edge for _, *edges in (*spans, *perhaps) for edge in edges]
     inner = [record.holes.ravel(), np.array(every, np.int64), _midnights(first, last, zone)]
     edges = np.unique(np.concatenate([[first, last], *inner]).astype(np.int64))
     edges = edges[(edges >= first) & (edges <= last)]
     start, end = edges[:-1], edges[1:]
-    solved = energies(run, device.id, start, end)
-    some = np.flatnonzero(solved.has_energy & (record.hole_seconds(start, end) < (end - start) / 2e9))
-    lost_s = float(((end - start) / 1e9).sum() - ((end - start)[some] / 1e9).sum())
-    start, end = start[some], end[some]
+    there = record.hole_seconds(start, end) < (end - start) / 2e9
+    lost_s = float((end - start)[~there].sum() / 1e9)
+    start, end = start[there], end[there]
     middle = start + (end - start) // 2
     owner = np.full(len(start), -1, np.int64)
     for n, a, b in spans:
-        inside = (middle >= a) & (middle < b)
+        inside = slice(*np.searchsorted(middle, [a, b]))
         owner[inside] = np.where(owner[inside] == -1, n, -2)
     for _, a, b in perhaps:
-        owner[(owner == -1) & (middle >= a) & (middle < b)] = -3
+        inside = slice(*np.searchsorted(middle, [a, b]))
+        owner[inside] = np.where(owner[inside] == -1, -3, owner[inside])
     rest = _rest(record, start, end, _rest_below_w(record, response, device))
     grams = np.full(len(start), np.nan) if carbon is None else _weighed(record, start, end, carbon)
     days = [datetime.fromtimestamp(at / 1e9, zone).strftime("%Y-%m-%d") for at in middle.tolist()]
-    at = np.clip(np.searchsorted(record.time_ns, np.stack([start, end], axis=1)), 1, len(record) - 1)
+    both = np.stack([start, end], axis=1)
+    at = np.clip(np.searchsorted(record.time_ns, both), 1, len(record) - 1)
     edge_w = np.maximum(record.value[at], record.value[at - 1])
-    return Pieces(device, host, start, end, owner, days, solved.some(some), rest, grams, edge_w), lost_s
+    apart_s = np.where(np.isin(both, record.holes), 0.0, (record.time_ns[at] - record.time_ns[at - 1]) / 1e9)
+    change_j = apart_s * np.abs(record.value[at] - record.value[at - 1])
+    pieces = []
+    for a in range(0, len(start), _MOST):
+        some = slice(a, a + _MOST)
+        beside = None if len(start) <= _MOST else both[max(a - 1, 0) : a + _MOST + 1]
+        solved = _known(energies(run, device.id, start[some], end[some], beside), record, both[some])
+        of_some = (start[some], end[some], owner[some], days[some], solved, rest[some], grams[some])
+        pieces.append(Pieces(device, host, *of_some, edge_w[some], change_j[some]))
+    return pieces, lost_s
+
+
+def _known(solved: SpanEnergies, record: Readings, edges: Ints) -> SpanEnergies:
+    """Energies of pieces, shape (m, 2), those that readings don't resolve from the power beside them.
+
+    A piece between two readings, or with a few, has the mean of the line through them; half of how far they differ is
+    its half-width.
+    """
+    lack = np.flatnonzero(~solved.has_energy)
+    if not len(lack):
+        return solved
+    means, halves = [], []
+    for start, end in edges[lack].tolist():
+        a, b = np.searchsorted(record.time_ns, [start, end], side="right").tolist()
+        near = slice(max(a - 1, 0), b + 1)
+        times = np.unique(np.clip(record.time_ns[near], start, end))
+        watts = np.interp(
+            np.array([start, *times.tolist(), end]) - start, record.time_ns[near] - start, record.value[near]
+        )
+        seconds = (end - start) / 1e9
+        means.append(float(watts.mean()) * seconds)
+        halves.append(max(float(np.ptp(record.value[near])) / 2, 1.0) * seconds)
+    alone = Energies(np.ones(1), np.array([means]), np.diag(np.square(np.array(halves) / Z95))[None])
+    known = np.flatnonzero(solved.has_energy)
+    parts = [(lack, alone)]
+    if solved.energies is not None and len(known):
+        parts.insert(0, (known, solved.energies.of(solved.number[known])))
+    both = apart(parts)
+    none: list[str | None] = [None] * len(edges)
+    return SpanEnergies(both, np.arange(len(edges)), none, solved.flags, None, *both.interval())
 
 
 def _works(run: Run, device: DeviceInfo, jobs: Sequence[tuple[int, int]]) -> list[Works]:
@@ -351,6 +404,8 @@ def _job_line(number: int, job: ClusterJob, count: int, pieces: Sequence[Pieces]
         note = "another job ran on its GPUs meanwhile: their energy isn't divided"
     elif count and not line.seconds:
         note = "the log has no reading of its time"
+    if shared:
+        line = replace(line, seconds=0.0, rest=None)
     if note:
         nothing = Estimate.null("jobs_overlap" if shared else "outside_record" if count else "gpus_unknown", "jobs")
         line = replace(line, energy=nothing, carbon=nothing)
@@ -372,15 +427,19 @@ def _sums(pieces: Sequence[Pieces], name: Callable[[Pieces, int], str]) -> list[
 def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edges: bool = False) -> Line:
     """The sum of some pieces, by a mask of those of each GPU."""
     energy, carbon, labels, rest = [], [], [], []
-    seconds = 0.0
+    seconds = habit_j = habit_g = 0.0
     for gpu, mask in zip(pieces, chosen, strict=True):
         if not mask.any():
             continue
         each = gpu.solved.estimate(mask.astype(float), 1, "jobs")
         grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / _J_PER_KWH, 1, "jobs")
         if edges:
-            half = EDGE_S * _edge_w(gpu, mask)
-            each = widened(each, half)
+            off_w, late_j = _edges(gpu, mask)
+            half_j = math.hypot(EDGE_S * float(np.linalg.norm(off_w)), LATE * float(np.linalg.norm(late_j)))
+            grams_per_j = float(np.mean(gpu.grams[mask])) / _J_PER_KWH
+            each, grams = widened(each, half_j), widened(grams, half_j * grams_per_j)
+            habit_j += HABIT * float(late_j.sum())
+            habit_g += HABIT * float(late_j.sum()) * grams_per_j
         energy.append(replace(each, budget={}))
         carbon.append(grams if np.isfinite(gpu.grams[mask]).all() else Estimate.null("not_given", "jobs"))
         rest.append(float(gpu.rest[mask].sum()))
@@ -390,21 +449,21 @@ def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edg
     share = sum(rest) / seconds if seconds and np.isfinite(rest).all() else None
     return Line(
         what,
-        total(energy) if energy else none,
-        total(carbon) if carbon else none,
+        widened(total(energy), habit_j) if energy else none,
+        widened(total(carbon), habit_g) if carbon else none,
         seconds,
         seconds,
         share,
-        tuple(labels),
+        tuple(dict.fromkeys(labels)),
     )
 
 
-def _edge_w(gpu: Pieces, mask: np.ndarray) -> float:
-    """Root of the sum of squares of the power at edges where the sum begins or ends and the owner changes, W."""
+def _edges(gpu: Pieces, mask: Mask) -> tuple[Floats, Floats]:
+    """``edge_w`` and ``change_j`` where a sum of pieces begins or ends and the owner changes, each of shape (e,)."""
     before, after = np.roll(mask, 1), np.roll(mask, -1)
     before[0] = after[-1] = True  # the ends of the record are no edges of a job
-    begins, ends = mask & ~before, mask & ~after
-    return float(np.sqrt((gpu.edge_w[begins, 0] ** 2).sum() + (gpu.edge_w[ends, 1] ** 2).sum()))
+    at = np.stack([mask & ~before, mask & ~after], axis=1)
+    return gpu.edge_w[at], gpu.change_j[at]
 
 
 def hours_of(path: Path, time_zone: str | None = None) -> Carbon:

@@ -20,6 +20,10 @@ _CLEAR = 0.25
 """A difference is stated if moving the log gains so much of the time that would be gained if GPUs worked all through
 their jobs: they pause, and begin with a lead-in, which shifts where jobs seem to begin but not where they end."""
 
+_FITS = 0.3
+"""And if then GPUs work with a job and rest without one for so much more of the time than they don't: jobs of another
+cluster fit by chance for some shift."""
+
 
 class Works(NamedTuple):
     """When a GPU works, and when its jobs run.
@@ -44,7 +48,7 @@ def clock_difference_s(gpus: Sequence[Works]) -> int:
         return 0
     step_ns = max(float(np.median(np.concatenate([np.diff(gpu.time_ns) for gpu in gpus]))), 1e9)
     reach = round(REACH_S * 1e9 / step_ns)
-    agrees = np.zeros(2 * reach + 1)
+    agrees, counted = np.zeros(2 * reach + 1), 0.0
     for gpu in gpus:
         grid = np.arange(gpu.time_ns[0], gpu.time_ns[-1], step_ns)
         latest = np.searchsorted(gpu.time_ns, grid, side="right") - 1
@@ -54,8 +58,9 @@ def clock_difference_s(gpus: Sequence[Works]) -> int:
         for start, end in gpu.jobs:
             has_job[slice(*np.searchsorted(wide, (start, end)))] = 1.0
         agrees += correlate(has_job, seen, mode="valid", method="fft")
+        counted += float(np.abs(seen).sum())
     ahead = reach - int(np.argmax(agrees))
     lasts = [min(abs(ahead), (end - start) / step_ns) for gpu in gpus for start, end in gpu.jobs]
     # At each of two edges so long without agreement becomes as long with it
-    clear = agrees.max() - agrees[reach] >= _CLEAR * 4 * sum(lasts)
+    clear = agrees.max() - agrees[reach] >= _CLEAR * 4 * sum(lasts) and agrees.max() >= _FITS * counted
     return round(ahead * step_ns / 1e9) if clear and abs(ahead) >= _FEWEST_STEPS else 0

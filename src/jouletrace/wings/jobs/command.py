@@ -73,8 +73,9 @@ def jobs(
     by_hour = hours_of(Path(carbon), time_zone) if carbon is not None and Path(carbon).is_file() else None
     given = tariff(price, carbon if by_hour is None else None) or Tariff()
     if (table is None) == (split_idle is None):
+        what = "name either" if table is None else "of these two give one:"
         raise BadInputError(
-            "name the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
+            f"{what} the table of jobs with --jobs, or how long a GPU rests between jobs with --split-idle"
         )
     if output is not None and output.exists() and not output.is_dir():
         raise BadInputError(f"-o {output}: is a file, not a folder")
@@ -95,6 +96,8 @@ def jobs(
         for name, host in named.items()
         if (ahead_s := billed.clocks.get(host, 0))
     ]
+    read = {line.what for line in billed.sums["host"]}
+    billed.notes += [f"{name}: its log has no reading of power" for name, host in named.items() if host not in read]
     if by_hour is not None and billed.whole.carbon.value is None:
         billed.notes.append(f"no CO2: {carbon} begins after the logs do")
     if table is not None and time_zone is None:
@@ -161,6 +164,14 @@ def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: s
                 runs[name or next(iter(asked), "")] = run
             else:
                 raise BadInputError(f"{some[0]}: of which host? Name it with --host {some[0].name}=HOST")
+    owners: dict[str, str] = {}
+    for name, run in runs.items():
+        for device in run.devices:
+            if device.id.startswith(("GPU-", "MIG-")) and owners.setdefault(device.id, name) != name:
+                raise BadInputError(
+                    f"{device.id} is in the logs of {owners[device.id]} and of {name}: name the host of both with"
+                    f" --host FILE={name}"
+                )
     return runs
 
 

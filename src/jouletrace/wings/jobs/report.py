@@ -10,6 +10,7 @@ from jouletrace.report.table import Column, Table
 from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.run import Estimate
+from jouletrace.run.channels import GAIN_PCT
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
 from jouletrace.words.scale import PERCENT, quantity
 
@@ -25,6 +26,8 @@ def document(bill: JobsBill, tariff: Tariff, zone: tzinfo, simulated: str = "") 
             words = lines.words(line.energy, line.carbon)
             shown.verdict.append(f"{words} of it, {100 * share:.1f} %, with {line.what}")
     shown.sections = [jobs_table(bill, tariff, zone), *(sums_table(bill, by, tariff) for by in bill.sums)]
+    text = f"±: of readings and of edges of jobs; the gain of the sensors, ± {GAIN_PCT:g} %, is apart"
+    shown.sections[-1].notes.append(text)
     shown.warnings = [*bill.notes]
     if bill.holes_s:
         shown.warnings.append(f"{quantity(bill.holes_s / 3600, 'h')} of GPUs aren't recorded, and in no figure")
@@ -107,7 +110,7 @@ def _object(line: Line, tariff: Tariff) -> dict[str, Any]:
             "gpus": list(line.gpus),
             "start_ns": job.start_ns,
             "end_ns": job.end_ns,
-            "share_recorded": line.recorded,
+            "share_recorded": None if line.energy.reason == "jobs_overlap" else line.recorded,
             "note": line.note or None,
         }
     )
