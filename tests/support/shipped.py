@@ -11,6 +11,7 @@ from places import REPOSITORY
 WINGS: dict[str, set[str]] = {
     "fleet": set(),
     "jobs": set(),
+    "joules": set(),
     "live": {"logs"},
     "logs": set(),
     "mig": {"serving"},
