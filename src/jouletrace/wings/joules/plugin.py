@@ -73,7 +73,7 @@ class Suite:
             self._save.mkdir(parents=True, exist_ok=True)
             places = (self._save / f"{words}-{number}.zip" for number in count(1))
             free = next(file for file in places if not file.exists())
-            path = str(run.save(free))
+            path = run.save(str(free))
         self.runs[name] = run
         self.sessions[name].append((run, path))
 
