@@ -42,6 +42,7 @@ ELSEWHERE = {
     "import FOLDER": "tests/wings/logs/test_mig_folder.py",
     "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
+    "otlp runs/mine http://127.0.0.1:4318": "tests/wings/otlp/test_collector.py",
     "demo": "tests/cli/test_commands.py",
     "show grid": "tests/campaign/test_sweep.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",

@@ -1,6 +1,7 @@
 """The monitor's page for Prometheus, asked over HTTP as Prometheus does."""
 
 import http.client
+import json
 import re
 import socket
 from urllib.request import urlopen
@@ -13,6 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring import CounterTarget, LiveWork, Reading, find
 from jouletrace.run import DeviceInfo
 from jouletrace.wings.live import Address, Exporter, MetricsPage
+from places import REPOSITORY
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})? -?[0-9.e+-]+')
@@ -68,6 +70,20 @@ def test_the_page_is_valid_and_says_energy_and_power_of_each_device():
     labels = {"gpu": "3", "uuid": "GPU-1", "name": 'GPU "A"\\\n', "simulated": "true"}
     assert value(page, "jouletrace_energy_joules_total", **labels) == 1234.5
     assert value(page, "jouletrace_last_reading_timestamp_seconds", uuid="GPU-1") == 1_763_676_000.5
+
+
+def test_each_query_of_the_dashboard_names_a_metric_and_labels_that_are_exported():
+    values = ["utilization_gpu_pct", "clock_sm_mhz", "temperature_c", "memory_used_bytes"]
+    page = render([reading(**dict.fromkeys(values, 1.0))], LiveWork("tokens", 1.0, 1.0, 1.0, 1.0))
+    panels = json.loads((REPOSITORY / "examples" / "grafana" / "dashboard.json").read_text())["panels"]
+    targets = [target for panel in panels for target in panel["targets"]]
+    assert len(targets) >= 8
+    for target in targets:
+        (metric,) = re.findall(r"jouletrace_\w+", target["expr"])
+        (labels,) = re.findall(rf"^{metric}\{{(.+)\}} ", page, re.MULTILINE)
+        assert {f"{name}=" for name in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])} <= set(
+            re.findall(r"\w+=", labels)
+        ), target
 
 
 def test_units_are_base_units():
