@@ -68,10 +68,21 @@ def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys):
     assert sent["hw.power"][2][0][1].as_double == run.result("power_w").value
     assert attributes["hw.id"].string_value == run.devices[0].id
     assert "jouletrace.simulated" not in attributes
-    times = run.samples["time_ns"].to_pylist()
-    assert (energy.start_time_unix_nano, energy.time_unix_nano) == (min(times), max(times))
+    seconds = (energy.time_unix_nano - energy.start_time_unix_nano) / 1e9
+    assert seconds == pytest.approx(run.result("time_s").value)
+    assert energy.as_double / seconds == pytest.approx(run.result("power_w").value, rel=1e-3)
     resource = {a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes}
     assert resource["service.name"] == "jouletrace"
+
+
+@pytest.mark.thorough
+def test_each_gpu_of_a_run_is_a_point_and_they_add_up(collector):
+    place = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
+    done("otlp", str(place), f"{collector.url}/")
+    ((_, request),) = collector.sent
+    rows, run = points(request)["hw.energy"][2], load(place)
+    assert {attributes["hw.id"].string_value for attributes, _ in rows} == {device.id for device in run.devices}
+    assert sum(point.as_double for _, point in rows) == pytest.approx(run.result("energy_total_j").value)
 
 
 @pytest.mark.thorough

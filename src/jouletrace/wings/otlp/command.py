@@ -36,8 +36,12 @@ def otlp(
     say(f"sent {', '.join(state.info.name for state in states)}")
 
 
+_PHASES = ("program", "monitor")
+"""Names of the phase whose energy a Run of a program, or of watched devices, states."""
+
+
 def _states(run: Run) -> list[State]:
-    """Energy and mean power of each device of a Run whose energy is known, over the time of its readings."""
+    """Energy and mean power of each device of a Run whose energy is known, over its phase, or that of its readings."""
     import pyarrow.compute as pc
 
     from jouletrace.run.parts import Parts
@@ -46,6 +50,7 @@ def _states(run: Run) -> list[State]:
     if run.kind in ("profile", "ab"):
         return []
     units = {unit.module: unit for unit in Parts(run).units("device")}
+    phases = [span for span in run.spans.to_pylist() if span["kind"] == "phase" and span["name"] in _PHASES]
     states = []
     for info in run.devices:
         if info.id not in units and len(run.devices) > 1:
@@ -53,6 +58,8 @@ def _states(run: Run) -> list[State]:
         figures = units[info.id].get if info.id in units else run.result
         energy, power = figures("energy_total_j").value, figures("power_w").value
         edges = pc.min_max(run.samples.filter(pc.equal(run.samples["device"], info.id))["time_ns"]).as_py()
+        for phase in phases[:1]:
+            edges = {"min": phase["start_ns"], "max": phase["end_ns"]}
         if energy is not None and edges["min"] is not None:
             values = {"hw.energy": energy} | ({"hw.power": power} if power is not None else {})
             states.append(State(info, edges["min"], edges["max"], values))
