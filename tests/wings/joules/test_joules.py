@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from statistics import mean, stdev
 
 import pytest
 
@@ -176,7 +177,7 @@ import sys
 
 import pytest
 
-for side, seed in (("before", 100), ("after", 200)):
+for side, seed in (("before", 100), ("after", 500)):
     for _ in range(3):
         options = [f"--joules-device=sim:h100?run={seed}", f"--joules-save={side}"]
         options += ["--joules-compare=before", "--joules-fail=energy>0%"] * (side == "after")
@@ -187,9 +188,10 @@ sys.exit(code)
 
 @pytest.mark.slow
 def test_false_alarms_are_rare_among_all_tests_of_a_session(suite, tmp_path):
-    """Twelve equal tests, three sessions a side: none is shown to take more, and of each split of the six at most 5 %.
+    """Twelve equal tests, three sessions a side: none is shown to take more, all checks together.
 
-    The splits share Runs, so that their share of alarms is that of one comparison, only less certain than by itself.
+    Of the 20 splits of each test's six Runs one, 5 %, may be shown to take more by more than 0: more is no more than
+    chance among tests. By more than 1 %, as of a gate, none is.
     """
     from itertools import combinations
 
@@ -202,7 +204,7 @@ def test_false_alarms_are_rare_among_all_tests_of_a_session(suite, tmp_path):
         files = [path for side in ("before", "after") for path in sorted((tmp_path / side).glob(f"*product-{n}-?.zip"))]
         runs = [load(path) for path in files]
         assert len(runs) == 6
-        for a in combinations(range(6), 3):
-            b = [runs[k] for k in range(6) if k not in a]
-            alarms.append(jt.compare([runs[k] for k in a], b, fail_if="energy>0%").checks[0].outcome == "failed")
-    assert 0.01 <= sum(alarms) / len(alarms) <= 0.05
+        splits = [[[runs[k] for k in a], [runs[k] for k in range(6) if k not in a]] for a in combinations(range(6), 3)]
+        alarms.append(sum(jt.compare(*split, fail_if="energy>0%").checks[0].outcome == "failed" for split in splits))
+        assert not any(jt.compare(*split, fail_if="energy>1%").checks[0].outcome == "failed" for split in splits)
+    assert 0.25 < mean(alarms) <= 1 + 1.8 * stdev(alarms) / 12**0.5  # t of one side at 95 %, 11 degrees of freedom

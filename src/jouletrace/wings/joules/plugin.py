@@ -139,7 +139,7 @@ class Joules:
         self._suite.keep(of, recording.run)
 
     def _begin(self, name: str) -> tuple[str, str]:
-        """The name of a measurement, and its device; a simulated GPU is another in each session, as real ones vary."""
+        """The name of a measurement, and its device; a simulated GPU is another in each, as real ones vary."""
         from jouletrace.campaign.repeats import numbered
         from jouletrace.profiler.settings import ProfileSettings
 
@@ -149,7 +149,7 @@ class Joules:
         if of in self._suite.runs:
             raise BadInputError(f"joules: {of} is measured already: name=... names what else a test measures")
         settings = ProfileSettings(device=self._suite.device)
-        return of, numbered(settings, len(self._suite.sessions[of]) + 1).device
+        return of, numbered(settings, sum(map(len, self._suite.sessions.values())) + 1).device
 
 
 _KEY = pytest.StashKey[Suite]()
