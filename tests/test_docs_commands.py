@@ -42,6 +42,7 @@ ELSEWHERE = {
     "import FOLDER": "tests/wings/logs/test_mig_folder.py",
     "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
+    "otlp runs/mine http://127.0.0.1:4318": "tests/wings/otlp/test_collector.py",
     "demo": "tests/cli/test_commands.py",
     "show grid": "tests/campaign/test_sweep.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
@@ -123,6 +124,7 @@ def desk(tmp_path_factory):
     dmon = import_logs.dmon([61] * 30 + [87] * 60 + [61] * 20)
     (folder / "dmon.log").write_text(dmon)
     (folder / "bench.txt").write_text(import_logs.TORCH)
+    (folder / "emissions.csv").write_text(import_logs.emissions(20))
     rows = [(i, 100 + 50 * (i // 20 % 2)) for i in range(100)]
     (folder / "pdu.csv").write_text(
         "Zeit,Leistung\n" + "".join(f"2026-01-01 00:00:{i % 60:02},{w}\n" for i, w in rows[:60])
@@ -247,6 +249,34 @@ def test_commands_that_run_elsewhere_are_in_a_page_and_their_tests_are_there():
     assert [text for text in ELSEWHERE if is_known(text.split()) and text not in there] == []
     tests = [place for place in ELSEWHERE.values() if "/" in place and not is_absent(place)]
     assert [place for place in tests if not (REPOSITORY / place).exists()] == []
+
+
+def values_at(data, key):
+    """All values of a key such as ``.rows[].change.low`` in what JSON holds."""
+    values = [data]
+    for name in re.findall(r"\w+|\[\]", key):
+        values = [each for value in values for each in (value if name == "[]" else [value[name]])]
+    return values
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("compare --json", ["compare", *(f"minilm-256-{mode}-h100.zip" for mode in ("eager", "compile"))]),
+        ("show --json", ["show", "resnet50-run-h200.zip"]),
+    ],
+)
+def test_keys_of_the_page_for_programs_are_in_what_is_printed(section, words, capsys):
+    page = (REPOSITORY / "docs" / "how-to" / "agents.md").read_text()
+    (text,) = re.findall(rf"^## What to read in `{section}`\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    command, *files = words
+    checks = ["--fail-if", "energy>3%"] * (command == "compare")
+    main.run([command, *(str(REPOSITORY / "docs" / "results" / "runs" / name) for name in files), *checks, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    keys = re.findall(r"`(\.[a-z][\w.\[\]]*)`", text)
+    assert len(keys) >= 9
+    assert [key for key in keys if not values_at(printed, key)] == []
 
 
 def in_order(lines, printed):

@@ -11,10 +11,12 @@ from places import REPOSITORY
 WINGS: dict[str, set[str]] = {
     "fleet": set(),
     "jobs": set(),
+    "joules": set(),
     "live": {"logs"},
     "logs": set(),
     "mig": {"serving"},
     "on_ray": set(),
+    "otlp": set(),
     "pods": set(),
     "runtimes": set(),
     "serving": set(),
@@ -47,5 +49,7 @@ def is_known(words: Sequence[str]) -> bool:
     command, backend = (*words, "")[0], dict(pairwise(words)).get("--backend", "auto")
     backends = {"auto", "torch", *registered("backends"), *registered("engines")}
     there = command in {*commands(), "", "COMMAND"} or command.startswith("-")
-    lacking = {"--serve", "--pods"} - {f"--{name}" for kind in ("publishers", "observers") for name in registered(kind)}
+    lacking = {"--serve", "--otlp", "--pods"} - {
+        f"--{name}" for kind in ("publishers", "observers") for name in registered(kind)
+    }
     return not ABSENT or (there and backend in backends and lacking.isdisjoint(words))

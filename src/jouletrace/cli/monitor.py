@@ -68,6 +68,9 @@ def monitor(
         str | None,
         typer.Option(metavar="ADDRESS", help="Serve a page and Prometheus metrics at 127.0.0.1:PORT, or PORT."),
     ] = None,
+    otlp: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send energy and power to an OpenTelemetry collector.")
+    ] = None,
     pods: Annotated[
         str | None,
         typer.Option(metavar="[SOCKET]", help="Ask the kubelet which pod holds which GPU: energy of each pod."),
@@ -115,9 +118,10 @@ def monitor(
         launcher = stack.enter_context(launched(program)) if program is not None else None
         displays: list[Display] = []
         observers = [made("observers", "pods").observe(pods)] if pods is not None else []
-        if serve is not None:
-            stated = " ".join(masked_arguments(program.stated if program is not None else []))
-            publisher: Publisher = stack.enter_context(made("publishers", "serve").publish(serve, stated))
+        stated = " ".join(masked_arguments(program.stated if program is not None else []))
+        wanted = {option: where for option, where in (("serve", serve), ("otlp", otlp)) if where is not None}
+        for option, where in wanted.items():
+            publisher: Publisher = stack.enter_context(made("publishers", option).publish(where, stated))
             displays.append(publisher.show)
             say(publisher.about)
         devices = open_devices(device or ["all"], real_time=True)

@@ -19,7 +19,6 @@ from fnmatch import fnmatchcase
 
 from jouletrace.analysis.rules import NO
 from jouletrace.comparing.pairs import (
-    ALPHA,
     FAILED,
     INCONCLUSIVE,
     PASSED,
@@ -89,7 +88,9 @@ def evaluate(checks: Sequence[Check], comparison: Comparison) -> list[Check]:
     if checks and (because := _hindrance(comparison)):
         return [replace(check, outcome=UNJUDGED, because=because) for check in checks]
     asked = [(check, row) for check in checks for row in _meant(check, comparison.rows, (comparison.a, comparison.b))]
-    beyond, short = (holm([_p(check, row.contrast, of) for check, row in asked], ALPHA) for of in (True, False))
+    beyond, short = (
+        holm([_p(check, row.contrast, of) for check, row in asked], comparison.alpha) for of in (True, False)
+    )
     evaluated = []
     for check in checks:
         numbers = [k for k, (of, _) in enumerate(asked) if of is check]
@@ -100,7 +101,7 @@ def evaluate(checks: Sequence[Check], comparison: Comparison) -> list[Check]:
         measured = any(asked[k][1].measured for k in numbers)
         outcome = UNMEASURED if not measured else FAILED if failed else INCONCLUSIVE if open_ else PASSED
         deciding = failed or open_ or numbers
-        levels = [beyond[k][1] if failed else ALPHA / len(asked) if open_ else short[k][1] for k in deciding]
+        levels = [beyond[k][1] if failed else comparison.alpha / len(asked) if open_ else short[k][1] for k in deciding]
         rows_ = tuple(asked[k][1] for k in deciding)
         evaluated.append(replace(check, outcome=outcome, deciding=rows_, levels=tuple(levels)))
     return evaluated
@@ -115,7 +116,7 @@ def limits(comparison: Comparison) -> tuple[int | None, int] | None:
     row = comparison.whole.get("energy_total_j")
     if row is None or row.contrast is None or _hindrance(comparison):
         return None
-    low, high = (row.contrast.bound(ALPHA, lower=lower) for lower in (True, False))
+    low, high = (row.contrast.bound(comparison.alpha, lower=lower) for lower in (True, False))
     if low is None or high is None:
         return None
     return math.ceil(100 * low) - 1 if low > 0 else None, max(math.floor(100 * high) + 1, 1)

@@ -69,7 +69,9 @@ OF_PARTS = ("no_parts", "other_parts", "few_parts_in_common")
 """Notes that parts hardly match, which says nothing where the difference is divided by what does the same."""
 
 
-def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence[str] = ()) -> Comparison:
+def compare(
+    a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence[str] = (), alpha: float = ALPHA
+) -> Comparison:
     """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:
@@ -79,6 +81,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         margin: Relative difference below which two sides count as equal.
         fail_if: A check such as "energy>5%", or several, as of ``jouletrace compare --fail-if``; ``checks`` has their
             outcomes.
+        alpha: Probability of at least one false alarm among all verdicts, and among all checks: of one of several
+            comparisons, its share.
 
     Returns:
         The comparison; print it, or read ``verdicts``, ``rows`` or ``to_pandas()``.
@@ -114,7 +118,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         rows = kind.paired(rows, side_a.run, side_b.run)
     if watched and not (side_a.timed and side_b.timed):
         rows = [replace(row, contrast=None, reason=LENGTH) if row.metric == "time_s" else row for row in rows]
-    rows = judge(rows, margin, "one_run", scale)
+    rows = judge(rows, margin, "one_run", scale, alpha)
     gathered = _wholes(side_a, side_b)
     comparison = Comparison(
         a=side_a,
@@ -124,6 +128,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: str | Sequence
         notes=[*notes, *_on_parts(len(pairs), side_a, side_b), *notes_a, *notes_b],
         warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
+        alpha=alpha,
         gain=gain,
         runs=[*(source.run for side in (side_a, side_b) for source in side.sources), *gathered.values()],
         doubts=[*_lost(gathered), *_doubts(side_a, side_b)],
@@ -211,7 +216,9 @@ def _method(a: Side, b: Side, rows: Sequence[ComparedRow]) -> Note:
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
-def judge(rows: Sequence[ComparedRow], margin: float, unknown: str, scale: tuple[float, float]) -> list[ComparedRow]:
+def judge(
+    rows: Sequence[ComparedRow], margin: float, unknown: str, scale: tuple[float, float], permitted: float = ALPHA
+) -> list[ComparedRow]:
     """The rows with verdicts.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
@@ -222,10 +229,14 @@ def judge(rows: Sequence[ComparedRow], margin: float, unknown: str, scale: tuple
         margin: Relative difference below which two sides count as equal.
         unknown: Reason for rows without a contrast.
         scale: Factors of figures of iterations, which hold other numbers of samples if these differ.
+        permitted: Probability of at least one false alarm.
     """
     neutral = _neutral(rows, scale)
     parts = {row.level for row in rows} - {"model"}
-    alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
+    alphas = {
+        **dict.fromkeys(parts, permitted / 2 / max(len(parts), 1)),
+        "model": permitted / 2 if parts else permitted,
+    }
     tests: dict[int, tuple[bool, float]] = {}
     for level, alpha in alphas.items():
         p = {i: row.contrast.p() for i, row in enumerate(rows) if row.level == level and row.contrast is not None}

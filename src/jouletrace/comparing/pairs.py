@@ -283,7 +283,7 @@ class Comparison(Shown):
     notes: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     margin: float = 0.01
-    alpha: float = 0.05
+    alpha: float = ALPHA
     gain: float | None = 0.0
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list, repr=False)
