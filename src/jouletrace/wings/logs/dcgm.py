@@ -14,6 +14,7 @@ from jouletrace.formats.importers.base import ImportOptions, decode_text, read_h
 from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
 from jouletrace.formats.importers.log import Log
+from jouletrace.formats.importers.metric_rows import joined_rows
 from jouletrace.formats.importers.stamps import time_line
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import Run
@@ -126,6 +127,8 @@ def _is_answer(head: str) -> bool:
 def _is_csv(head: str) -> bool:
     header = head.lstrip("\ufeff\r\n ").partition("\n")[0]
     names = [cell.strip().strip('"') for cell in re.split(r"[,;\t]", header)]
+    if "value" in map(str.lower, names):  # one metric a row
+        return "DCGM_FI_DEV_" in head and "metric" in header.lower()
     full = any(name.upper().startswith("DCGM_") for name in names)
     entity = any(name.lower() in _ENTITY_COLUMNS for name in names)
     return (full and len(names) > 1) or (entity and any(name.upper() in _SHORT for name in names))
@@ -263,7 +266,9 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
         BadInputError: If it holds no reading, or the time zone is unknown.
     """
     log = _DcgmLog(path, options)
-    table = read_delimited(read_text(path, log.left).lstrip("\ufeff\r\n "), log.left)
+    text = read_text(path, log.left).lstrip("\ufeff\r\n ")
+    plain = read_delimited(text, log.left)
+    table = joined_rows(path, plain, {})
     lower = [name.strip('"').lower() for name in table.header]
     entity = next((i for i, name in enumerate(lower) if name in _ENTITY_COLUMNS), None)
     stamp = next((i for i, name in enumerate(lower) if name in _STAMP_COLUMNS), None)
@@ -272,6 +277,7 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
     labels = {lower[i]: i for i in range(len(lower)) if lower[i] in _LABEL_COLUMNS}
     skipped = {entity, stamp, *parts, *labels.values()}
+    skipped |= set(range(len(plain.header))) if len(plain.header) < len(table.header) else set()
     others = [
         i for i, name in enumerate(table.header) if name and i not in skipped and _field(name) not in FIELDS.values()
     ]
