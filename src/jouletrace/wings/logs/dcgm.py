@@ -90,6 +90,10 @@ _STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
 _METRIC = re.compile(
     r"^(?P<name>(?:DCGM_FI|dcgm)_\w+)\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}\s+(?P<value>\S+)(?:\s+(?P<stamp>\d{10,19}))?\s*$"
 )
+_DMON = re.compile(r"^# *Entity +[A-Z]", re.M)
+"""The header of ``dcgmi dmon``."""
+_ENTITY = re.compile(r"(GPU|[A-Z][\w-]*) (\d+)$")
+
 _FACTS = {"pci_bus": "pci_bus_id", "host": "hostname", "driver": "dcgm_fi_driver_version"}
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -127,6 +131,8 @@ def _is_answer(head: str) -> bool:
 def _is_csv(head: str) -> bool:
     header = head.lstrip("\ufeff\r\n ").partition("\n")[0]
     names = [cell.strip().strip('"') for cell in re.split(r"[,;\t]", header)]
+    if _DMON.search(head):
+        return True
     if "value" in map(str.lower, names):  # one metric a row
         return "DCGM_FI_DEV_" in head and "metric" in header.lower()
     full = any(name.upper().startswith("DCGM_") for name in names)
@@ -259,6 +265,23 @@ def _read_answer(path: Path, options: ImportOptions) -> Run:
     return _with_power(log).run("dcgm", "readings", dialect="prometheus")
 
 
+def _dmon_as_csv(text: str, log: Log) -> str:
+    """What ``dcgmi dmon`` printed, as CSV with as many lines; rows of MIG instances don't state their GPU."""
+    lines = []
+    for line in text.split("\n"):
+        entity, *cells = re.split(r" {2,}", line.strip().replace("# Entity", "#Entity"))
+        found = _ENTITY.match(entity)
+        if entity.startswith("#Entity"):
+            cells = [cell for pair in cells for cell in pair.split()]
+            lines.append(",".join(["Entity", *cells]))
+        elif found and found[1] == "GPU":
+            lines.append(",".join([entity, *(cell for some in cells for cell in some.split())]))
+        else:
+            log.left.add("other_lines", "rows are of other entities than GPUs", 1 if found else 0)
+            lines.append("" if found or entity == "ID" else line)
+    return "\n".join(lines)
+
+
 def read_csv(path: Path, options: ImportOptions) -> Run:
     """Read fields of DCGM as CSV with a time and an entity in each row.
 
@@ -267,6 +290,8 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     """
     log = _DcgmLog(path, options)
     text = read_text(path, log.left).lstrip("\ufeff\r\n ")
+    if _DMON.search(text):
+        text = _dmon_as_csv(text, log)
     plain = read_delimited(text, log.left)
     table = joined_rows(path, plain, {})
     lower = [name.strip('"').lower() for name in table.header]
