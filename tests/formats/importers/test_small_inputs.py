@@ -37,6 +37,7 @@ SAID = {
     "U1_tegrastats.log": "49.92 ± 0.66 J in 9 s, 5.546 ± 0.074 W on average",
     "U2_smi_q.xml": "1 sample over 0 s",
     "U3_dcgmi_dmon.txt": "4.5028 ± 0.0040 kJ (± 5.1 % absolute) in 9 s",
+    "U4_rocprof_kernel_trace.csv": "450 µs, busy 55.6 % of it (250 µs): 5 kernels",
     "U5_prometheus_range.json": "52.500 ± 0.092 kJ (± 5.1 % absolute) in 105 s, 500.00 ± 0.88 W on average, 2 devices",
     "U6_mlperf_spl.txt": "21.4461 ± 0.0031 kJ in 9 s, 2382.90 ± 0.34 W on average",
     "kilowatts.csv": "300.00 ± 0.58 W on average",
@@ -48,7 +49,6 @@ SAID = {
 
 REFUSED = {
     "O1_two_gpus_no_index.csv": "2 GPUs without an index?",
-    "U4_rocprof_kernel_trace.csv": "a trace of rocprofv3, which isn't read",
     "twogpus.csv": "each time has 2 readings of power",
     "twopower.csv": "are both power_w of one device",
 }
@@ -60,6 +60,7 @@ OF_WINGS = {
     **dict.fromkeys(("I1_table_mig.log", "smi_extra.csv"), "nvidia_smi"),
     **dict.fromkeys(("Q1_trtexec_dump.log", "trex_oneline.json"), "trtexec"),
     "P1_emissions.csv": "codecarbon",
+    "U4_rocprof_kernel_trace.csv": "trace_tables",
     "R1_ncu_alone.csv": "ncu",
     **dict.fromkeys(("U3_dcgmi_dmon.txt", "U5_prometheus_range.json"), "dcgm"),
     **dict.fromkeys(("U1_tegrastats.log", "U2_smi_q.xml", "U6_mlperf_spl.txt"), "printed"),

@@ -1,14 +1,15 @@
-"""Logs of other tools: every figure is that of the powers in the file, by NumPy; a changed file has no other readings."""
+"""Logs and results of other tools: figures are those of the file, by NumPy; a changed file has no other readings."""
 
+import json
 import random
 
 import numpy as np
 import pytest
-from tool_logs import COUNT, LOGS, START, powers
 
 import jouletrace as jt
 from commands import command
 from jouletrace.errors import BadInputError
+from tool_logs import COUNT, LOGS, START, powers
 
 
 def imported(path, mapping):
@@ -29,6 +30,112 @@ def test_figures_are_those_of_the_powers_in_the_file(tmp_path, name):
         assert seconds - seconds[0] == pytest.approx(np.arange(COUNT), abs=1e-6)
         assert run.settings["imported"][0]["clock"] == "relative" or seconds[0] == pytest.approx(START, abs=1)
         assert run.result("energy_total_j", unit).value == pytest.approx(np.trapezoid(column), rel=0.01)
+
+
+ZEUS = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n1772532000.0,epoch,10.5,3000.25,2000.5\n"
+
+PERF = """
+ Performance counter stats for 'system wide':
+
+          1,234.50 Joules power/energy-pkg/
+             56.70 Joules power/energy-ram/
+
+      10.001234567 seconds time elapsed
+"""
+
+LOADGEN = """================================================
+MLPerf Results Summary
+================================================
+Samples per second: 123.45
+Result is : VALID
+Mean latency (ns)               : 8100443
+50.00 percentile latency (ns)   : 8000000
+99.00 percentile latency (ns)   : 9500000
+"""
+
+SGLANG = {
+    "backend": "sglang",
+    "duration": 300.5,
+    "completed": 1200,
+    "request_throughput": 4.25,
+    "max_concurrency": None,
+}
+SGLANG |= {"output_throughput": 4096.5, "mean_e2e_latency_ms": 9000.5, "median_ttft_ms": 100.25}
+
+GENAI = {
+    "request_throughput": {"unit": "requests/sec", "avg": 4.25},
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 4096.5},
+    "request_latency": {"unit": "ms", "avg": 900.5, "p50": 890, "p99": 990},
+    "gpu_power_usage": {"unit": "W", "avg": {"gpu0": 300.5, "gpu1": 200.25}},
+}
+
+RESULTS = {
+    "Zeus, CSV": (ZEUS, {"time_s": 10.5, "energy_gpu_j": 3000.25 + 2000.5}),
+    "Zeus, JSON": (
+        '{"time": 10.0, "gpu_energy": {"0": 1000.5, "3": 999.25}, "cpu_energy": null}',
+        {"time_s": 10.0, "energy_gpu_j": 1000.5 + 999.25},
+    ),
+    "perf stat": (PERF, {"time_s": 10.001234567, "energy_cpu_j": 1234.5, "energy_memory_j": 56.7}),
+    "perf stat of a German": (
+        PERF.replace(",", "?").replace(".", ",").replace("?", "."),
+        {"time_s": 10.001234567, "energy_cpu_j": 1234.5, "energy_memory_j": 56.7},
+    ),
+    "LoadGen": (
+        LOADGEN,
+        {"throughput_per_s": 123.45, "latency_mean_s": 0.008100443, "latency_p50_s": 8e-3, "latency_p99_s": 9.5e-3},
+    ),
+    "SGLang": (
+        json.dumps(SGLANG) + "\n",
+        {"time_s": 300.5, "requests_per_s": 4.25, "latency_mean_s": 9.0005, "time_to_first_token_s": 0.10025},
+    ),
+    "GenAI-Perf": (
+        json.dumps(GENAI),
+        {"requests_per_s": 4.25, "tokens_per_s": 4096.5, "latency_mean_s": 0.9005, "latency_p99_s": 0.99}
+        | {"power_w": 300.5 + 200.25},
+    ),
+    "GenAI-Perf in seconds": (
+        json.dumps(GENAI).replace('"ms", "avg": 900.5', '"s", "avg": 0.9005'),
+        {"latency_mean_s": 0.9005},
+    ),
+    "llama-bench": (
+        '[{"model_type": "llama 8B Q4_K", "n_prompt": 0, "n_gen": 128, "avg_ns": 1250000000, "avg_ts": 102.4}]',
+        {"time_mean_s": 1.25, "tokens_per_s": 102.4},
+    ),
+    "llama-bench, CSV": (
+        'model_type,n_prompt,n_gen,avg_ns,stddev_ns,avg_ts\n"llama 8B","0","128","1250000000","5","102.4"\n',
+        {"time_mean_s": 1.25, "tokens_per_s": 102.4},
+    ),
+}
+"""What a tool states at the end of a run, and the figures in it, in SI units."""
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_those_that_the_tool_states(tmp_path, name):
+    text, figures = RESULTS[name]
+    (tmp_path / "result").write_text(text)
+    run = jt.import_files(tmp_path / "result")
+    for metric, value in figures.items():
+        assert run.result(metric).value == pytest.approx(value, rel=1e-9), metric
+        assert run.result(metric).method.startswith("stated by ")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", RESULTS)
+def test_changed_results_have_no_other_figures(tmp_path, name):
+    text, figures = RESULTS[name]
+    draw = random.Random(name)
+    for number in range(200):
+        now, way = changed(text, draw)
+        (tmp_path / "result").write_text(now)
+        try:
+            run = jt.import_files(tmp_path / "result")
+        except BadInputError:
+            continue
+        said = {warning.code for warning in run.warnings}
+        for metric, value in figures.items():
+            read = run.result(metric).value
+            alike = read is None or read == pytest.approx(value, rel=1e-9)
+            assert alike or (way == "cut" and "unfinished_line" in said), (number, way, metric, read)
 
 
 def changed(text, draw):
@@ -70,7 +177,7 @@ def test_a_changed_log_has_no_other_readings(tmp_path, name):
         factors = (1.0, 1e-3, 1e3) if way == "unit" else (1.0,)
         allowed = {round(factor * w, 6) for w in watts.flat for factor in factors}
         for device in run.devices:
-            time_ns, read = run.series(device.id, "power_w")
+            read = run.series(device.id, "power_w")[1]
             odd = [w for w in read.tolist() if round(w, 6) not in allowed]
             assert not odd or (way == "cut" and len(odd) == 1 and "unfinished_line" in said), (name, number, way, odd)
             assert len(read) <= COUNT + 1, (name, number, way)
@@ -78,31 +185,24 @@ def test_a_changed_log_has_no_other_readings(tmp_path, name):
 
 UNREAD = {
     "pmon": "# gpu        pid  type    sm\n# Idx          #   C/G     %\n    0       1234     C    40\n",
-    "rocprofv3": '"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n"K",1,"g",6,9\n',
-    "rocprofv3 ": '"Domain","Function","Process_Id","Start_Timestamp","End_Timestamp"\n"H","f",1,6,9\n',
     " rocprofv3": '{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}',
     "rocprof,": '"Index","KernelName","gpu-id","BeginNs","EndNs"\n0,"gemm",0,100,200\n',
     "amd-smi": "gpu,socket_power,gfx_activity\n0,150,90\n1,151,91\n",
     "amd-smi ": '[{"gpu": 0, "power": {"socket_power": {"value": 150, "unit": "W"}}}]',
     "rocm-smi": "======= ROCm System Management Interface =======\n",
     "xpu-smi": "+------+\n| Device ID  | 0 |\n| GPU Power (W) | 14 |\n",
-    "LoadGen": ':::MLLOG {"key": "loadgen_version"}\n',
-    "nsys stats": "Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.0,1000,3,333.3,gemm\n",
-    "nsys stats ": "Start (ns),Duration (ns),CorrId,Name\n100,10,1,gemm\n200,10,2,gemm\n",
     " nsys stats": " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)\n",
     "exportTimes": '[ { "startH2dMs" : 1.0, "endH2dMs" : 1.1, "startComputeMs" : 1.1, "latencyMs" : 4 } ]\n',
     "exportLayerInfo": '{"Layers": ["conv1", "fc1"], "Bindings": []}\n',
     "benchmark_app": "[Step 11/11] Measuring performance\n[ INFO ] Count:            1000 iterations\n",
-    "perf stat": "\n Performance counter stats for 'sleep 1':\n\n     12.34 Joules power/energy-pkg/\n",
     "gpustat": '{"hostname": "a", "query_time": "2026-03-03", "gpus": [{"index": 0, "power.draw": 300}]}',
     "sacct": "JobID|Start|ElapsedRaw|ConsumedEnergyRaw|\n100|2026-03-03T10:00:00|3600|2520000|\n",
-    "SGLang": '{"backend": "sglang", "duration": 300.0, "completed": 1200, "mean_ttft_ms": 100.0}\n',
-    "GenAI-Perf": '{"request_throughput": {"unit": "requests/sec", "avg": 4.0}}',
-    "llama-bench": '[{"build_commit": "x", "n_gen": 128, "avg_ns": 1000000000, "avg_ts": 128.0}]',
     "llama-bench ": "| model | size | params | backend | ngl | test | t/s |\n| llama 8B | 4 GiB | 8 B | CUDA | 99 |\n",
-    "ZeusMonitor": '{"timestamp_start": 1772532000.0, "gpu_energy": {"0": 1000.0}, "time": 10.0}',
-    "ZeusMonitor ": "start_time,window_name,elapsed_time,gpu0_energy\n1772532000.0,epoch,10.0,3000.0\n" * 2,
     "perf stat ": "1.000123,12.34,Joules,power/energy-pkg/,1,1,,\n2.000123,12.34,Joules,power/energy-pkg/,1,1,,\n",
+    "LoadGen": ':::MLLOG {"key": "loadgen_version"}\n',
+    "SGLang": '{"prefill_throughput": 1000.0, "decode_throughput": 10.0}',
+    "ZeusMonitor": "Measurement(time=10.0, gpu_energy={0: 1000.0})\n",
+    "GenAI-Perf": "Metric,avg,min,max\nRequest Latency (ms),900,800,990\n",
     "powermetrics": "<dict><key>gpu_power</key><integer>20</integer></dict>",
     "W&B": '{"_runtime": 0.0, "_wandb": true, "system.gpu.0.powerWatts": 300}\n',
     "dcgmi dmon": "GPU 0     200.155\nGPU 0     201.155\n",

@@ -57,7 +57,9 @@ def influx(watts):
 
 
 def gpuz(watts):
-    header = "        Date        , GPU Clock [MHz] , GPU Temperature [°C] , Board Power Draw [W] , GPU Chip Power Draw [W] ,"
+    header = (
+        "        Date        , GPU Clock [MHz] , GPU Temperature [°C] , Board Power Draw [W] , GPU Chip Power [W] ,"
+    )
     rows = [
         f"{stamp('%Y-%m-%d %H:%M:%S', k)} ,   1920.0   ,   60.0   ,   {w}   ,   90.0   ,"
         for k, (w,) in enumerate(watts)
@@ -124,10 +126,12 @@ def smi_q(watts):
         text += "Driver Version  : 550.54\nAttached GPUs   : 2\n"
         for gpu, w in enumerate(row):
             text += f"GPU 00000000:0{gpu}:00.0\n    Product Name                : NVIDIA H100 80GB HBM3\n"
-            text += f"    GPU UUID                    : GPU-{gpu}\n    Temperature\n        GPU Current Temp        : 50 C\n"
+            text += f"    GPU UUID                    : GPU-{gpu}\n"
+            text += "    Temperature\n        GPU Current Temp        : 50 C\n"
             text += f"    GPU Power Readings\n        Power Draw              : {w:.2f} W\n"
             text += "        Current Power Limit     : 700.00 W\n    GPU Memory Power Readings\n"
-            text += "        Power Draw              : 5.00 W\n    Clocks\n        Graphics    : 9 MHz\n        SM          : 1980 MHz\n"
+            text += "        Power Draw              : 5.00 W\n"
+            text += "    Clocks\n        Graphics    : 9 MHz\n        SM          : 1980 MHz\n"
             text += "    Module Power Readings\n        Power Draw              : N/A\n"
     return text
 
@@ -142,7 +146,8 @@ def smi_xml(watts):
             text += f"\t\t<uuid>GPU-{gpu}</uuid>\n\t\t<gpu_power_readings>\n\t\t\t<power_state>P0</power_state>\n"
             text += f"\t\t\t<instant_power_draw>{w:.2f} W</instant_power_draw>\n\t\t</gpu_power_readings>\n"
             text += "\t\t<module_power_readings>\n\t\t\t<instant_power_draw>N/A</instant_power_draw>\n"
-            text += "\t\t</module_power_readings>\n\t\t<clocks>\n\t\t\t<sm_clock>1980 MHz</sm_clock>\n\t\t</clocks>\n\t</gpu>\n"
+            text += "\t\t</module_power_readings>\n"
+            text += "\t\t<clocks>\n\t\t\t<sm_clock>1980 MHz</sm_clock>\n\t\t</clocks>\n\t</gpu>\n"
         text += "</nvidia_smi_log>\n"
     return text
 
@@ -176,7 +181,8 @@ def ipmi(watts):
             f"{stamp('%a %b %e %H:%M:%S UTC %Y', k)}\n\n    Instantaneous power reading:            {w:9.0f} Watts\n"
         )
         text += "    Minimum during sampling period:                701 Watts\n"
-        text += "    IPMI timestamp:                           Tue Mar  3 10:00:00 2026\n    Power reading state is: activated\n\n"
+        text += "    IPMI timestamp:                           Tue Mar  3 10:00:00 2026\n"
+        text += "    Power reading state is: activated\n\n"
     return text
 
 

@@ -4,7 +4,8 @@ from jouletrace.wing import Wing
 
 WING = Wing(
     formats={
-        name: f"jouletrace.wings.logs.{name}" for name in ("nvidia_smi", "dcgm", "codecarbon", "mig_folder", "printed")
+        name: f"jouletrace.wings.logs.{name}"
+        for name in ("nvidia_smi", "dcgm", "codecarbon", "mig_folder", "printed", "results")
     },
     tables={"logs": "jouletrace.wings.logs"},
 )
