@@ -14,7 +14,6 @@ from jouletrace.run.names import cut
 
 _VALUE = re.compile(r"_?(value|val|reading)", re.I)
 _METRIC = re.compile(r"_?(field|metric)([ _]?(name|id))?|__name__", re.I)
-_UNIT = re.compile(r"units?", re.I)
 
 _MOST_METRICS = 1000
 """A column with more different cells doesn't name metrics."""
@@ -40,32 +39,30 @@ def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Del
         one = min(metrics, key=lambda metric: ("W" not in quantities([metric]), metric))
         way = f"give the name of one in place of {table.header[value]!r}, such as --map power_w={cut(one)}"
         raise BadInputError(f"{path}: one metric in each row, named in {table.header[name]!r}: {way}")
-    keyed = {target: wanted for target, wanted in mapping.items() if re.match(r"time|device", target)}
-    bare = ["" if i == value else heading for i, heading in enumerate(table.header)]
-    meaning = find_columns(bare, keyed, path)
-    keys = [*(meaning.time.places if meaning.time else ()), *(column for _, column in meaning.device)]
-    unit = next((i for i, heading in enumerate(table.header) if _UNIT.fullmatch(heading)), None)
     header = ["" if i in (name, value) else heading for i, heading in enumerate(table.header)]
+    of_rows = {target: wanted for target, wanted in mapping.items() if re.match(r"time|device", target)}
+    meaning = find_columns(header, of_rows, path)
+    keys = [*(meaning.time.places if meaning.time else ()), *(column for _, column in meaning.device)]
+    unit = next((i for i, heading in enumerate(header) if heading.lower() in ("unit", "units")), None)
     columns: dict[str, int] = {}
     rows: list[list[str]] = []
-    lines: list[int] = []
-    times: list[str] = []
+    first: list[int] = []
     newest: dict[tuple[str, ...], list[str]] = {}
-    for cells, line, time in zip(table.rows, table.lines, table.times, strict=True):
+    for number, cells in enumerate(table.rows):
         heading = cells[name] + (f" [{cells[unit]}]" if unit is not None and cells[unit] else "")
-        column = columns.setdefault(heading, len(table.header) + len(columns))
-        key = (time, *(cells[i] for i in keys))
-        row = newest.get(key, [])
-        row += [""] * (column + 1 - len(row))
-        if key not in newest or row[column]:  # a second value of a metric at one time begins a row
-            row = newest[key] = [*cells, *[""] * len(columns)]
+        column = columns.setdefault(heading, len(header) + len(columns))
+        key = (table.times[number], *(cells[i] for i in keys))
+        row = newest.get(key, cells)
+        if row is cells or (len(row) > column and row[column]):  # a second value of a metric at one time begins a row
+            row = newest[key] = list(cells)
             rows.append(row)
-            lines.append(line)
-            times.append(time)
+            first.append(number)
+        row.extend([""] * (column + 1 - len(row)))
         row[column] = cells[value]
-    width = len(header) + len(columns)
-    whole = [row + [""] * (width - len(row)) for row in rows]
-    return replace(table, header=[*header, *columns], rows=whole, lines=lines, times=times, places=[0] * len(rows))
+    for row in rows:
+        row.extend([""] * (len(header) + len(columns) - len(row)))
+    lines, times = [table.lines[number] for number in first], [table.times[number] for number in first]
+    return replace(table, header=[*header, *columns], rows=rows, lines=lines, times=times, places=[0] * len(rows))
 
 
 def _metric_column(table: Delimited) -> tuple[int | None, int | None]:
@@ -75,7 +72,7 @@ def _metric_column(table: Delimited) -> tuple[int | None, int | None]:
         return None, None
     for column, heading in enumerate(table.header):
         cells = {row[column] for row in table.rows}
-        named = len(cells) <= _MOST_METRICS and column != value and quantities(cells)
-        if named and named & {"W", "J"} and (len(named) > 1 or _METRIC.fullmatch(heading)):
+        named = quantities(cells) if len(cells) <= _MOST_METRICS and column != value else set()
+        if named & {"W", "J"} and (len(named) > 1 or _METRIC.fullmatch(heading)):
             return column, value
     return None, None

@@ -13,7 +13,7 @@ import numpy as np
 from jouletrace.analysis.power import WHICH_POWER
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import HEAD_BYTES, RELATIVE, ImportOptions, decode_text, read_text
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
 from jouletrace.formats.importers.dates import DAY_S, NS
 from jouletrace.formats.importers.delimited import (
     Delimited,
@@ -51,9 +51,6 @@ from jouletrace.run.names import cut
 from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, rated_w
 
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
-
-_OF_AMD_SMI = "'CTRL' + 'C' to stop watching output"
-"""Stands above a table of ``amd-smi --watch``."""
 
 _ROLES = (HOST, UUID, NUMBER, INSTANCE)
 
@@ -95,47 +92,44 @@ def read(path: Path, options: ImportOptions) -> Run:
     numbers = [] if start is not None else _numbers_of_columns(path, text, options)
     table = read_delimited(text, log.left, header=numbers, start=start or 0)
     tool = tool_of(text)
-    table = joined_rows(path, table if tool is None else _of_tool(table, tool, text[: start or 0], log), options.map)
+    table = joined_rows(path, _of_tool(table, tool, text[: start or 0], log), options.map)
     return read_rows(path, log, table, options, tool, text)
 
 
-def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, tool: Tool | None, text: str = "") -> Run:
+def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, tool: Tool, text: str = "") -> Run:
     """Read the rows of a table, by what is known of its ``tool``; ``text`` is that of the file, where it was one.
 
     Raises:
         BadInputError: As ``read``.
     """
-    mapping = options.map or (tool.mapping(table.header, path) if tool is not None else {})
-    meaning = find_columns(table.header, mapping, path, others=not options.map)
+    mapping = options.map or tool.mapping(table.header, path)
+    meaning = find_columns(table.header, mapping, path, more=not options.map)
     table = with_devices(table, [column for _, column in meaning.device], log.left)
     _ask_for_twins(path, table, meaning, options)
-    asked = tool.asked if tool is not None else ""
-    stamps = _times(path, text, table, meaning, options, asked)
+    stamps = _times(path, text, table, meaning, options, tool.asked)
     _add_readings(path, log, table, meaning, stamps, options.device)
     apart = _advice(path, table, meaning, stamps)
-    log.apart = apart and (asked or apart)
-    _choose_power(log, asked)
-    _check_power(path, log, table, meaning, _OF_AMD_SMI in text[:HEAD_BYTES], whole=not options.map and bool(mapping))
+    log.apart = apart and (tool.asked or apart)
+    _choose_power(log, tool.asked)
+    whole = mapping is not options.map and any(target.startswith("power") for target in mapping)
+    _check_power(path, log, table, meaning, whole=whole)
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
-    dialect = tool.name if tool is not None else ""
-    return log.run("table", "rows", dialect=dialect, sensor=lambda _, __: ("", METER), stamps=stamps)
+    return log.run("table", "rows", dialect=tool.name, sensor=lambda _, __: ("", METER), stamps=stamps)
 
 
 def _without_header(text: str) -> bool:
-    """True if a text begins with rows that have a number or a time in half of as many cells, and a time in each."""
+    """True if a text begins with rows of as many cells, half of them numbers or times."""
     rows = first_rows(text.lstrip(), delimiter_of(text.lstrip().partition("\n")[0]) or ",", 3)
     filled = [sum(is_number(cell) or read_stamps([cell], "UTC").valid[0] for cell in row) for row in rows]
-    alike = len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1
-    return alike and all(2 * count >= len(rows[0]) for count in filled)
+    return len({max(len(row), 2) for row in rows}) == 1 < len(rows) and all(2 * n >= len(rows[0]) for n in filled)
 
 
 def _of_tool(table: Delimited, tool: Tool, above: str, log: Log) -> Delimited:
     """The rows that a tool's data keeps; where it says so, the line ``above`` is joined to the headings."""
     header = table.header
-    if tool.above:
-        names = first_rows(above.rstrip().rpartition("\n")[2], table.delimiter, 1) or [[]]
-        header = [" ".join(filter(None, pair)) for pair in zip_longest(*names, header, fillvalue="")][: len(header)]
+    for names in first_rows(above.rstrip().rpartition("\n")[2], table.delimiter, 1) if tool.above else ():
+        header = [" ".join(filter(None, pair)) for pair in zip_longest(names, header, fillvalue="")][: len(header)]
     tests = [(header.index(name), form) for name, form in tool.rows.items() if name in header]
     kept = [all(re.fullmatch(form, row[column]) for column, form in tests) for row in table.rows]
     log.left.add("other_lines", f"rows are of parts of what {tool.name} measures", kept.count(False))
@@ -339,7 +333,7 @@ def _of_the_whole(heading: str) -> bool:
     return _WHOLE.search(words(heading)) is not None and not _of_a_part(heading)
 
 
-def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, amd_smi: bool, *, whole: bool) -> None:
+def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, *, whole: bool) -> None:
     """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
 
     A meter of several devices may read as much, where the heading or the user states the unit.
@@ -352,7 +346,7 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, 
     for device in log.devices.values():
         typical = log.median(device.id, POWER)
         if typical is None:
-            _check_counter(log, device, values, amd_smi)
+            _check_counter(log, device, values)
             continue
         source = log.source(device.id, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
@@ -382,12 +376,12 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, 
             log.note("above_a_board", f"{text}: it is taken for that of several; {slip}", device.id)
 
 
-def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value], amd_smi: bool) -> None:
-    """Warn of a counter in no stated unit, where energy is that counter's; amd-smi has joules."""
+def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value]) -> None:
+    """Warn of a counter in no stated unit, where energy is that counter's."""
     if ENERGY_COUNTER not in log.channels(device.id):
         return
     source = log.source(device.id, ENERGY_COUNTER).removeprefix("column ")
-    if not values[source].stated and not amd_smi:
+    if not values[source].stated:
         text = f"the unit of {source!r} isn't stated: joules were assumed"
         log.note("power_unit_assumed", f"{text}; if not, give --map energy_counter_mj={source} or _kwh", device.id)
 

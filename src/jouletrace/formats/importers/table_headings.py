@@ -102,15 +102,13 @@ class TableColumns:
     unclear: list[tuple[str, str]] = field(default_factory=list)
 
 
-def find_columns(
-    header: Sequence[str], mapping: Mapping[str, str], path: Path, *, others: bool = False
-) -> TableColumns:
+def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path, *, more: bool = False) -> TableColumns:
     """The meaning of each column of the table in ``path``.
 
     ``mapping`` is the user's: target -> column. Targets are "time", with the unit of numbers as a suffix ("time_ms";
     two columns are joined by "+"), "device", or a channel with the unit of the cells as its suffix ("power_w",
     "power_mw"), followed by ":1" for the second of several devices in one row. Other columns are recognised by their
-    names; devices only if the mapping omits times or readings. With ``others`` further readings are, too: the mapping
+    names; devices only if the mapping omits times or readings. With ``more`` further readings are, too: the mapping
     is a tool's own.
 
     Raises:
@@ -118,13 +116,13 @@ def find_columns(
             one that is unknown, or two columns are the power of one device.
     """
     guessed = _guessed(header)
-    found = _mapped(header, mapping, guessed, path, others=others) if mapping else guessed
+    found = _mapped(header, mapping, guessed, path, more=more) if mapping else guessed
     _without_twins(found, header, path)
     return found
 
 
 def _mapped(
-    header: Sequence[str], mapping: Mapping[str, str], guessed: TableColumns, path: Path, *, others: bool
+    header: Sequence[str], mapping: Mapping[str, str], guessed: TableColumns, path: Path, *, more: bool
 ) -> TableColumns:
     found = TableColumns()
     used: set[int] = set()
@@ -149,11 +147,11 @@ def _mapped(
             elif kind in _USUAL and heading.known is None and looks_like_unit(heading.unit):
                 raise BadInputError(f"{path}: {_unclear(header[places[0]], heading.unit)}")
             found.values.append(Value(places[0], _channel(name, kind), kind, device, stated=not bare))
-    if others and found.values:
+    if more and found.values:
         taken = {(value.channel, value.device) for value in found.values}
         of = {value.device for value in found.values}
-        more = (one for one in guessed.values if one.column not in used and one.device in of)
-        found.values += [one for one in more if (one.channel, one.device) not in taken and one.unit.si != "J"]
+        others = (one for one in guessed.values if one.column not in used and one.device in of)
+        found.values += [one for one in others if (one.channel, one.device) not in taken and one.unit.si != "J"]
     _fill(found, guessed, used)
     used |= {place for _, place in found.device} | {value.column for value in found.values}
     used.update(found.time.places if found.time is not None else ())

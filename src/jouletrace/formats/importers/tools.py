@@ -1,7 +1,6 @@
 """Tools whose files are recognised by rows of data: what their columns mean, or what to log in place of them.
 
-Each package that ``Wing.tables`` names has the rows of its tools in a file ``tools.toml``, in the order in which they
-are tried.
+Each package that ``Wing.tables`` names has the rows of its tools in a file ``tools.toml``; the first that fits counts.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Tool:
         what: What the file is; "a log of" the tool without it.
         instead: What to log or import in its place; "" if it is read.
         columns: Pattern of the heading of a column -> its target as of ``--map``, in which ``\1`` is the pattern's
-            group. The first pattern that fits counts.
+            group; the first counts.
         rows: Heading of a column -> pattern of its cells in rows that are read; others are left out.
-        above: Whether the line above the headings belongs to them, each cell to the heading below it.
+        above: Whether the line above the headings is a part of them.
         ask: The mapping to give where ``columns`` name no time or power.
         printed: How values are printed, where the file is no table (of the reader of such files).
     """
@@ -69,9 +68,9 @@ class Tool:
                     fits.setdefault(match.expand(target), []).append(str(number))
             for name, numbers in fits.items():
                 if len(numbers) > 1 and name.startswith("power_w") and name not in found:
-                    way = f"choose one, --map power_w={numbers[0]}; of several devices, --map power_w:0={numbers[0]}"
-                    both = f"columns {' and '.join(numbers)} of {self} are both its power"
-                    raise BadInputError(f"{path}: {both}: {way} --map power_w:1={numbers[1]}")
+                    way = "choose one, --map power_w={}, or of several devices --map power_w:0={} --map power_w:1={}"
+                    both = f"columns {' and '.join(numbers)} are powers in {self}: {way.format(numbers[0], *numbers)}"
+                    raise BadInputError(f"{path}: {both}")
                 found.setdefault(name, numbers[0])
         return found
 
@@ -83,12 +82,12 @@ def tools() -> tuple[Tool, ...]:
     return tuple(Tool(name, **facts) for text in texts for name, facts in tomllib.loads(text).items())
 
 
-def tool_of(text: str) -> Tool | None:
-    """The tool that wrote a file with this beginning; None if no row knows it."""
-    return next((one for one in tools() if re.search(one.mark, text[:HEAD_BYTES], re.M)), None)
+def tool_of(text: str) -> Tool:
+    """The tool that wrote a file with this beginning; one without a name if no row knows it."""
+    return next((one for one in tools() if re.search(one.mark, text[:HEAD_BYTES], re.M)), Tool("", ""))
 
 
 def advice(head: bytes) -> str:
     """One line that says which file this is and what to import in its place; "" of one that is read, or unknown."""
     tool = tool_of(decode_text(head))
-    return f"this is {tool}, which isn't read: {tool.instead}" if tool is not None and tool.instead else ""
+    return f"this is {tool}, which isn't read: {tool.instead}" if tool.instead else ""

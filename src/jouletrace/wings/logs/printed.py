@@ -55,11 +55,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _tool(text: str) -> Tool | None:
     tool = tool_of(text)
-    return (
-        tool
-        if tool is not None and "record" in tool.printed and re.search(tool.printed["record"], text, re.M)
-        else None
-    )
+    return tool if "record" in tool.printed and re.search(tool.printed["record"], text, re.M) else None
 
 
 def _rows(path: Path, log: Log, text: str, tool: Tool) -> Delimited:

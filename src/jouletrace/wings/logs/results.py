@@ -72,7 +72,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _tool(text: str) -> Tool | None:
     tool = tool_of(text)
-    return tool if tool is not None and "figures" in tool.printed else None
+    return tool if "figures" in tool.printed else None
 
 
 def _results(text: str, tool: Tool, left: Left) -> Iterator[dict[str, Any]]:
