@@ -9,11 +9,18 @@ import pytest
 import jouletrace as jt
 from commands import command
 from jouletrace.errors import BadInputError
+from places import REPOSITORY
 from tool_logs import COUNT, LOGS, START, powers
 
 
 def imported(path, mapping):
     return jt.import_files(path, map=mapping)
+
+
+def test_the_table_of_tools_has_a_row_for_each_case():
+    page = (REPOSITORY / "docs" / "reference" / "tools.md").read_text()
+    cases = [case for row in page.splitlines() if row.count("|") == 6 for case in row.split("|")[-2].split(",")]
+    assert {case.strip() for case in cases} - {"case", "---"} == set(LOGS)
 
 
 @pytest.mark.parametrize("name", LOGS)
