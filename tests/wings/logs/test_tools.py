@@ -10,7 +10,7 @@ import jouletrace as jt
 from commands import command
 from jouletrace.errors import BadInputError
 from places import REPOSITORY
-from tool_logs import COUNT, LOGS, START, powers
+from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
 
 
 def imported(path, mapping):
@@ -143,6 +143,47 @@ def test_changed_results_have_no_other_figures(tmp_path, name):
             read = run.result(metric).value
             alike = read is None or read == pytest.approx(value, rel=1e-9)
             assert alike or (way == "cut" and "unfinished_line" in said), (number, way, metric, read)
+
+
+AGX = (
+    "RAM 10642/62817MB (lfb 1x2MB) CPU [23%@2201] GR3D_FREQ 12%@[1300,1300] gpu@47.625C VDD_GPU_SOC {}mW/5139mW/5139mW "
+)
+AGX += "VDD_CPU_CV {}mW/3268mW/3268mW VIN_SYS_5V0 5500mW/5500mW/5500mW\n"
+
+
+@pytest.mark.parametrize("form", ["%m-%d-%Y %H:%M:%S ", "%Y-%m-%dT%H:%M:%S.0 ", "[%Y-%m-%d %H:%M:%S] "])
+def test_rails_are_summed_as_the_user_says_at_the_times_that_stand_before(tmp_path, form):
+    watts = powers(2, 0)
+    lines = [stamp(form, k, step=3) + AGX.format(*(1000 * row).astype(int)) for k, row in enumerate(watts)]
+    (tmp_path / "a.log").write_text("".join(lines))
+    run = jt.import_files(tmp_path / "a.log")
+    assert "give --map" in " ".join(warning.message for warning in run.warnings)
+    run = jt.import_files(tmp_path / "a.log", map={"power_mw:0": "VDD_GPU_SOC [mW]", "power_mw:1": "VDD_CPU_CV [mW]"})
+    for device, column in zip(run.devices, watts.T, strict=True):
+        time_ns, read = run.series(device.id, "power_w")
+        assert (time_ns / 1e9).tolist() == [START + 3 * k for k in range(COUNT)]
+        assert read.tolist() == column.tolist()
+
+
+def test_alike_columns_of_two_gpus_are_asked_for_by_number(tmp_path):
+    rows = [stamp("%-d.%-m.%Y,%H:%M:%S", k) + f".1,{w},{v}" for k, (w, v) in enumerate(powers(2))]
+    (tmp_path / "a.csv").write_text("\n".join(['Date,Time,"GPU Power [W]","GPU Power [W]"', *rows]) + "\n")
+    with pytest.raises(BadInputError, match=r"columns 3 and 4 are powers .*--map power_w:0=3 --map power_w:1=4"):
+        jt.import_files(tmp_path / "a.csv")
+    run = jt.import_files(tmp_path / "a.csv", map={"power_w:0": "3", "power_w:1": "4"})
+    assert [run.series(device.id, "power_w")[1].tolist() for device in run.devices] == powers(2).T.tolist()
+
+
+def test_what_has_no_times_is_refused_but_where_the_tool_has_an_interval(tmp_path):
+    text = "".join(
+        line for line in ipmi(powers(1, 0)).splitlines(keepends=True) if "UTC" not in line and "IPMI" not in line
+    )
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(BadInputError, match="nothing says when a log of `ipmitool dcmi power reading` was written"):
+        jt.import_files(tmp_path / "a.log")
+    (tmp_path / "a.log").write_text(tegrastats_of_tx2(powers(1, 0)))
+    codes = {warning.code for warning in jt.import_files(tmp_path / "a.log").warnings}
+    assert "interval_assumed" in codes
 
 
 def changed(text, draw):

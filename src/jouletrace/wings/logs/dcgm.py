@@ -92,6 +92,8 @@ _METRIC = re.compile(
 )
 _DMON = re.compile(r"^# *Entity +[A-Z]", re.M)
 """The header of ``dcgmi dmon``."""
+_CELL = re.compile(r"(?:^|[,;\t\"])DCGM_FI_\w+(?:[,;\t\"]|$)", re.M)
+"""A name in a row, where each has one metric."""
 _ENTITY = re.compile(r"(GPU|[A-Z][\w-]*) (\d+)$")
 
 _FACTS = {"pci_bus": "pci_bus_id", "host": "hostname", "driver": "dcgm_fi_driver_version"}
@@ -134,7 +136,7 @@ def _is_csv(head: str) -> bool:
     if _DMON.search(head):
         return True
     if "value" in map(str.lower, names):  # one metric a row
-        return "DCGM_FI_DEV_" in head and "metric" in header.lower()
+        return _CELL.search(head) is not None
     full = any(name.upper().startswith("DCGM_") for name in names)
     entity = any(name.lower() in _ENTITY_COLUMNS for name in names)
     return (full and len(names) > 1) or (entity and any(name.upper() in _SHORT for name in names))

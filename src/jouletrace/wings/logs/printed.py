@@ -87,7 +87,7 @@ def _rows(path: Path, log: Log, text: str, tool: Tool) -> Delimited:
             rows.append([row.get(k, "") for k in range(len(columns))])
             lines.append(line)
     whole = [row + [""] * (len(columns) - len(row)) for row in rows]
-    return Delimited(list(columns), whole, lines, "\t", [""] * len(rows), [0] * len(rows))
+    return Delimited(list(columns), whole, lines, ",", [""] * len(rows), [0] * len(rows))
 
 
 def _parts(pattern: str, text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
@@ -106,7 +106,7 @@ def _times(path: Path, log: Log, text: str, tool: Tool, starts: list[int]) -> li
     """
     how = tool.printed
     above = [time_line(text[max(0, start - 200) : start].rstrip().rpartition("\n")[2]) for start in starts]
-    if all(above):
+    if 2 * sum(map(bool, above)) >= len(above):
         return above
     ends = [*starts[1:], len(text)]
     own = (
@@ -115,9 +115,7 @@ def _times(path: Path, log: Log, text: str, tool: Tool, starts: list[int]) -> li
         else []
     )
     if any(own):
-        return [found.expand(how.get("stamp", r"\1")) if found else "" for found in own]
-    if any(above):
-        return above
+        return [found.expand(how.get("stamp", r"\1")).strip("- []") if found else "" for found in own]
     if "interval_s" not in how:
         raise BadInputError(f"{path}: nothing says when {tool} was written: print `LC_ALL=C date` before each reading")
     seconds = float(how["interval_s"])
