@@ -162,6 +162,7 @@ def stand_in(patch):
 
     patch.setattr(profile, "profile_workload", lambda *a, **o: one)
     patch.setattr(repeats, "profile_repeats", lambda *a, **o: (one, None))
+    patch.setattr(repeats, "profile_on", lambda *a, **o: one)
     patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
     patch.setattr(monitor, "monitor", lambda *a, **o: one)
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))

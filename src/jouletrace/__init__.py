@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         lightning_callback,
         trainer_callback,
     )
+    from jouletrace.wings.trainers.trackers import log_to  # type: ignore[import, unused-ignore]
 
     __all__ = [
         "BadInputError",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         "import_files",
         "lightning_callback",
         "load",
+        "log_to",
         "measure",
         "merge_ranks",
         "profile",

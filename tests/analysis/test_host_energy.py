@@ -114,6 +114,13 @@ def test_a_counter_that_restarted_within_the_time_states_no_energy_and_is_in_no_
     assert GPUS_AND_HOST not in run.results["metric"].to_pylist()
 
 
+def test_a_counter_that_never_counts_states_no_energy():
+    run = watched("monitor", 1, 9)
+    reads = np.arange(0, 10, 0.05)
+    recorded(run, "host:a", "energy_counter_cpu_j", "J", reads, np.full(len(reads), 12.0))
+    assert analyse(run).result(ENERGY_CPU).reason == "counter_stuck"
+
+
 def test_hosts_of_several_machines_are_added_up():
     run = watched("record", 1, 9)
     reads = np.arange(0, 10, 0.05)

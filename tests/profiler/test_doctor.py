@@ -1,12 +1,20 @@
 """Measurable quantities of a machine: every sensor, what it costs, and why a missing thing is missing."""
 
+import getpass
 import json
+import platform
+import re
 import time
+import zipfile
 from types import SimpleNamespace
 
 import pytest
 
+import jouletrace as jt
+from commands import command
+from jouletrace.analysis.calibration import calibration_of
 from jouletrace.cli import main
+from jouletrace.devices.base import Process
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import diagnose, doctor
 from jouletrace.recording.calibrations import store_calibration
@@ -88,3 +96,31 @@ def test_the_next_step_names_the_device(capsys):
     assert main.run(["doctor", "--device", "sim:h100"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "next: jouletrace calibrate --device sim:h100, once; then jouletrace profile deit-tiny --device" in said
+
+
+def test_a_bundle_holds_a_load_as_every_sensor_showed_it_and_no_names(workspace, capsys, monkeypatch):
+    """From the record alone the GPU's sensors can be fitted."""
+    monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(7, "secret-training")])
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "secret0")
+    said = command(capsys, "doctor", "-d", "sim:h100", "--bundle", "gpu.zip")
+    assert said.code == 0, said.err
+    assert "saved gpu.zip" in said.err
+    text = zipfile.ZipFile("gpu.zip").read("run.json").decode()
+    names = "secret", getpass.getuser(), str(workspace), platform.node()
+    assert not [name for name in names if re.search(rf"\b{re.escape(name)}", text)]
+    sent = jt.load("gpu.zip")
+    pulses = [row for row in sent.spans.to_pylist() if row["name"] == "pulse"]
+    assert sum(row["end_ns"] - row["start_ns"] for row in pulses) > 8e9
+    (there,) = sent.settings["doctor"]["devices"]
+    assert there["processes"] == 1
+    assert {"power_w", "power_instant_w", "energy_counter_j"} <= {channel.name for channel in sent.channels}
+    fitted = calibration_of(sent, sent.devices[0].id)["channels"]["power_w"]
+    assert fitted["period_s"] == pytest.approx(0.02, rel=0.02)
+
+
+def test_a_bundle_is_one_new_file(workspace, capsys):
+    (workspace / "there.zip").touch()
+    for place, says in (("there.zip", "there is such a file"), ("folder", "ends in .zip")):
+        said = command(capsys, "doctor", "-d", "sim:h100", "--bundle", place)
+        assert said.code == 2
+        assert says in said.complaint

@@ -5,14 +5,13 @@ GPUs, packages and memory are added up. The power meter's is that of the whole m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.iterations import of_variant
-from jouletrace.analysis.power import energies, readings, too_short
+from jouletrace.analysis.power import TOO_SHORT, energies, readings, too_short
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Estimate, Run, tables
 from jouletrace.run.channels import ENERGY_COUNTER, HOST, POWER
@@ -29,9 +28,6 @@ _LEAST = 0.5
 
 _GAP_NS = 1_000_000
 """Longest time between windows that are back to back."""
-
-EnergyOf = Callable[[Ints], Estimate]
-"""Energy in J of spans, (s, 2) in ns, within the record."""
 
 _OLD = {"cpu": ENERGY_CPU, "dram": ENERGY_MEMORY}
 """Devices beside the GPUs of a program, in Runs of older versions."""
@@ -54,11 +50,12 @@ def add_host(run: Run, figures: Figures) -> None:
 
 def _channels(run: Run) -> list[tuple[ChannelInfo, str]]:
     """The host's channels, each with the metric of its energy."""
-    old = {info.id for info in run.devices if run.kind == "program" and info.kind == "cpu" and info.id in _OLD}
-    beside = [channel for channel in run.channels if channel.device in old and channel.name == ENERGY_COUNTER]
-    beside = beside if len(old) < len(run.devices) else []
-    listed = ((channel, HOST.get(channel.name)) for channel in run.channels)
-    return [(channel, metric) for channel, metric in listed if metric] + [(each, _OLD[each.device]) for each in beside]
+    old = _OLD if run.kind == "program" and any(info.id not in _OLD for info in run.devices) else {}
+    metrics = [
+        HOST.get(channel.name) or (channel.name == ENERGY_COUNTER and old.get(channel.device))
+        for channel in run.channels
+    ]
+    return [(channel, metric) for channel, metric in zip(run.channels, metrics, strict=True) if metric]
 
 
 def _spans(run: Run) -> tuple[Ints, float]:
@@ -93,46 +90,49 @@ def _energy(run: Run, channel: ChannelInfo, spans_ns: Ints) -> Estimate:
     time, value = time[order], value[order]
     if len(time) < 2:
         return Estimate.null("no_samples", METHOD)
-    energy_of, covers = (_averaged if channel.unit == "W" else _counted)(channel, time, value)
-    inside = np.clip(spans_ns, *covers)
+    meter = _meter(channel, time, value) if channel.unit == "W" else None
+    edges_s = np.zeros(2)  # how far beyond its first and last reading a record speaks
+    if meter is not None:
+        if (log := readings(meter, METHOD)) is None or len(log[0]) < 2:
+            return Estimate.null("no_samples", METHOD)
+        time, response = log[0].time_ns, log[1]
+        edges_s = np.array([-0.5, 0.5]) * response.period_s - response.delay_s - response.middle_s
+    inside = np.clip(spans_ns, *(time[[0, -1]] + np.round(1e9 * edges_s).astype(np.int64)))
     lasts_ns = np.diff(inside)[:, 0]
     share = float(lasts_ns.sum() / max(np.diff(spans_ns).sum(), 1))
     if share < _LEAST:
         return Estimate.null("outside_record", METHOD)
-    whole = energy_of(inside[lasts_ns > 0]).scaled(1 / share)
+    inside = inside[lasts_ns > 0]
+    whole = (_counted(time, value, inside) if meter is None else _averaged(meter, inside)).scaled(1 / share)
     return widened(whole, (1 - share) * (whole.value or 0.0)) if share < 1 else whole
 
 
-def _counted(_: ChannelInfo, time_ns: Ints, joules: Floats) -> tuple[EnergyOf, Ints]:
-    """By a counter: between two reads all that was counted may have been drawn at once."""
-
-    def energy_of(spans_ns: Ints) -> Estimate:
-        before, after = np.searchsorted(time_ns, spans_ns, side="right") - 1, np.searchsorted(time_ns, spans_ns)
-        restarts = np.flatnonzero(np.diff(joules) < 0)[:, None]
-        if np.any((restarts >= before[:, 0]) & (restarts < after[:, 1])):
-            return Estimate.null("hole_in_record", METHOD)
-        at = np.interp(spans_ns, time_ns, joules)
-        low = np.maximum(joules[before[:, 1]] - joules[after[:, 0]], 0.0)
-        high = joules[after[:, 1]] - joules[before[:, 0]]
-        return Estimate(float(np.diff(at).sum()), float(low.sum()), float(high.sum()), 1, METHOD)
-
-    return energy_of, time_ns[[0, -1]]
+def _counted(time_ns: Ints, joules: Floats, spans_ns: Ints) -> Estimate:
+    """Energy of spans, (s, 2), by a counter: between two reads all that was counted may have been drawn at once."""
+    if not np.ptp(joules):  # some virtual machines show counters that never count
+        return Estimate.null("counter_stuck", METHOD)
+    before, after = np.searchsorted(time_ns, spans_ns, side="right") - 1, np.searchsorted(time_ns, spans_ns)
+    restarts = np.flatnonzero(np.diff(joules) < 0)[:, None]
+    if np.any((restarts >= before[:, 0]) & (restarts < after[:, 1])):
+        return Estimate.null("hole_in_record", METHOD)
+    at = np.interp(spans_ns, time_ns, joules)
+    low = np.maximum(joules[before[:, 1]] - joules[after[:, 0]], 0.0)
+    high = joules[after[:, 1]] - joules[before[:, 0]]
+    return Estimate(float(np.diff(at).sum()), float(low.sum()), float(high.sum()), 1, METHOD)
 
 
-def _averaged(channel: ChannelInfo, time_ns: Ints, watts: Floats) -> tuple[EnergyOf, Ints]:
-    """By a power meter, which averages; its gain isn't in the interval."""
-    meter = Run(devices=[DeviceInfo("host", "", "meter")], channels=[replace(channel, device="host", name=POWER)])
-    columns = {"time_ns": time_ns, "device": ["host"] * len(watts), "channel": [POWER] * len(watts), "value": watts}
-    meter.samples = tables.conform(pa.table(columns), "samples")
-    read = readings(meter, "host")
-    if read is None or len(read[0]) < 2:
-        return lambda _: Estimate.null("no_samples", METHOD), time_ns[[0, -1]]
-    record, response = read
+def _averaged(meter: Run, spans_ns: Ints) -> Estimate:
+    """Energy of spans, (s, 2), by a power meter, which averages; its gain isn't in the interval."""
+    if too_short(meter.channels[0].period_s or 0.0, 0, int(np.diff(spans_ns).sum())):
+        return Estimate.null(TOO_SHORT, METHOD)
+    return replace(energies(meter, METHOD, *spans_ns.T).estimate(method=METHOD), flags=(), budget={})
 
-    def energy_of(spans_ns: Ints) -> Estimate:
-        if too_short(response.period_s, 0, int(np.diff(spans_ns).sum())):
-            return Estimate.null("sensor_too_slow", METHOD)
-        return replace(energies(meter, "host", *spans_ns.T).estimate(method=METHOD), flags=(), budget={})
 
-    edges_s = np.array([-0.5, 0.5]) * response.period_s - response.delay_s - response.middle_s
-    return energy_of, record.time_ns[[0, -1]] + np.round(1e9 * edges_s).astype(np.int64)
+def _meter(channel: ChannelInfo, time_ns: Ints, watts: Floats) -> Run:
+    """A power meter as the device of a Run, by which energies are determined."""
+    columns = {"time_ns": time_ns, "device": [METHOD] * len(watts), "channel": [POWER] * len(watts), "value": watts}
+    return Run(
+        devices=[DeviceInfo(METHOD, "", "meter")],
+        channels=[replace(channel, device=METHOD, name=POWER)],
+        samples=tables.conform(pa.table(columns), "samples"),
+    )

@@ -83,8 +83,8 @@ tracing | with care | outside_of_iterations device_assumed not_recorded kernels_
 tracing | yes | took_turns no_gpu records_cut_off nodes_not_timed traced_by_torch kernels_overlap
 ranges | with care | ranges_overlap ranges_crossed ranges_too_deep ranges_not_begun ranges_not_ended spans_left_out
 ranges | with care | too_many_names record_within update_failed
-ranges | with care | pods_unknown pods_claims
-ranges | yes | pods_edges pods_elsewhere
+ranges | with care | pods_unknown pods_elsewhere
+ranges | yes | pods_edges
 ranges | yes | more_names host_time sensor_interval spans_differ
 ranks | no | ranks_share_device
 ranks | with care | rank_lost rank_missing rank_incomplete child_lost child_runs collectives_unmatched

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -11,10 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, cast
 
-from jouletrace.campaign.worker import profile_in_child
 from jouletrace.devices import is_simulated
 from jouletrace.errors import BadInputError, unknown
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run.files import new_folder
 from jouletrace.wing import registered
 
@@ -25,23 +22,24 @@ Files = dict[str, bytes]
 class Cluster(Protocol):
     """A module of ``Wing.clusters``: places, retries and lost nodes are the engine's."""
 
-    def check(self, device: str) -> None:
-        """Refuse a ``--device`` that no node has, before anything is measured.
+    def nodes(self, device: str) -> Sequence[str]:
+        """The nodes that have a ``--device``, by the engine's names for them, in the same order each time.
 
         Raises:
             NotPossibleError: If the engine isn't installed or can't be reached, or no node has a GPU.
         """
 
     def each(
-        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str, nodes: Sequence[str] = ()
     ) -> Iterator[tuple[int, Any]]:
         """The number of each call and what the function returned, as they end; an exception that it raised is returned.
 
         Each call has one GPU to itself, which alone CUDA shows it. A call whose node was lost is repeated on another;
-        if none is left, its result is a ``BrokenOffError``.
+        if none is left, its result is a ``BrokenOffError``. With ``nodes``, one for each call, it has all GPUs of that
+        node instead, and no other takes its place.
 
         Raises:
-            NotPossibleError: As ``check``.
+            NotPossibleError: As ``nodes``.
         """
 
 
@@ -85,35 +83,42 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         path.write_bytes(content)
 
 
-def profiled(workload: str, settings: ProfileSettings, home: str, limit_s: float | None) -> Files:
-    """The Run of ``worker.profile_in_child``, on a node; ``home`` is the folder that a workload's file is named from.
+def filled(fill: Callable[[Path], Any], home: str) -> tuple[Files, Any]:
+    """The files that a function writes into a folder, and what it returns, on a node.
+
+    ``home`` is the folder that a workload's file is named from.
 
     Raises:
-        Exception: As ``profile_in_child``.
+        Exception: As the function.
     """
     with TemporaryDirectory(prefix="jouletrace-", ignore_cleanup_errors=True) as scratch:
         with suppress(OSError):
             os.chdir(home)
-        folder = Path(scratch, "run")
-        profile_in_child(workload, settings, folder, limit_s)
-        return files_of(folder)
+        folder = Path(scratch, "files")
+        returned = fill(folder)
+        return files_of(folder), returned
 
 
-def profile_on(
-    there: Cluster,
-    calls: Sequence[tuple[str, ProfileSettings, Path]],
-    limit_s: float | None = None,
+def fill_on(
+    there: Cluster, fills: Sequence[Callable[[Path], Any]], folders: Sequence[Path], device: str
 ) -> Iterator[tuple[int, Exception | None]]:
-    """Profile workloads, each on any GPU of a cluster; ``profile_in_child`` does it here, one after the other.
+    """Call functions that each fill a folder, on any GPU of a cluster; the files come to the ``folders`` here.
 
-    Each call is a workload, its settings and the folder that receives the Run, which is emptied. Returned is the number
-    of each as it ends, and why it has no Run.
+    Returned is the number of each as it ends, and why its folder has no files.
     """
-    work = [(workload, settings, os.getcwd(), limit_s) for workload, settings, _ in calls]
-    for number, result in there.each(profiled, work, calls[0][1].device):
-        if isinstance(result, Exception):
-            yield number, result
-        else:
-            shutil.rmtree(calls[number][2], ignore_errors=True)
-            write_files(result, calls[number][2])
-            yield number, None
+    for number, result in there.each(filled, [(fill, os.getcwd()) for fill in fills], device):
+        failed = isinstance(result, Exception)
+        if not failed:
+            write_files(result[0], folders[number])
+        yield number, result if failed else None
+
+
+def fill_one_on(there: Cluster, fill: Callable[[Path], Any], folder: Path, device: str) -> None:
+    """Call one function that fills a folder, as ``fill_on`` does.
+
+    Raises:
+        Exception: Why it has no files.
+    """
+    for _, error in fill_on(there, [fill], [folder], device):
+        if error is not None:
+            raise error

@@ -7,8 +7,9 @@ process; only fresh processes show them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -16,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.campaign.cluster import Cluster, fill_one_on
 from jouletrace.campaign.loop import DamagedError, Note, PointObserver, PointOutcome, Tally, carry_out, claimed
 from jouletrace.campaign.worker import profile_in_child
 from jouletrace.devices import is_simulated
@@ -76,6 +78,30 @@ def profile_repeats(
         folder.rmdir()
     assert tally.ended_by is not None, "a repeat that returns has saved its Run"
     raise tally.ended_by
+
+
+def profile_on(
+    there: Cluster, workload: str, settings: ProfileSettings, repeats: int, *, folder: Path, command: str = ""
+) -> Run:
+    """As ``profile_repeats``, on one GPU of a cluster: all repeats, or none if one fails.
+
+    Sensors of GPUs differ by more than processes do, and repeats of one Run follow one another. On another GPU they
+    would begin again, so nothing is resumed.
+
+    Raises:
+        Exception: Why there is no Run.
+    """
+    fill: Callable[[Path], None] = partial(profile_in_child, workload, settings, command=command)
+    if repeats > 1:
+        fill = partial(_all_repeats, workload, settings, repeats, command)
+    fill_one_on(there, fill, folder, settings.device)
+    return load(folder)
+
+
+def _all_repeats(workload: str, settings: ProfileSettings, repeats: int, command: str, folder: Path) -> None:
+    _, tally = profile_repeats(workload, settings, repeats, folder=folder, command=command)
+    if tally.ended_by is not None:
+        raise tally.ended_by
 
 
 def places_of(folder: Path, repeats: int) -> list[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jouletrace.analysis.conditions import not_taken, read_back
-from jouletrace.campaign.cluster import Cluster, cluster, profile_on
+from jouletrace.campaign.cluster import Cluster, cluster, fill_on
 from jouletrace.campaign.limits import Limit, judged, parse_limits, timed
 from jouletrace.campaign.loop import (
     RESULT,
@@ -197,8 +197,11 @@ def run_sweep(
                 note(_outcome(run, error))
 
         def measure_on(there: Cluster, group: Sequence[Repeat], note: Note[Repeat]) -> None:
-            calls = [(points[run.slug]["workload"], settings_of(run), place_of(run)) for run in group]
-            for number, error in profile_on(there, calls, limit_s):
+            for run in group:
+                shutil.rmtree(place_of(run), ignore_errors=True)
+            asked = ((points[run.slug]["workload"], settings_of(run)) for run in group)
+            fills = [partial(profile_in_child, *of_run, limit_s=limit_s) for of_run in asked]
+            for number, error in fill_on(there, fills, list(map(place_of, group)), settings.device):
                 note(_outcome(group[number], error))
 
         what = "points" if repeats == 1 else "runs"
@@ -340,7 +343,7 @@ def _check(points: Sequence[Point], settings: ProfileSettings, on: Cluster | Non
     if on is None:
         open_device(settings.device).close()
     else:
-        on.check(settings.device)
+        on.nodes(settings.device)
     for workload in dict.fromkeys(point["workload"] for point in points):
         resolve(workload)
     slugs = [_slug(point) for point in points]

@@ -8,12 +8,14 @@ campaign that was broken off goes on from these.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ import numpy as np
 from jouletrace.analysis.conditions import NOT_TAKEN, not_taken, read_back
 from jouletrace.analysis.latency import of_requests
 from jouletrace.arrays import Floats
+from jouletrace.campaign.cluster import Cluster, cluster, fill_one_on
 from jouletrace.campaign.limits import OF_TOKENS, SHARES, Joint, Limit, counts, parse_limits, share_over
 from jouletrace.campaign.loop import RESULT, Note, PointObserver, PointOutcome, carry_out, claimed, folder_of, keep
 from jouletrace.campaign.race import Candidate, Race, ShareLimit, TimeLimit, Visit
@@ -42,9 +45,9 @@ from jouletrace.option import named
 from jouletrace.profiler.gpu_settings import NAMES, GpuSettings
 from jouletrace.profiler.progress import Progress, reported
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.tune import OBJECTIVES, Setting, SettingRow, Tuning, render
+from jouletrace.report.tune import OBJECTIVES, Setting, SettingRow, Tuning, from_dict, render
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.files import RUN_JSON, safe_name
+from jouletrace.run.files import RUN_JSON, is_empty, safe_name, shown
 from jouletrace.stats.interval import percentile
 from jouletrace.stats.quantiles import normal, student
 from jouletrace.wing import modules
@@ -410,12 +413,13 @@ def run_tune(
     budget_s: float = math.inf,
     permitted: bool = False,
     progress: Progress | None = None,
+    on: Cluster | None = None,
 ) -> tuple[Tuning | None, BaseException | None]:
     """The cheapest of all combinations of values of ``over`` that meets a limit, and what broke the campaign off.
 
     ``folder`` holds the settings in ``tune.json``, a Run per visit under ``visits/PROCESS/``, and the result, which is
     None if it was broken off before the reference was measured; a folder with this campaign is resumed. No visit
-    begins after ``budget_s`` seconds.
+    begins after ``budget_s`` seconds. ``on`` a cluster all of it is on one GPU, and nothing is resumed.
 
     Raises:
         BadInputError: If a value or the limit is invalid, there are more than ``MOST_SETTINGS`` settings or the GPU
@@ -424,6 +428,13 @@ def run_tune(
     """
     if objective not in OBJECTIVES:
         raise BadInputError(f"--objective {objective}: must be one of {', '.join(OBJECTIVES)}")
+    if on is not None:
+        if budget_s < math.inf:
+            raise BadInputError(
+                "tune: after --budget the same command goes on, but --on resumes nothing: leave out one"
+            )
+        how = {"limits": limits, "against": against, "objective": objective, "permitted": permitted}
+        return _tuned_on(on, target, over, folder, how), None
     limit = target.limit(limits)
     reference = target.reference(over, against or {})
     combined = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
@@ -453,6 +464,30 @@ def run_tune(
             if (found := campaign.result()) is not None:
                 keep(folder / RESULT, render(found, "json"))
             return found, campaign.ended_by
+
+
+def _tuned_on(
+    there: Cluster, target: Target, over: Mapping[str, Sequence[Any]], folder: Path, how: Mapping[str, Any]
+) -> Tuning:
+    """The result of ``run_tune`` on one GPU of a cluster; ``how`` are its options.
+
+    Raises:
+        Exception: What broke it off; it begins again on another GPU, so no part of it comes back.
+    """
+    if not isinstance(target, WorkloadTarget | ProgramTarget):
+        raise BadInputError("tune: --on is for workloads and programs: leave it out")
+    if of_gpu := [name for name in over if name in NAMES]:
+        raise BadInputError(f"tune: {of_gpu[0]} changes a GPU of this host: leave out --on")
+    if folder.exists() and not is_empty(folder):
+        raise BadInputError(f"{shown(folder)} isn't empty, and --on resumes nothing: give another -o")
+    fill_one_on(there, partial(_tuned, target, dict(over), how), folder.absolute(), target.device)
+    return from_dict(json.loads((folder / RESULT).read_bytes()), folder)
+
+
+def _tuned(target: Target, over: Mapping[str, Sequence[Any]], how: Mapping[str, Any], folder: Path) -> None:
+    found, ended_by = run_tune(target, over, folder, **how)
+    if found is None or ended_by is not None:
+        raise ended_by or NotPossibleError("tune: the reference was not measured")
 
 
 def shares_of(words: Sequence[str], over: Mapping[str, Any], device: str) -> Mapping[str, float | None]:
@@ -511,6 +546,7 @@ def tune(
     folder: str | Path | None = None,
     point_limit: float = 600.0,
     yes: bool = False,
+    on: str | None = None,
     progress: bool | Progress = True,
     **options: Any,
 ) -> Tuning:
@@ -526,6 +562,7 @@ def tune(
         folder: Where the Runs are saved; a folder with this campaign is resumed. None makes one under ``runs/``.
         point_limit: Seconds after which a visit is ended as timed out.
         yes: Permit more than 200 settings, and changing the GPU's power limit and clock; they are restored.
+        on: An engine on one GPU of whose cluster all is measured: "ray".
         progress: Whether lines on stderr report each visit; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile``, the same for all settings, as of ``jt.profile``.
 
@@ -555,6 +592,7 @@ def tune(
             budget_s=budget,
             permitted=yes,
             progress=receiver,
+            on=cluster(on, settings.device),
         )
     if found is None or ended_by is not None:
         raise ended_by or NotPossibleError("tune: the reference was not measured")

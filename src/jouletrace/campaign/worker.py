@@ -104,8 +104,10 @@ def listen(
                 return
 
 
-def profile_in_child(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
-    """Profile in a process of its own; ``folder`` receives the Run.
+def profile_in_child(
+    workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None, command: str = ""
+) -> None:
+    """Profile in a process of its own; ``folder`` receives the Run, with the ``command`` that asked for it.
 
     Raises:
         BadInputError, NotPossibleError: With the message of the process.
@@ -116,7 +118,8 @@ def profile_in_child(workload: str, settings: ProfileSettings, folder: Path, lim
     """
     worker = Worker(workload)
     try:
-        worker.begin({"do": "profile", "workload": workload, "settings": asdict(settings), "folder": str(folder)})
+        order = {"do": "profile", "workload": workload, "settings": asdict(settings), "folder": str(folder)}
+        worker.begin({**order, "command": command})
         listen([worker], limit_s=limit_s)
     except BaseException:
         worker.interrupt()  # it saves what it has recorded

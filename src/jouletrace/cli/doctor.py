@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.command import Command
-from jouletrace.cli.output import put_json
+from jouletrace.cli.output import put_json, say
 from jouletrace.errors import WITHOUT_GPU
 from jouletrace.words.text import printable
 
@@ -26,12 +27,19 @@ def doctor(
     device: Annotated[
         str | None, typer.Option("--device", "-d", help=options.DEVICE_HELP + " [default: all local devices]")
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.zip", help="Record 30 s of pulses of a load for others to learn this GPU from."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Report what can be measured on this machine, how well, and what is missing.
 
-    Reads each sensor once and changes nothing.
+    Reads each sensor once and changes nothing. With --bundle, it runs a load for 40 s and writes what every sensor
+    shows of it, with this report: no names of users, hosts, folders or processes.
     """
+    if bundle is not None:
+        return _write_bundle(device or "auto", bundle)
     from rich.text import Text
 
     from jouletrace.profiler.doctor import diagnose
@@ -54,6 +62,21 @@ def doctor(
     console.print(Text("Libraries and tools", style="bold"))
     for name, extra in diagnosis.extras.items():
         _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
+
+
+def _write_bundle(device: str, place: Path) -> None:
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.errors import BadInputError
+    from jouletrace.profiler.bundle import bundle
+
+    if place.suffix != ".zip":
+        raise BadInputError(f"--bundle {place}: name a file that ends in .zip")
+    if place.exists():
+        raise BadInputError(f"--bundle {place}: there is such a file already")
+    with ProgressLine() as progress:
+        run = bundle(device, place, progress)
+    names = ", ".join(channel.name for channel in run.channels)
+    say(f"saved {place}, {place.stat().st_size / 1e3:.0f} kB: {names}; see it with jouletrace show {place} -v")
 
 
 def _verdict(diagnosis: Diagnosis, device: str | None) -> list[str]:
@@ -189,6 +212,7 @@ COMMAND = Command(
     (
         "jouletrace doctor",
         "jouletrace doctor --device cuda:1 --json",
+        "jouletrace doctor --bundle gpu.zip",
     ),
     doctor,
 )

@@ -26,6 +26,7 @@ def profile(
     settings: ProfileSettings,
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; shows the spread within and between them.")] = 1,
+    on: options.On = None,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     output: options.Output = None,
@@ -38,9 +39,10 @@ def profile(
     """Measure latency, power and energy of a workload, end to end.
 
     Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
-    measured in separate passes without other instrumentation.
+    measured in separate passes without other instrumentation. With --on, all repeats run on one GPU of a cluster.
     """
-    from jouletrace.campaign.repeats import can_resume, profile_repeats
+    from jouletrace.campaign.cluster import cluster
+    from jouletrace.campaign.repeats import can_resume, profile_on, profile_repeats
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.recording.session import command_line
@@ -49,8 +51,8 @@ def profile(
     from jouletrace.workloads.transformers_models import BuiltInModel
 
     form, advised = check_form(form, json), options.is_advised(advice)
-    given = options.tariff(price, carbon)
-    if settings.backend in (engines := registered("engines")):
+    given, there = options.tariff(price, carbon), cluster(on, settings.device)
+    if there is None and settings.backend in (engines := registered("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
         with Destination(output, workload.rpartition("/")[2], tariff=given) as destination:
             run = profile_engine(workload, settings, destination.folder, typed=command_line(), say=say)
@@ -62,12 +64,14 @@ def profile(
     if isinstance(resolved, BuiltInModel):  # no one else's code
         hide_pandas_from_pyarrow()
     name = f"{resolved.name}-b{settings.batch}" if settings.batch else resolved.name
-    resumes = repeats > 1 and output is not None and can_resume(output)
+    resumes = there is None and repeats > 1 and output is not None and can_resume(output)
     with Destination(output, name, resumes=resumes, tariff=given) as destination:
         tally = None
         with ProgressLine() as progress, quiet_output():
             folder, typed = destination.folder, command_line()
-            if repeats > 1:
+            if there is not None:
+                run = profile_on(there, workload, settings, repeats, folder=folder, command=typed)
+            elif repeats > 1:
                 run, tally = profile_repeats(
                     workload, settings, repeats, folder=folder, command=typed, progress=progress
                 )

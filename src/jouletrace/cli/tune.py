@@ -64,6 +64,7 @@ def tune(
     yes: Annotated[
         bool, typer.Option("--yes", help="Permit more than 200 settings, and changing the GPU; it is restored.")
     ] = False,
+    on: options.On = None,
     point_limit: options.PointLimit = 600.0,
     output: options.Campaign = None,
     form: options.Format = "table",
@@ -72,8 +73,10 @@ def tune(
     """Find the setting that takes the least energy per sample or token within a limit, and test what it saves.
 
     Settings are measured in turns, each round in a new process, for longer where that decides. The choice and the
-    reference are then measured again in two further processes before a saving is promised.
+    reference are then measured again in two further processes before a saving is promised. With --on, all of it is on
+    one GPU of the cluster.
     """
+    from jouletrace.campaign.cluster import cluster
     from jouletrace.campaign.limits import parse_limits
     from jouletrace.campaign.loop import folder_of, keep
     from jouletrace.campaign.targets import parse_over
@@ -86,8 +89,10 @@ def tune(
     limits = parse_limits(limit, shares=shares_of(what, dimensions, settings.device))
     with folder_of(output, "tune") as folder:
         with ProgressLine() as progress, quiet_output():
+            there = cluster(on, settings.device)
             target = target_of(what, settings, limits, point_limit, dimensions, requests)
-            say_plan(target.device, dimensions)
+            if there is None:
+                say_plan(target.device, dimensions)
             result, ended_by = run_tune(
                 target,
                 dimensions,
@@ -98,6 +103,7 @@ def tune(
                 budget_s=options.parse_duration(budget, "--budget") if budget else math.inf,
                 permitted=yes,
                 progress=progress,
+                on=there,
             )
         if result is None:
             say(f"nothing is measured yet; the same command with -o {quoted(folder)} goes on")

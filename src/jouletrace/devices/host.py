@@ -40,54 +40,45 @@ _POLLS, _LEAST_S = 4, 0.1
 answers slowly."""
 
 
-class _Beside:
-    """The energy of packages, or of their memory; no reading while they can't all be read, which ends no recording.
-
-    Packages that were taken away or added since the start would make the sum another one: there is no reading either.
-    """
+class _Counter(RaplSource):
+    """The energy of packages, or of their memory; no reading while they can't all be read, which ends no recording."""
 
     def __init__(self, device: str, name: str, part: str, clock: Clock) -> None:
         packages, left_out = find_packages(powercap(), part)
         if left_out:
             raise RaplMissingError("rapl_unreadable", f"no range of {', '.join(left_out)}")
-        self._rapl, self._there = RaplSource(device, packages, clock, as_shown=True), _zones()
-        self.channels: tuple[ChannelInfo, ...] = (replace(self._rapl.channels[1], name=name),)
-        self.interval_s = self._rapl.interval_s
+        super().__init__(device, packages, clock, as_shown=True)
+        self.channels = (replace(self.channels[1], name=name),)
 
     def poll(self) -> list[Samples]:
         """What all counters show, beyond their ends; from 0 again where one restarted."""
         with suppress(NotPossibleError):
-            counted = [sample for sample in self._rapl.poll() if sample.channel == ENERGY_COUNTER]
-            if _zones() == self._there:
-                return [replace(sample, channel=self.channels[0].name) for sample in counted]
+            name = self.channels[0].name
+            return [replace(sample, channel=name) for sample in super().poll() if sample.channel == ENERGY_COUNTER]
         return []
-
-
-def _zones() -> set[str]:
-    return {zone.name for zone in powercap().glob("intel-rapl:*")}
 
 
 class _PowerMeter:
     """Readings of the power meter, in a thread of its own: a BMC may take longer than other sensors keep readings.
 
     Raises:
-        OSError, ValueError: If there is none, or several, of which no one states which is the whole machine's; if it
-            can't be read, or doesn't state over how long it averages.
+        OSError, ValueError: If there is none, or several, whose shares of the machine no one states; if it can't be
+            read, or doesn't state over how long it averages.
     """
 
     def __init__(self, device: str, clock: Clock) -> None:
         names = sysfs().glob("class/hwmon/hwmon*/name")
         (folder,) = (path.parent for path in names if path.read_text().strip() == "power_meter")
-        average = folder / "power1_average"
-        self._path = average if average.exists() else folder / "power1_input"
-        self._clock, self._read = clock, deque[Samples]()
+        self._path, self._clock, self._read = folder / "power1_average", clock, deque[Samples]()
         self._read_w()
         average_s = int((folder / "power1_average_interval").read_text()) / 1e3
+        if average_s <= 0:
+            raise ValueError("it states no time over which it averages")
         self.interval_s = max(average_s / _POLLS, _LEAST_S)
         # How old a reading is when the BMC has it isn't known: up to an average of its own
         lag_s, lag_sd = average_s / 2, average_s / 12**0.5
         response = nominal(average_s, average_s, lag_sd, average_s / 10, lag_s=lag_s)
-        about = ChannelInfo(device, SERVER, "W", f"ACPI power meter, {self._path.name}", response=response.to_dict())
+        about = ChannelInfo(device, SERVER, "W", "ACPI power meter, power1_average", response=response.to_dict())
         about.period_s, about.window_s, about.delay_s = average_s, average_s, response.delay_s
         with suppress(OSError, ValueError):  # "95.0%" of the true power
             about.gain_pct = 100 - float((folder / "power1_accuracy").read_text().strip().rstrip("%"))
@@ -127,11 +118,11 @@ class HostMeters:
             meters.append(_PowerMeter(self.info.id, self.clock))
         return [*self._counters(), *meters]
 
-    def _counters(self) -> list[_Beside]:
+    def _counters(self) -> list[_Counter]:
         counters = []
         for name, part in ((CPU, "package"), (MEMORY, "dram")):
             with suppress(RaplMissingError):
-                counters.append(_Beside(self.info.id, name, part, self.clock))
+                counters.append(_Counter(self.info.id, name, part, self.clock))
         return counters
 
     def first(self) -> list[dict[str, object]]:
@@ -144,15 +135,16 @@ class HostMeters:
 
     def capabilities(self) -> list[Capability]:
         """What is recorded beside GPUs here, for ``doctor``."""
-        channels = [channel for source in self.sources() for channel in source.channels]
-        gains = [
-            "" if channel.gain_pct is None else f"gain ±{channel.gain_pct:g} %, as it states" for channel in channels
-        ]
         return [
             Capability(
-                f"beside GPUs: {CHANNEL_UNITS[channel.name][1]}", True, channel.source, channel.period_s, note=gain
+                f"beside GPUs: {CHANNEL_UNITS[channel.name][1]}",
+                True,
+                channel.source,
+                channel.period_s,
+                note="" if channel.gain_pct is None else f"gain ±{channel.gain_pct:g} %, as it states",
             )
-            for channel, gain in zip(channels, gains, strict=True)
+            for source in self.sources()
+            for channel in source.channels
         ]
 
     def processes(self) -> list[Process]:

@@ -129,7 +129,7 @@ class RaplSource:
 
     def __init__(self, device: str, packages: list[Package], clock: Clock, *, as_shown: bool = False) -> None:
         names = " + ".join(p.name for p in packages)
-        self.channels = tuple(
+        self.channels: tuple[ChannelInfo, ...] = tuple(
             ChannelInfo(
                 device=device,
                 name=channel,

@@ -16,7 +16,7 @@ from jouletrace.analysis.calibration import calibration_of
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.arrays import Floats
 from jouletrace.devices import open_device
-from jouletrace.devices.base import others
+from jouletrace.devices.base import Device, others
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.burst import make_burst
 from jouletrace.execution.steps.rates import best_rates
@@ -58,49 +58,13 @@ def calibrate(
     progress = progress or Progress()
     device = open_device(device_spec)
     try:
-        check_own_time(device)
-        start(progress, device, device_spec)
-        session = Session(
-            "calibrate",
-            [device],
-            folder=folder,
-            command=command,
-            workload={"name": "calibration"},
-            settings={"seconds": seconds, "seed": seed},
-            calibrated=False,
-            power_s=POWER_S,
+        session, run = record_pulses(
+            device, device_spec, seconds=seconds, seed=seed, folder=folder, command=command, progress=progress
         )
-        with session:
-            if not any(channel.name == POWER for channel in session.recorder.channels):
-                reason = device.info.details.get("no_power_note") or no_power_reason(session.run, device.info.id)
-                raise NotPossibleError(
-                    f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
-                )
-            session.warn_of_others(others([device]))
-            torch_device = None if device.info.simulated else torch_device_of(device)
-            burst = make_burst(device, torch_device)
-            try:
-                session.run.workload["load"] = burst.describe()
-                progress.begin("warm-up", WARMUP_S)
-                with session.phase("warm-up"):
-                    burst.run(WARMUP_S)
-                _rest(session, "context idle before")
-                progress.begin("pulses", seconds)
-                for on_s, off_s in pulse_train(seconds, seed):
-                    pulse = burst.run(on_s)
-                    session.add_span("range", "pulse", pulse.start_ns, pulse.end_ns, "load")
-                    session.clock.sleep(off_s)
-                    progress.advance(on_s + off_s)
-                    session.recorder.check()
-                _rest(session, "context idle after")
-            finally:
-                burst.close()
-            session.warn_of_others(others([device], used_here=True))
-            run = session.finish()
         calibration = calibration_of(run, device.info.id)
         if device.info.kind != "cpu":
             progress.begin("best rates of products and copies", RATES_S, at_most=True)
-            calibration["rates"] = best_rates(device, torch_device)
+            calibration["rates"] = best_rates(device, None if device.info.simulated else torch_device_of(device))
         calibrations.apply(run, device.info.id, calibration)
         # The host's clock dates the calibration, since a simulated GPU has virtual time.
         if not calibrations.store_calibration(device, {**calibration, "time_ns": time.time_ns()}):
@@ -111,6 +75,55 @@ def calibrate(
         device.close()
     session.save()
     return run
+
+
+def record_pulses(
+    device: Device, spec: str, *, seconds: float, seed: int, folder: Path | None, command: str, progress: Progress
+) -> tuple[Session, Run]:
+    """The recording of a load in pulses, with all channels of a device as they are read, and its Run.
+
+    Raises:
+        NotPossibleError: If the device has no power sensor that can be read.
+    """
+    check_own_time(device)
+    start(progress, device, spec)
+    session = Session(
+        "calibrate",
+        [device],
+        folder=folder,
+        command=command,
+        workload={"name": "calibration"},
+        settings={"seconds": seconds, "seed": seed},
+        calibrated=False,
+        power_s=POWER_S,
+    )
+    with session:
+        if not any(channel.name == POWER for channel in session.recorder.channels):
+            reason = device.info.details.get("no_power_note") or no_power_reason(session.run, device.info.id)
+            raise NotPossibleError(
+                f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
+            )
+        session.warn_of_others(others([device]))
+        torch_device = None if device.info.simulated else torch_device_of(device)
+        burst = make_burst(device, torch_device)
+        try:
+            session.run.workload["load"] = burst.describe()
+            progress.begin("warm-up", WARMUP_S)
+            with session.phase("warm-up"):
+                burst.run(WARMUP_S)
+            _rest(session, "context idle before")
+            progress.begin("pulses", seconds)
+            for on_s, off_s in pulse_train(seconds, seed):
+                pulse = burst.run(on_s)
+                session.add_span("range", "pulse", pulse.start_ns, pulse.end_ns, "load")
+                session.clock.sleep(off_s)
+                progress.advance(on_s + off_s)
+                session.recorder.check()
+            _rest(session, "context idle after")
+        finally:
+            burst.close()
+        session.warn_of_others(others([device], used_here=True))
+        return session, session.finish()
 
 
 def pulse_train(seconds: float, seed: int) -> Floats:

@@ -114,7 +114,7 @@ class GpuBill:
             "energy_j": energy.to_dict(),
             "cost": None if self.tariff.price is None else self.tariff.cost(energy).to_dict(),
             "currency": self.tariff.currency or None,
-            "co2e_g": grams.to_dict(),
+            "co2e_g": grams.to_dict() if self.carbon else None,
             "gpu_s": seconds,
             "share_at_rest": rest,
         }

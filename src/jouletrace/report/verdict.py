@@ -44,7 +44,7 @@ def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         lines += [f"best rates: {', '.join(map(rate, best))}" for best in map(_best, run.calibration.values()) if best]
-        stored = not any(warning.code == "not_stored" for warning in run.warnings)
+        stored = bool(run.calibration) and not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     stated = results.whole.figures.keys() & {"energy_total_j", "latency_s"}
     if stated and not (run.kind == "record" and results.units("device")):

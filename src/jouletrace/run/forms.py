@@ -87,6 +87,7 @@ class Settings(TypedDict, total=False):
     detail: str | None
     device: str
     devices: list[str]
+    doctor: Facts
     duration_s: _Number | None
     ended: bool
     first_stage: Integer | None

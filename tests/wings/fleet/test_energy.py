@@ -51,6 +51,16 @@ def covers(estimate, truth):
     return estimate["low"] <= truth <= estimate["high"]
 
 
+def test_hosts_that_are_read_at_other_times_are_read_as_often(tmp_path):
+    rows = sorted((BEGIN_S + 10 * n + 0.37 * k, f"node{k}", 0, 300) for k in range(20) for n in range(100))
+    names = ("time", "host", "gpu", "power_w")
+    pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "a.parquet")
+    result = energy(tmp_path / "a.parquet")
+    assert result["period_s"] == pytest.approx(10)
+    assert result["all"]["energy_j"]["value"] == pytest.approx(300 * 20 * 990)
+    assert result["all"]["co2e_g"] is None
+
+
 def test_energies_hold_by_gpu_user_and_day_and_add_up(tmp_path):
     held = []
     for seed in range(6):

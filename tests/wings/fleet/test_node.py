@@ -15,7 +15,7 @@ from jouletrace.campaign.child import wait_until
 from jouletrace.campaign.loop import PointOutcome
 from jouletrace.campaign.worker import reason_of
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.run import load, save
 from jouletrace.wings.fleet import engine
 from jouletrace.wings.fleet.engine import FleetHost, Host, groups_of, open_host, run_fleet
@@ -322,6 +322,43 @@ def test_a_disk_that_takes_nothing_is_reported_in_a_line(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match=r"cannot write .*No space left on device"):
         run_fleet(FleetSettings("gemm", repeats=1), host(1), Folder(tmp_path / "f"))
     assert not list((tmp_path / "f").rglob("*.part"))
+
+
+class Nodes:
+    """A cluster of two nodes in this process, of which some are lost."""
+
+    def __init__(self, *lost):
+        self.lost = lost
+
+    def nodes(self, device):
+        return ["a", "b"]
+
+    def each(self, function, calls, device, nodes=()):
+        for number, call in enumerate(calls):
+            lost = BrokenOffError("its node was lost") if nodes[number] in self.lost else None
+            yield number, lost or function(*call)
+
+
+def test_gpus_of_a_lost_node_are_named_and_measured_once_it_is_back(tmp_path, monkeypatch, works):
+    monkeypatch.setattr(engine, "find_gpus", lambda device, gpus, number: (boards[2 * number :][:2], []))
+    monkeypatch.setattr(engine, "busy", lambda gpus: {})
+    boards, settings, folder = gpus(2, 2), FleetSettings("gemm", repeats=2), Folder(tmp_path / "f")
+    host = open_host(settings, on=Nodes())
+    tally = run_fleet(settings, host, folder, on=Nodes("b"))
+    lost = [(board.id, "vanished", "node-1: its node was lost") for board in boards[2:]]
+    assert sorted({(one["gpu"], one["reason"], one["text"]) for one in folder.failures()}) == lost
+    assert len(tally.missing) == 4
+    assert not run_fleet(settings, host, folder, on=Nodes()).missing
+    assert folder.failures() == []
+    assert sorted(works[0]) == [(board.id, repeat) for board in boards for repeat in range(2)]
+    assert folder.done() == {(board.node, board.id, repeat) for board in boards for repeat in range(2)}
+
+
+def test_a_gpu_that_two_nodes_have_is_refused(monkeypatch):
+    monkeypatch.setattr(engine, "find_gpus", lambda device, which, number: (gpus(1, 2), []))
+    monkeypatch.setattr(engine, "busy", lambda gpus: {})
+    with pytest.raises(NotPossibleError, match=r"GPU 0 of node-0 \(GPU-0000\) is on two nodes of the cluster"):
+        open_host(FleetSettings("gemm"), on=Nodes())
 
 
 def test_names_of_hosts_that_are_no_file_names_come_back_as_they_were(tmp_path):

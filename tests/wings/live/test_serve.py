@@ -1,8 +1,11 @@
 """The monitor's page for Prometheus, asked over HTTP as Prometheus does."""
 
 import http.client
+import json
 import re
 import socket
+from dataclasses import replace
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -229,3 +232,19 @@ def test_serving_to_other_machines_is_reported(capsys, workspace):
     assert ", open to other machines without a password" in done.err
     done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0")
     assert "other machines" not in done.err
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported():
+    every = dict.fromkeys(("clock_sm_mhz", "utilization_gpu_pct", "memory_used_bytes", "temperature_c"), 1.0)
+    held = replace(reading(**every), energies=[({"namespace": "a", "pod": "b", "container": "c"}, 5.0)])
+    page = render([held], LiveWork("requests", done=3.0, j_each=1.5))
+    text = (Path(__file__).parents[3] / "examples" / "grafana" / "jouletrace.json").read_text()
+    queries = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
+    asked = {name for query in [*queries, text] for name in re.findall(r"jouletrace_\w+", query)}
+    assert asked <= set(re.findall(r"^(jouletrace_\w+)", page, re.MULTILINE))
+    assert len(asked) == 10
+    by_prometheus = {"instance", "__rate_interval", "__range", "datasource"}
+    labels = set(re.findall(r"\{\{(\w+)\}\}", text)) | {
+        name for words in re.findall(r"by \(([^)]*)\)", text) for name in words.split(", ")
+    }
+    assert labels - by_prometheus <= set(re.findall(r'[{,](\w+)="', page))

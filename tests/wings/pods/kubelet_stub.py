@@ -31,18 +31,15 @@ class StubKubelet:
 
     Attributes:
         pods: By (namespace, pod, container): ids of devices, a mapping of these by resource, or a text, a claim.
-        allocatable: Ids of devices; None where the kubelet is too old to say.
-        answers: How often it was asked.
     """
 
-    def __init__(self, socket, pods=(), allocatable=None):
-        self.socket, self.pods, self.allocatable, self.answers = socket, dict(pods), allocatable, 0
+    def __init__(self, socket, pods=()):
+        self.socket, self.pods = socket, dict(pods)
         self._server = None
 
     def start(self):
         self._server = grpc.server(ThreadPoolExecutor(2))
-        calls = {"List": self._list} | ({"GetAllocatableResources": self._gives} if self.allocatable else {})
-        handlers = {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+        handlers = {"List": grpc.unary_unary_rpc_method_handler(self._list)}
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers)])
         self._server.add_insecure_port(f"unix:{self.socket}")
         self._server.start()
@@ -53,9 +50,7 @@ class StubKubelet:
 
     def _list(self, request, context):
         assert request == b""
-        answer = b"".join(field(1, self._pod(*key, held)) for key, held in list(self.pods.items()))
-        self.answers += 1
-        return answer
+        return b"".join(field(1, self._pod(*key, held)) for key, held in list(self.pods.items()))
 
     def _pod(self, namespace, pod, container, held):
         if isinstance(held, str):
@@ -66,14 +61,11 @@ class StubKubelet:
         container = field(1, container) + inside + field(3, 5) + field(4, field(1, "memory") + field(2, 1 << 30))
         return field(1, pod) + field(2, namespace) + field(3, container)
 
-    def _gives(self, request, context):
-        return field(1, devices("nvidia.com/gpu", self.allocatable)) + field(2, 7)
-
 
 @contextmanager
-def kubelet(socket, pods=(), allocatable=None):
+def kubelet(socket, pods=()):
     """A kubelet that answers in the block."""
-    stub = StubKubelet(socket, pods, allocatable)
+    stub = StubKubelet(socket, pods)
     stub.start()
     try:
         yield stub

@@ -16,16 +16,15 @@ A, B, C = "default/a/main", "default/b/main", "team/c/main"
 
 
 def answered(pods, start_ns, phase_s, until_s, silent=(0.0, 0.0)):
-    """Spans by answers from ``phase_s`` on: one for each pod from the first answer that names it to the last."""
+    """Spans by answers from ``phase_s`` on: one for those that held a GPU from the first answer that names them."""
     times = [at for at in np.arange(phase_s, until_s, EVERY_S) if not silent[0] <= at < silent[1]]
     named = [(at, {name for name, (begin, end) in pods if begin <= at < end} or {NO_POD}) for at in times]
     rows = []
     for names, some in groupby(named, key=lambda answer: answer[1]):
         edges = [start_ns + round(at * 1e9) for at, _ in some]
-        rows += [
-            {"id": None, "kind": "range", "name": name, "lane": "pods", "start_ns": edges[0], "end_ns": edges[-1]}
-            for name in sorted(names)
-        ]
+        name = " + ".join(sorted(names))
+        span = {"id": None, "kind": "range", "name": name, "lane": "pods"}
+        rows.append({**span, "start_ns": edges[0], "end_ns": edges[-1]})
     return rows
 
 

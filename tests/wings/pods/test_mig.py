@@ -23,7 +23,7 @@ def test_instances_of_pods_are_of_their_gpu(monkeypatch, tmp_path, capsys):
     spans, clock = [], SimpleNamespace(time_ns=time.time_ns)
     session = SimpleNamespace(devices=[device], clock=clock, run=Run(), add_span=lambda *span: spans.append(span))
     pods = {("ns", "a", "main"): {"nvidia.com/mig-1g.10gb": [ONE]}, ("ns", "b", "main"): {"nvidia.com/mig-2g": [TWO]}}
-    with kubelet(tmp_path / "kubelet.sock", pods, allocatable=[ONE, TWO]) as stub:
+    with kubelet(tmp_path / "kubelet.sock", pods) as stub:
         observer = modules("observers")["pods"].observe(str(stub.socket))
         observer.start(session)
         reading, end = Reading(GPU, "GPU 0", device.info), time.time() + 20  # without a power record
@@ -32,7 +32,7 @@ def test_instances_of_pods_are_of_their_gpu(monkeypatch, tmp_path, capsys):
             observer.show([reading], None)
         observer.finish()
     assert reading.labels == {"namespace": "ns,ns", "pod": "a,b", "container": "main,main"}
-    assert reading.energies == []
-    assert {(name, id) for _, name, _, _, _, id in spans} == {("ns/a/main", GPU), ("ns/b/main", GPU)}
+    assert list(reading.energies) == []
+    assert [(name, id) for _, name, _, _, _, id in spans] == [("ns/a/main + ns/b/main", GPU)]
     assert session.run.warnings == []
     assert capsys.readouterr().err == ""

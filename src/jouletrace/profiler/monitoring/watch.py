@@ -225,7 +225,8 @@ class Watch:
             self._looked_ns = now
             for device in self._session.devices:
                 self._readings[device.info.id].processes = device.processes()
-        readings = list(self._readings.values())
+        # Copies, since other threads serve them while the next ones come
+        readings = [replace(reading, values=dict(reading.values)) for reading in self._readings.values()]
         work = None
         if self._work is not None and self._counter is not None:
             work = self._work.now(self._meters, len(readings), self._counter.problem())

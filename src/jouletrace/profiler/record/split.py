@@ -7,7 +7,7 @@ the recording, or in ``NAME.kernels`` beside ``NAME.zip``.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +135,12 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
             if (joules := unit.get("energy_total_j").value) is not None:
                 by_name[name] = (by_name.get(name) or 0.0) + joules
     return {name: value for name, value in by_name.items() if value is not None}
+
+
+def prefixed(figures: Mapping[str, float | None], simulated: bool) -> dict[str, float]:
+    """Those that are known, with names that say whether they are simulated."""
+    prefix = "simulated_" if simulated else ""
+    return {prefix + name: value for name, value in figures.items() if value is not None}
 
 
 def largest(split: Run) -> list[str]:

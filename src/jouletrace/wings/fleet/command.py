@@ -18,6 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
+    from jouletrace.campaign.cluster import Cluster
     from jouletrace.campaign.loop import Tally
     from jouletrace.report.tariffs import Tariff
     from jouletrace.run import Run
@@ -63,6 +64,7 @@ def run(
     allow_busy: Annotated[
         bool, typer.Option("--allow-busy", help="Also measure GPUs that other processes use.")
     ] = False,
+    on: options.On = None,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     output: Annotated[
@@ -75,8 +77,9 @@ def run(
 ) -> None:
     """Run the same load on every GPU, each repeat in a fresh process, and report how much the GPUs differ.
 
-    The exit code is 3 if results are missing at the end.
+    With --on, every node of the cluster measures its own GPUs. The exit code is 3 if results are missing at the end.
     """
+    from jouletrace.campaign.cluster import cluster
     from jouletrace.campaign.loop import folder_of
     from jouletrace.wings.fleet.engine import open_host
     from jouletrace.wings.fleet.plan import FleetSettings, parse_noise
@@ -92,10 +95,10 @@ def run(
         limit_s=limit,
         seed=settings.seed,
     )
-    given = options.tariff(price, carbon)
-    host = open_host(how, settings.device, gpus, allow_busy=allow_busy)
+    given, nodes = options.tariff(price, carbon), cluster(on, settings.device)
+    host = open_host(how, settings.device, gpus, allow_busy=allow_busy, on=nodes)
     with folder_of(output, f"fleet-{Path(workload).name}") as place:
-        tally = _measured(how, host, place, given.settings, quiet=json)
+        tally = _measured(how, host, place, given.settings, nodes, quiet=json)
         there, missing = len(tally.outcomes) - len(tally.missing), len(tally.missing)
         say(f"{max(0, there - tally.before)} new results, {tally.before} existed, {missing} missing; saved {place}")
         if there:
@@ -105,15 +108,18 @@ def run(
         conclude(tally, place, "results")
 
 
-def _measured(how: FleetSettings, host: Host, place: Path, kept: Settings, *, quiet: bool) -> Tally[Task]:
+def _measured(
+    how: FleetSettings, host: Host, place: Path, kept: Settings, nodes: Cluster | None, *, quiet: bool
+) -> Tally[Task]:
     """Run a fleet into a folder, whose Runs keep these settings."""
+    from jouletrace.cli.progress import quiet_output
     from jouletrace.recording.session import command_line
     from jouletrace.wings.fleet.engine import run_fleet
     from jouletrace.wings.fleet.folder import Folder
     from jouletrace.wings.fleet.progress import FleetProgress
 
-    with FleetProgress(host.gpus, quiet=quiet) as progress:
-        return run_fleet(how, host, Folder(place), command=command_line(), kept=kept, watch=progress)
+    with FleetProgress(host.gpus, quiet=quiet) as progress, quiet_output():
+        return run_fleet(how, host, Folder(place), command=command_line(), kept=kept, watch=progress, on=nodes)
 
 
 def report(

@@ -151,9 +151,10 @@ def fleet_energy(
         with _readable(fragment.path):
             for batch in fragment.to_batches(columns=list(dict.fromkeys(columns.values())), batch_size=_ROWS):
                 _add(state, batch, columns, GAP * period_s, limit_w, str(fragment.path))
-    if not state.keys:
+    if state.keys:
+        _joined(state)
+    if not state.keys or not state.values[0][2].any():
         raise BadInputError(f"{paths[0]}: no GPU has two readings with a time and a power within {GAP:g} periods")
-    _joined(state)
     return _result(state, by, period_s, limit_w)
 
 
@@ -223,9 +224,13 @@ def _looked_at(fragments: Sequence[Any], columns: Mapping[str, str]) -> tuple[fl
     watts, steps = [], []
     for fragment in fragments[:: max(1, len(fragments) // _LOOKED_AT)]:
         with _readable(fragment.path):
-            rows = fragment.head(1 << 17, columns=[columns[what] for what in ("time", "power", "gpu")])
-        time, power = _times(rows.column(0), columns["time"]), _watts(rows.column(1), columns["power"])
-        gpus = rows.column(2).combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            head = fragment.head(1 << 17, columns=list(dict.fromkeys(columns.values())))
+        rows = head.combine_chunks().to_batches()[0]
+        time, power = (
+            _times(rows.column(columns["time"]), columns["time"]),
+            _watts(rows.column(columns["power"]), columns["power"]),
+        )
+        gpus = _gpus(_LastReadings(), rows, columns)  # of each host: the readings of several may lie between each other
         order = np.lexsort((time, gpus))
         step = np.diff(time[order])[np.diff(gpus[order]) == 0]
         steps.append(step[step > 0])

@@ -16,7 +16,7 @@ from jouletrace.words.scale import quantity
 
 def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document:
     """The energy of the fleet, and tables of the ``top`` lines of each sum; all for None."""
-    shown, whole, bill = Document("energy of a fleet"), measured.whole, GpuBill(tariff, tariff.carbon_g is not None)
+    shown, whole, bill = Document("energy of a fleet"), measured.whole, _bill(tariff)
     shown.verdict = [
         f"{bill.words(whole.energy, tariff.emitted(whole.energy))} by {whole.gpus:,} GPUs in "
         f"{quantity(whole.seconds / 3600, 'h')} of GPUs, {100 * whole.rest:.1f} % of it at rest"
@@ -42,8 +42,12 @@ def document(measured: FleetEnergy, tariff: Tariff, top: int | None) -> Document
     return shown.printable()
 
 
+def _bill(tariff: Tariff) -> GpuBill:
+    return GpuBill(tariff, tariff.carbon_g is not None)
+
+
 def _stated(line: FleetLine, tariff: Tariff) -> tuple[Estimate, Estimate, float, float]:
-    """What a ``Bill`` states of a line."""
+    """What a ``GpuBill`` states of a line."""
     return line.energy, tariff.emitted(line.energy), line.seconds, line.rest
 
 
@@ -62,4 +66,4 @@ def to_dict(measured: FleetEnergy, tariff: Tariff) -> dict[str, Any]:
 
 
 def _object(line: FleetLine, tariff: Tariff) -> dict[str, Any]:
-    return {"name": line.what, **GpuBill(tariff, True).to_dict(*_stated(line, tariff)), "gpus": line.gpus}
+    return {"name": line.what, **_bill(tariff).to_dict(*_stated(line, tariff)), "gpus": line.gpus}

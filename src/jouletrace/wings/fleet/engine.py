@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
+from jouletrace.campaign.cluster import Cluster, Files, filled
 from jouletrace.campaign.loop import Note, PointObserver, PointOutcome, Tally, carry_out
 from jouletrace.campaign.repeats import numbered
-from jouletrace.campaign.worker import Worker, listen
+from jouletrace.campaign.worker import Worker, last_line, listen, reason_of
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes import locks
 from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
 from jouletrace.profiler.prepare import check_has_phases, options_of
@@ -24,7 +29,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Settings
 from jouletrace.run.scratch import Scratch
 from jouletrace.wings.fleet.folder import Folder
-from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Task, busy, find_gpus, rounds
+from jouletrace.wings.fleet.plan import ALL, FleetGpu, FleetSettings, Owner, Task, busy, find_gpus, rounds
 from jouletrace.wings.fleet.power_step import in_words, power_step
 from jouletrace.workloads import resolve
 from jouletrace.workloads.kernels import AUTO, GEMMS, whole
@@ -45,19 +50,36 @@ class FleetWatch(PointObserver[Task]):
 
 @dataclass(frozen=True)
 class Host:
-    """The GPUs of this host: to measure, others on which noise may run, and why GPUs (by id) can't be measured."""
+    """The GPUs of this host: to measure, others on which noise may run, and why GPUs (by id) can't be measured.
+
+    Those of a cluster are of several hosts; ``nodes`` has the engine's name of the node of each GPU.
+    """
 
     gpus: list[FleetGpu]
     others: list[FleetGpu]
     excluded: dict[str, str]
+    nodes: Mapping[Owner, str] = field(default_factory=dict)
+
+    def node_of(self, gpu: FleetGpu) -> str:
+        """The engine's name of a GPU's node; "" on this host."""
+        return self.nodes.get((gpu.node, gpu.id), "")
 
 
-def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *, allow_busy: bool = False) -> Host:
+def open_host(
+    settings: FleetSettings,
+    device: str = "auto",
+    gpus: str = ALL,
+    *,
+    allow_busy: bool = False,
+    on: Cluster | None = None,
+) -> Host:
     """Locate the GPUs and refuse impossible requests; ``device`` and ``gpus`` as for ``find_gpus``.
+
+    ``on`` a cluster, ``gpus`` are those of each node.
 
     Raises:
         BadInputError: If the request makes no sense here.
-        NotPossibleError: If no GPU is available.
+        NotPossibleError: If no GPU is available, or none on a node of the cluster.
     """
     check_has_phases(resolve(settings.workload), settings.profile)
     for noise in settings.noise:
@@ -68,7 +90,17 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
                 advice = f"all GPUs must run the same size; find it by profile {settings.workload} --config size=auto"
                 raise BadInputError(f"--config size=auto: {advice}")
             whole(settings.workload, key, text)
-    measured, others = find_gpus(device, gpus)
+    how = settings, device, gpus, allow_busy
+    host = look(*how) if on is None else _look_on(on, *how)
+    if all(gpu.id in host.excluded for gpu in host.gpus):
+        named = "; ".join(host.excluded[gpu.id] for gpu in host.gpus)
+        raise NotPossibleError(f"{named}; --allow-busy measures them nevertheless")
+    return host
+
+
+def look(settings: FleetSettings, device: str, gpus: str, allow_busy: bool, number: int = 0) -> Host:
+    """The GPUs of this host; ``number`` as for ``find_gpus``, all else as for ``open_host``."""
+    measured, others = find_gpus(device, gpus, number)
     present = [*measured, *others]
     for noise in settings.noise:
         there = {gpu.index for gpu in present}
@@ -80,10 +112,25 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
         for gpu in filter(noise.on, present):
             if gpu.id in users:
                 raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy starts it nevertheless")
-    if all(gpu.id in users for gpu in measured):
-        named = "; ".join(users[gpu.id] for gpu in measured)
-        raise NotPossibleError(f"{named}; --allow-busy measures them nevertheless")
     return Host(measured, others, users)
+
+
+def _look_on(on: Cluster, settings: FleetSettings, device: str, gpus: str, allow_busy: bool) -> Host:
+    """The GPUs of all nodes of a cluster, each of which has them to itself while it looks."""
+    nodes = on.nodes(device)
+    calls = [(settings, device, gpus, allow_busy, number) for number in range(len(nodes))]
+    node_of: dict[Owner, str] = {}
+    whole_cluster = Host([], [], {}, node_of)
+    for number, host in sorted(on.each(look, calls, device, nodes), key=itemgetter(0)):
+        if isinstance(host, Exception):
+            raise host
+        for gpu in (*host.gpus, *host.others):
+            if node_of.setdefault((gpu.node, gpu.id), nodes[number]) != nodes[number]:
+                raise NotPossibleError(f"{gpu} ({gpu.id}) is on two nodes of the cluster, which would measure it twice")
+        whole_cluster.gpus.extend(host.gpus)
+        whole_cluster.others.extend(host.others)
+        whole_cluster.excluded.update(host.excluded)
+    return whole_cluster
 
 
 def run_fleet(
@@ -94,10 +141,12 @@ def run_fleet(
     command: str = "",
     kept: Settings | None = None,
     watch: FleetWatch | None = None,
+    on: Cluster | None = None,
 ) -> Tally[Task]:
     """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
 
-    The Runs keep ``kept`` besides their own settings.
+    The Runs keep ``kept`` besides their own settings. ``on`` a cluster, a call is a repeat on all GPUs of a node; those
+    of a node that is lost have no result.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
@@ -105,29 +154,84 @@ def run_fleet(
     """
     watch = watch or FleetWatch()
     with folder.held(settings, command, host.gpus):
-        node = FleetHost(settings, [*host.gpus, *host.others], str(folder.root), command, kept)
 
         def measure(group: Sequence[Task], note: Note[Task]) -> None:
             def stored(found: PointOutcome[Task]) -> None:
                 if found.reason:
                     folder.fail(found.point, found.reason, found.text)
+                else:
+                    folder.succeed(found.point)
                 note(found)
 
-            if group[0].gpu.id in host.excluded:
-                stored(PointOutcome(group[0], "busy", host.excluded[group[0].gpu.id]))
-            else:
-                node.at_once(group, stored, watch.hear)
+            for task in group:
+                if task.gpu.id in host.excluded:
+                    stored(PointOutcome(task, "busy", host.excluded[task.gpu.id]))
+            free = [task for task in group if task.gpu.id not in host.excluded]
+            if on is not None:
+                for files, outcomes in _repeats_on(on, settings, host, (command, kept), free):
+                    folder.receive(files)
+                    for found in outcomes:
+                        stored(found)
+            elif free:
+                gpus = [*host.gpus, *host.others]
+                FleetHost(settings, gpus, str(folder.root), command, kept).at_once(free, stored, watch.hear)
 
         done = folder.done()
-        return carry_out(groups_of(settings, host), lambda task: task.key in done, measure, watch, "results")
+        groups = groups_of(settings, host)
+        return carry_out(groups, lambda task: task.key in done, measure, watch, "results", at_once=on is not None)
+
+
+def _repeats_on(
+    there: Cluster, settings: FleetSettings, host: Host, kept: tuple[str, Settings | None], tasks: Sequence[Task]
+) -> Iterator[tuple[Files, list[PointOutcome[Task]]]]:
+    """Runs and outcomes of each repeat on all GPUs of a node of a cluster, as it ends.
+
+    ``kept`` are the command and the settings that Runs keep.
+    """
+    repeats: dict[tuple[str, int], list[Task]] = {}
+    for task in tasks:
+        repeats.setdefault((host.node_of(task.gpu), task.repeat), []).append(task)
+    nodes = [node for node, _ in repeats]
+    gpus = {node: [gpu for gpu in (*host.gpus, *host.others) if host.node_of(gpu) == node] for node in nodes}
+    fills = [partial(_repeat, settings, gpus[node], kept, of_node) for (node, _), of_node in repeats.items()]
+    if not fills:
+        return
+    calls = [(fill, os.getcwd()) for fill in fills]
+    for number, result in there.each(filled, calls, tasks[0].gpu.device, nodes):
+        if isinstance(result, JouletraceError):
+            reason, text = reason_of(result), last_line(result)
+            lost = list(repeats.values())[number]
+            yield {}, [PointOutcome(task, reason, f"{task.gpu.node}: {text}") for task in lost]
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            yield result
+
+
+def _repeat(
+    settings: FleetSettings,
+    gpus: Sequence[FleetGpu],
+    kept: tuple[str, Settings | None],
+    tasks: Sequence[Task],
+    folder: Path,
+) -> list[PointOutcome[Task]]:
+    """Measure a repeat on a node with these GPUs; a folder receives its Runs."""
+    host = FleetHost(settings, gpus, str(folder), *kept)
+    outcomes: list[PointOutcome[Task]] = []
+    for _, group in groupby(tasks, key=attrgetter("order")):
+        host.at_once(list(group), outcomes.append, lambda *_: None)
+    return outcomes
 
 
 def groups_of(settings: FleetSettings, host: Host) -> list[list[Task]]:
     """All tasks, in random order: groups that run at once, and are measured again together; busy GPUs first."""
     repeats = range(settings.repeats)
-    free = [gpu for gpu in host.gpus if gpu.id not in host.excluded]
     left = [[Task(gpu, repeat)] for gpu in host.gpus if gpu.id in host.excluded for repeat in repeats]
-    return left + [group for repeat in repeats for group in rounds(free, settings, repeat) if group]
+    free: dict[str, list[FleetGpu]] = {}
+    for gpu in host.gpus:
+        if gpu.id not in host.excluded:
+            free.setdefault(host.node_of(gpu), []).append(gpu)
+    return left + [group for repeat in repeats for gpus in free.values() for group in rounds(gpus, settings, repeat)]
 
 
 class FleetHost:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from jouletrace.campaign.cluster import Files
 from jouletrace.campaign.loop import claim_at, claimed
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, save
@@ -80,13 +81,25 @@ class Folder:
             BadInputError: If it can't be written.
         """
         save(mend(run), self._place(task, "zip"), overwrite=True)
+
+    def receive(self, files: Files) -> None:
+        """Store the Runs of the folder of another host.
+
+        Raises:
+            BadInputError: If one can't be written.
+        """
+        for name, content in files.items():
+            self._write(self.root / name, content)
+
+    def succeed(self, task: Task) -> None:
+        """Forget why a task had no result, now that it has one."""
         self._place(task, "failed").unlink(missing_ok=True)
 
     def fail(self, task: Task, reason: str, text: str) -> None:
         """Store the reason for a task's missing result."""
         self._place(task, "zip").unlink(missing_ok=True)
         note = {"node": task.gpu.node, "gpu": task.gpu.id, "repeat": task.repeat, "reason": reason, "text": text}
-        self._write(self._place(task, "failed"), note)
+        self._write(self._place(task, "failed"), json.dumps(note, indent=1).encode())
 
     def failures(self) -> list[dict[str, Any]]:
         """Missing results and their reasons; an unreadable note is omitted, since the result is missing anyway."""
@@ -120,9 +133,9 @@ class Folder:
         node, gpu = quote(task.gpu.node, safe="-_."), quote(task.gpu.id, safe="-_.")
         return self.root / node / gpu / f"repeat-{task.repeat:04d}.{ending}"
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         try:
-            write_whole(path, json.dumps(content, indent=1).encode(), mode=file_mode())
+            write_whole(path, content, mode=file_mode())
         except OSError as error:
             raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 

@@ -186,19 +186,20 @@ def rounds(gpus: Sequence[FleetGpu], settings: FleetSettings, repeat: int) -> li
     return [[Task(gpu, repeat, order)] for order, gpu in enumerate(shuffled)]
 
 
-def find_gpus(device: str, gpus: str) -> tuple[list[FleetGpu], list[FleetGpu]]:
+def find_gpus(device: str, gpus: str, number: int = 0) -> tuple[list[FleetGpu], list[FleetGpu]]:
     """The GPUs to measure, and the others on this host.
 
     Args:
         device: "auto" for the GPUs that CUDA shows, "cpu", or "sim:NAME" for simulated GPUs.
         gpus: "all", numbers in CUDA's order or UUIDs, separated by commas; for simulated GPUs, their number.
+        number: Of this host in a cluster, from 0: simulated GPUs of two hosts differ.
 
     Raises:
         BadInputError: If a GPU doesn't exist.
         NotPossibleError: If no GPU is available here.
     """
     if device.startswith("sim:"):
-        return simulated(device, gpus), []
+        return simulated(device, gpus, number), []
     if device == "cpu":
         if gpus != ALL:
             raise BadInputError(f"--gpus {gpus}: --device cpu is one device")
@@ -257,7 +258,7 @@ def chosen(there: Sequence[FleetGpu], gpus: str) -> tuple[list[FleetGpu], list[F
     return taken, [gpu for gpu in there if gpu not in taken]
 
 
-def simulated(device: str, gpus: str) -> list[FleetGpu]:
+def simulated(device: str, gpus: str, host: int = 0) -> list[FleetGpu]:
     """GPUs that differ by seed."""
     count = 1 if gpus == ALL else int(gpus) if gpus.isascii() and gpus.isdecimal() else 0
     if count < 1:
@@ -271,7 +272,7 @@ def simulated(device: str, gpus: str) -> list[FleetGpu]:
         raise BadInputError(f"--device {device}: GPUs of a fleet run in virtual time, not in real time")
     found = []
     for number in range(count):
-        spec = f"{name}?{'&'.join([*parts, f'seed={number}'])}"
+        spec = f"{name}?{'&'.join([*parts, f'seed={host * count + number}'])}"
         info = open_device(spec).info
-        found.append(FleetGpu("sim-node", info.id, number, spec, info.name))
+        found.append(FleetGpu(f"sim-node-{host}" if host else "sim-node", info.id, number, spec, info.name))
     return found

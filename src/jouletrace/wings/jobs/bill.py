@@ -97,7 +97,7 @@ class Line:
         rest: Share of the recorded time at which the GPUs were at rest; None if unknown.
         gpus: Labels of the GPUs.
         job: The job; None of a sum.
-        note: Why it has no energy; "" where it has gpu.
+        note: Why it has no energy; "" where it has some.
     """
 
     what: str
@@ -184,7 +184,7 @@ def bill(
             pieces.append(cut)
             holes_s += lost_s
             works += _works(runs[host], device, [(start, end) for _, start, end in mine])
-        if (difference_s := clock_difference_s(works)) and not others:
+        if not unsure[host] and (difference_s := clock_difference_s(works)):
             differ[host] = difference_s
     lines = []
     counts = Counter(number for mine in claimed.values() for number in mine)

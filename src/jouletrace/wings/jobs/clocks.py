@@ -52,7 +52,7 @@ def clock_difference_s(gpus: Sequence[Works]) -> int:
         wide = grid[0] + np.arange(-reach, len(grid) + reach) * step_ns
         has_job = np.full(len(wide), -1.0)
         for start, end in gpu.jobs:
-            has_job[(wide >= start) & (wide < end)] = 1.0
+            has_job[slice(*np.searchsorted(wide, (start, end)))] = 1.0
         agrees += correlate(has_job, seen, mode="valid", method="fft")
     ahead = reach - int(np.argmax(agrees))
     lasts = [min(abs(ahead), (end - start) / step_ns) for gpu in gpus for start, end in gpu.jobs]

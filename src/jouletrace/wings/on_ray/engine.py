@@ -20,17 +20,24 @@ LOOK_S = 5.0
 """Seconds without a result after which it is looked whether a node is left."""
 
 
-def check(device: str) -> None:
+def nodes(device: str) -> list[str]:
     """See ``campaign.cluster.Cluster``."""
-    _able(_connected(), device)
+    able = _able(_connected(), device)
+    return [node["NodeID"] for node in sorted(able, key=lambda node: (node["NodeName"], node["NodeID"]))]
 
 
-def each(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str) -> Iterator[tuple[int, Any]]:
+def each(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], device: str, nodes: Sequence[str] = ()
+) -> Iterator[tuple[int, Any]]:
     """See ``campaign.cluster.Cluster``."""
     ray = _connected()
-    options = {"scheduling_strategy": "SPREAD", "max_retries": RETRIES, **_share(_able(ray, device), device)}
-    task = ray.remote(_task()).options(**options)
-    waiting = {task.remote(pickle.dumps((function, call)), __version__): k for k, call in enumerate(calls)}
+    able = _able(ray, device)
+    task = ray.remote(_task())
+    waiting = {}
+    for number, call in enumerate(calls):
+        options = _whole(ray, nodes[number], able, device) if nodes else _share(able, device)
+        repeated = task.options(max_retries=RETRIES, **options)
+        waiting[repeated.remote(pickle.dumps((function, call)), __version__)] = number
     try:
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=LOOK_S)
@@ -58,6 +65,7 @@ def _connected() -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
+            ray._private.worker._worker_logs_enabled = False  # else stdout gets the log of a node that is lost
         except Exception as error:  # of Ray any: another version of Python there, processes that don't start
             raise NotPossibleError(f"no Ray cluster can be used: {' '.join(str(error).split())[:300]}") from None
     return ray
@@ -78,13 +86,23 @@ def _able(ray: Any, device: str) -> list[dict[str, Any]]:
     return [node for node in alive if node["Resources"].get("CPU", 0) >= 1]
 
 
-def _share(able: Sequence[dict[str, Any]], device: str) -> dict[str, float]:
-    """Resources of a call that has one GPU, one simulated GPU, or a whole node for its CPU."""
+def _share(able: Sequence[dict[str, Any]], device: str) -> dict[str, Any]:
+    """Options of a call that has one GPU, one simulated GPU, or a whole node for its CPU."""
+    spread = {"scheduling_strategy": "SPREAD"}
     if device == "cpu":  # power is the whole host's: only the largest nodes are used, each by one call at a time
-        return {"num_cpus": max(node["Resources"]["CPU"] for node in able)}
+        return {**spread, "num_cpus": max(node["Resources"]["CPU"] for node in able)}
     if any("GPU" in node["Resources"] for node in able):
-        return {"num_gpus": 1, "num_cpus": 0}
-    return {"num_cpus": 1}
+        return {**spread, "num_gpus": 1, "num_cpus": 0}
+    return {**spread, "num_cpus": 1}
+
+
+def _whole(ray: Any, name: str, able: Sequence[dict[str, Any]], device: str) -> dict[str, Any]:
+    """Options of a call that has a node and all its GPUs; one that is lost by now fails as a task."""
+    pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(name, soft=False)
+    resources: dict[str, float] = next((node["Resources"] for node in able if node["NodeID"] == name), {})
+    if device != "cpu" and "GPU" in resources:
+        return {"scheduling_strategy": pinned, "num_gpus": int(resources["GPU"]), "num_cpus": 0}
+    return {"scheduling_strategy": pinned, "num_cpus": resources.get("CPU", 0)}
 
 
 def _has_nodes(ray: Any, device: str) -> bool:
@@ -123,7 +141,8 @@ def _result(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         return NotPossibleError(f"a task of Ray failed: {str(error).strip().splitlines()[-1]}")
     except ray.exceptions.RayError:
-        return BrokenOffError("no node of the cluster is left")
+        lost = "its node of the cluster was lost, and no other takes its place"
+        return BrokenOffError(f"{lost}, or its process died {1 + RETRIES} times")
     if version != __version__:
         return NotPossibleError(f"{result} has jouletrace {version}, and this host {__version__}: install the same")
     return result

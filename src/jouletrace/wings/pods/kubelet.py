@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +23,14 @@ _MESSAGES = {
     "ContainerResources": ("name=1", "devices=2*ContainerDevices", "dynamic_resources=5*DynamicResource"),
     "PodResources": ("name=1", "namespace=2", "containers=3*ContainerResources"),
     "ListPodResourcesResponse": ("pod_resources=1*PodResources",),
-    "AllocatableResourcesResponse": ("devices=1*ContainerDevices",),
 }
 """Fields of each message: name, number, * of a list, and the message of its entries if they aren't strings."""
 
 _OPTIONS = [("grpc.max_receive_message_length", 16 * 2**20), ("grpc.enable_http_proxy", 0)]
 """The kubelet's own limit; none of the host's proxies is meant for a socket."""
+
+CLAIM = "claim "
+"""Begins the name of a claim of dynamic allocation, among ids of devices."""
 
 
 class Pod(NamedTuple):
@@ -40,50 +41,29 @@ class Pod(NamedTuple):
     container: str
 
 
-class DevicesHeld(NamedTuple):
-    """An answer: who holds each device, by its id, and for each claim of dynamic allocation one who has it."""
-
-    pods: dict[str, set[Pod]]
-    claims: dict[str, Pod]
-
-
-def held(socket: Path) -> DevicesHeld:
-    """The devices that containers hold now.
+def held(socket: Path) -> dict[str, set[Pod]]:
+    """The containers that hold each device now, by its id; a replica of time slicing or MPS, ``UUID::3``, is its GPU.
 
     Raises:
         OSError: If the kubelet doesn't answer; says why.
     """
-    answer = DevicesHeld(defaultdict(set), {})
-    for pod in _ask(socket, "List", "ListPodResourcesResponse").pod_resources:
+    holders: dict[str, set[Pod]] = defaultdict(set)
+    for pod in _list(socket).pod_resources:
         for container in pod.containers:
-            holder = Pod(pod.namespace, pod.name, container.name)
-            for id in _ids(container.devices):
-                answer.pods[id].add(holder)
-            for claim in container.dynamic_resources:
-                answer.claims[f"{claim.claim_namespace}/{claim.claim_name}"] = holder
-    return answer
+            ids = [id.partition("::")[0] for some in container.devices for id in some.device_ids]
+            claims = [f"{CLAIM}{of.claim_namespace}/{of.claim_name}" for of in container.dynamic_resources]
+            for id in (*ids, *claims):
+                holders[id].add(Pod(pod.namespace, pod.name, container.name))
+    return holders
 
 
-def allocatable(socket: Path) -> set[str] | None:
-    """Ids of the devices that the kubelet gives to containers; None if it doesn't say."""
-    try:
-        return set(_ids(_ask(socket, "GetAllocatableResources", "AllocatableResourcesResponse").devices))
-    except OSError:
-        return None
-
-
-def _ids(devices: Iterable[Any]) -> Iterable[str]:
-    """Ids of devices; a replica of time slicing or MPS, ``UUID::3``, is its GPU."""
-    return (id.partition("::")[0] for some in devices for id in some.device_ids)
-
-
-def _ask(socket: Path, method: str, answer: str) -> Any:
+def _list(socket: Path) -> Any:
     import grpc
 
     try:  # a channel that is kept waits ever longer before it connects again
         with grpc.insecure_channel(f"unix:{socket.absolute()}", options=_OPTIONS) as channel:
-            data = channel.unary_unary(f"/v1.PodResourcesLister/{method}")(b"", timeout=TIMEOUT_S)
-        return _message(answer).FromString(data)
+            data = channel.unary_unary("/v1.PodResourcesLister/List")(b"", timeout=TIMEOUT_S)
+        return _answer().FromString(data)
     except grpc.RpcError as error:
         why = f"no answer from {shown(socket)}: {' '.join(str(error.details()).split())[:200]}"
         if not socket.exists():
@@ -96,8 +76,8 @@ def _ask(socket: Path, method: str, answer: str) -> Any:
 
 
 @cache
-def _message(name: str) -> Any:
-    """The class of a message of ``_MESSAGES``."""
+def _answer() -> Any:
+    """The class of the answer, whose messages are those of ``_MESSAGES``."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
@@ -109,4 +89,4 @@ def _message(name: str) -> Any:
             made.field.add(name=label, number=int(rest[0]), label=3 if "*" in rest else 1, **kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("v1.ListPodResourcesResponse"))

@@ -1,6 +1,6 @@
 """Which pods hold which recorded GPU, as time goes: an ``Observer`` of a monitor.
 
-A pod holds a GPU from the first of consecutive answers of the kubelet that name it to the last. What the GPU took
+Pods hold a GPU from the first of consecutive answers of the kubelet that name them to the last. What the GPU took
 between two answers that differ is of no pod in the counters here. The Run has spans of answers alone, from which
 ``kind`` states energies with the intervals that this leaves.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +20,7 @@ from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.recording.session import Session
 from jouletrace.run.channels import POWER
-from jouletrace.run.files import shown
-from jouletrace.wings.pods.kubelet import DevicesHeld, Pod, allocatable, held
+from jouletrace.wings.pods.kubelet import CLAIM, TIMEOUT_S, Pod, held
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 EVERY_S = 2.0
@@ -37,7 +35,7 @@ NO_POD = "no pod known"
 """Name of spans in which no pod held a GPU, as far as the kubelet knows."""
 
 _MOST = 5
-"""Devices and claims that a warning names."""
+"""Devices of others that are named: each pod may have a claim of its own."""
 
 Pods = frozenset[Pod]
 
@@ -69,16 +67,15 @@ class PodWatch:
     def __init__(self, socket: Path) -> None:
         self._socket, self._ending = socket, threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="kubelet", daemon=True)
-        self._answers: deque[tuple[int, DevicesHeld]] = deque()
-        self._problem = self._said = self._first_problem = ""
-        self._given: set[str] | None = None
-        self._named: dict[tuple[str, str], str] = {}
+        self._answers: deque[tuple[int, dict[str, set[Pod]]]] = deque()
+        self._problem = self._said = ""
+        self._others: set[str] = set()
 
     def start(self, session: Session) -> None:
         """See ``profiler.monitoring.watch.Observer``."""
         self._session = session
         self._gpus = {device.info.id: _Gpu((session.clock.time_ns(), 0.0)) for device in session.devices}
-        self._ids: dict[str, str | None] = {id: id for id in self._gpus}
+        self._owners: dict[str, str | None] = {id: id for id in self._gpus}
         session.run.workload["pods"] = {"socket": str(self._socket), "every_s": EVERY_S}
         self._thread.start()
 
@@ -89,65 +86,54 @@ class PodWatch:
             gpu = self._gpus[reading.device]
             if reading.energy_j is not None:
                 self._reach(reading.device, gpu, reading.energy_ns, reading.energy_j)
+                reading.energies = [(_labelled(pods), joules) for pods, (joules, _) in gpu.shares.items()]
             elif self._session.run.channel(reading.device, POWER) is None:  # else its first reading is to come
-                self._reach(reading.device, gpu, self._now(), 0.0)
+                self._reach(reading.device, gpu, self._session.clock.time_ns(), 0.0)
             reading.labels = _labelled(Pods() if self._problem else gpu.pods or Pods())
-            each = gpu.shares.items() if reading.energy_j is not None else ()
-            reading.energies = [(_labelled(pods), joules) for pods, (joules, _) in each]
 
     def finish(self) -> None:
         """See ``profiler.monitoring.watch.Observer``."""
         self._ending.set()
-        self._thread.join(2 * EVERY_S)
-        if self._thread.is_alive():  # an answer that takes longer is lost
-            self._problem = f"no answer from {shown(self._socket)}"
+        self._thread.join(2 * TIMEOUT_S)
         self._take()
         for id, gpu in self._gpus.items():
             for time_ns, _ in gpu.waiting.copy():
                 self._reach(id, gpu, time_ns, gpu.tick[1])  # for the spans alone: the counters have been read
             self._write(id, gpu)
-        if self._first_problem:
-            self._session.run.warn("pods_unknown", f"the kubelet didn't always answer: {self._first_problem}")
-        for wanted in dict.fromkeys(code for code, _ in self._named):
-            texts = [text for (code, _), text in self._named.items() if code == wanted]
-            more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
-            self._session.run.warn(wanted, "; ".join([*texts[:_MOST], *more]))
 
     def _go_on(self) -> None:
-        ended, wait_s, self._given = False, 0.0, allocatable(self._socket)
+        """Ask until the monitor ends, and then once more, unless the last answer failed."""
+        wait_s, ended = 0.0, False
         while not ended:
-            ended, before, wait_s = self._ending.wait(wait_s), self._now(), EVERY_S
+            ended, wait_s = self._ending.wait(wait_s), EVERY_S
+            if ended and self._problem:
+                break
+            before = self._session.clock.time_ns()
             try:
                 answer = held(self._socket)
             except OSError as error:
                 self._problem = str(error)
             else:
-                self._answers.append(((before + self._now()) // 2, answer))
+                self._answers.append(((before + self._session.clock.time_ns()) // 2, answer))
                 self._problem = ""
-
-    def _now(self) -> int:
-        return self._session.clock.time_ns()
 
     def _take(self) -> None:
         """Take the answers that have come; report once that they fail, and once that they come again."""
-        given, self._given = self._given, None
-        for id in () if given is None else sorted(self._gpus.keys() - {self._owner(other) for other in given}):
-            self._name("pods_elsewhere", id, f"the kubelet doesn't give {id} to pods")
         while self._answers:
-            time_ns, (pods, claims) = self._answers.popleft()
+            time_ns, answer = self._answers.popleft()
             holders: dict[str, set[Pod]] = {id: set() for id in self._gpus}
-            for id, some in pods.items():
+            for id, pods in answer.items():
                 if (owner := self._owner(id)) is not None:
-                    holders[owner] |= some
-                elif id.startswith(("GPU-", "MIG-")):  # else it is no GPU
-                    self._name("pods_elsewhere", id, f"{'/'.join(min(some))} holds {id}, which isn't recorded")
-            for claim, pod in claims.items():
-                self._name("pods_claims", claim, f"{'/'.join(pod)} has the claim {claim}: its devices aren't resolved")
+                    holders[owner] |= pods
+                elif id.startswith(("GPU-", "MIG-", CLAIM)):  # else it is no GPU
+                    self._name_other(id, min(pods))
             for id, gpu in self._gpus.items():
                 gpu.waiting.append((time_ns, Pods(holders[id])))
         if (problem := self._problem) != self._said:
             say(f"--pods: {problem}; asked again every {EVERY_S:g} s" if problem else "--pods: the kubelet answers")
-            self._said, self._first_problem = problem, self._first_problem or problem
+            if problem and all(warning.code != "pods_unknown" for warning in self._session.run.warnings):
+                self._session.run.warn("pods_unknown", f"the kubelet didn't always answer: {problem}")
+            self._said = problem
 
     def _reach(self, id: str, gpu: _Gpu, time_ns: int, joules: float) -> None:
         """Take the answers until a time, which the power record has reached."""
@@ -168,14 +154,15 @@ class PodWatch:
         gpu.shares = {pods: share for pods, share in gpu.shares.items() if pods in kept or share[1] > oldest_ns}
 
     def _write(self, id: str, gpu: _Gpu) -> None:
-        """Add the spans of those that held a GPU until the last answer."""
-        for name in () if gpu.pods is None else sorted(map("/".join, gpu.pods)) or [NO_POD]:
+        """Add the span of those that held a GPU until the last answer."""
+        if gpu.pods is not None:
+            name = " + ".join(sorted(map("/".join, gpu.pods))) or NO_POD
             self._session.add_span("range", name, gpu.since_ns, gpu.until_ns, LANE, id)
 
     def _owner(self, id: str) -> str | None:
         """The recorded GPU of an id; of a MIG instance that isn't recorded itself its GPU; None for another."""
-        if id not in self._ids:
-            self._ids[id] = None
+        if id not in self._owners:
+            self._owners[id] = None
             if id.startswith("MIG-"):
                 try:
                     (instance,) = open_devices([id])
@@ -183,17 +170,19 @@ class PodWatch:
                     return None
                 instance.close()
                 parent = str(instance.info.details.get("parent"))
-                self._ids[id] = parent if parent in self._gpus else None
-        return self._ids[id]
+                self._owners[id] = parent if parent in self._gpus else None
+        return self._owners[id]
 
-    def _name(self, code: str, id: str, text: str) -> None:
-        """Report something once, and in a warning of the Run."""
-        if (code, id) not in self._named:
-            self._named[code, id] = text
+    def _name_other(self, id: str, pod: Pod) -> None:
+        """Report once that a pod holds what isn't recorded, and in a warning of the Run."""
+        if id not in self._others and len(self._others) < _MOST:
+            self._others.add(id)
+            text = f"{'/'.join(pod)} holds {id}, which names no recorded GPU"
+            self._session.run.warn("pods_elsewhere", text)
             say(f"--pods: {text}")
 
 
-def _labelled(pods: Pods) -> Mapping[str, str]:
+def _labelled(pods: Pods) -> dict[str, str]:
     """Labels of those that hold a GPU, each a list in the same order; empty texts for none."""
     return {name: ",".join(getattr(pod, name) for pod in sorted(pods)) for name in Pod._fields}
 

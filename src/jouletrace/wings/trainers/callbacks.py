@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from inspect import signature
 from itertools import count
@@ -27,7 +27,7 @@ from jouletrace.profiler.record.live_sums import RangeSoFar
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.ranks import Rank
 from jouletrace.profiler.record.recording import Recording
-from jouletrace.profiler.record.split import totals
+from jouletrace.profiler.record.split import prefixed, totals
 from jouletrace.run import Run
 from jouletrace.run.files import shown
 
@@ -120,7 +120,7 @@ class _Loop:
         found = self._recording.now()
         step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
         figures = {"energy_j": found.energy_j, "power_w": found.power_w, "energy_step_j": self._step_j(step)}
-        return _prefixed(figures, found.simulated)
+        return prefixed(figures, found.simulated)
 
     def _step_j(self, step: RangeSoFar | None) -> float | None:
         """Mean joules of the steps since the last log that states them; None if these took less than ``_LEAST_S``."""
@@ -146,7 +146,7 @@ class _Loop:
         if self.run is None:  # it was within another recording
             return {}
         _print(recording.summary(), recording.rank)
-        return _prefixed(totals(self.run, self.split), self.run.simulated)
+        return prefixed(totals(self.run, self.split), self.run.simulated)
 
 
 def _last_shown() -> BaseException | None:
@@ -174,12 +174,6 @@ def _print(text: str, rank: Rank | None) -> None:
             sys.stderr.flush()
         else:
             print(text, file=sys.stderr, flush=True)
-
-
-def _prefixed(figures: Mapping[str, float | None], simulated: bool) -> dict[str, float]:
-    """Those that are known, with names that say whether they are simulated."""
-    prefix = "simulated_" if simulated else ""
-    return {prefix + name: value for name, value in figures.items() if value is not None}
 
 
 def trainer_callback(
