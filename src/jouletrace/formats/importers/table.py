@@ -132,7 +132,7 @@ def _of_tool(table: Delimited, tool: Tool, above: str, log: Log) -> Delimited:
         header = [" ".join(filter(None, pair)) for pair in zip_longest(names, header, fillvalue="")][: len(header)]
     tests = [(header.index(name), form) for name, form in tool.rows.items() if name in header]
     kept = [all(re.fullmatch(form, row[column]) for column, form in tests) for row in table.rows]
-    log.left.add("other_lines", f"rows are of parts of what {tool.name} measures", kept.count(False))
+    log.left.add("other_lines", f"rows of {tool.name} hold no readings of the whole", kept.count(False))
     return only_rows(replace(table, header=header), kept)
 
 
